@@ -1,0 +1,223 @@
+"""Every exception this package raises on purpose, as one tree.
+
+    EmberError
+    ├─ SettingsError                 names file, line, key, value
+    ├─ StoreError
+    │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
+    │  ├─ StoreLocked                another process (or this one) has the store open
+    │  ├─ StoreClosed                a call after close()
+    │  ├─ StoreReadOnly              a write on a store opened with read_only=True
+    │  ├─ CorruptFrame               a record that does not add up, with its place
+    │  ├─ QueueUnknown               a topic and queue nobody ever wrote to
+    │  ├─ MessageIdInvalid           text that is no message id
+    │  ├─ AppendRefused              the store cannot take a message now (status says why)
+    │  │  ├─ DiskFull
+    │  │  ├─ PageCacheBusy
+    │  │  ├─ SegmentUnavailable      the next log file could not be created
+    │  │  └─ FlushFailed             an fsync failed: nothing more is acknowledged until reopened
+    │  └─ MessageRejected            this message can never be stored
+    │     ├─ TopicNameInvalid
+    │     ├─ QueueIdInvalid
+    │     ├─ BodyTooLarge
+    │     ├─ PropertiesTooLarge
+    │     ├─ PropertyInvalid
+    │     ├─ RecordTooLarge
+    │     └─ BatchInvalid
+    └─ SettingsWarning is a warning, not an error: unknown or ignored settings
+
+Expected answers (nothing found, offset moved, flush timed out) are values, not exceptions.
+Errors of `append` carry `status`, the name Apache RocketMQ gives to the same refusal.
+"""
+
+from pathlib import Path
+
+
+class EmberError(Exception):
+    """The root: catch this to catch everything this package raises on purpose."""
+
+
+class SettingsError(EmberError):
+    """A setting has a value that cannot be used."""
+
+    def __init__(
+        self, reason: str, *, key: str | None = None, value: object = None, file: str | None = None, line: int = 0
+    ) -> None:
+        place = f"{file}:{line}: " if file and line else (f"{file}: " if file else "")
+        subject = f"{key} = {value!r}: " if key else ""
+        super().__init__(f"{place}{subject}{reason}")
+        self.reason, self.key, self.value, self.file, self.line = reason, key, value, file, line
+
+
+class SettingsWarning(UserWarning):
+    """Settings that are unknown, or known and not honoured."""
+
+
+class StoreError(EmberError):
+    """The store cannot do what was asked."""
+
+
+class StorePathInvalid(StoreError):
+    """The path cannot be a store: a file, a foreign directory, or no permission."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+class StoreLocked(StoreError):
+    """Somebody else has this store open for writing."""
+
+    def __init__(self, path: Path, holder_pid: int | None, holder: str = "") -> None:
+        who = f"process {holder_pid}" if holder_pid else "another process"
+        detail = f" ({holder})" if holder else ""
+        super().__init__(
+            f"{path} is already open for writing by {who}{detail}; close it there, or open with read_only=True"
+        )
+        self.path, self.holder_pid, self.holder = path, holder_pid, holder
+
+
+class StoreClosed(StoreError):
+    """The store was closed before this call."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the store at {path} is closed")
+        self.path = path
+
+
+class StoreReadOnly(StoreError):
+    """The store was opened read-only."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"the store at {path} was opened with read_only=True; open it without to write")
+        self.path = path
+
+
+class CorruptFrame(StoreError):
+    """A record in the log does not add up."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(f"the record at physical offset {physical_offset} is damaged: {reason}")
+        self.physical_offset, self.reason = physical_offset, reason
+
+
+class QueueUnknown(StoreError):
+    """No message was ever stored in this topic and queue."""
+
+    def __init__(self, topic: str, queue_id: int, known: str = "") -> None:
+        super().__init__(f"topic {topic!r} has no queue {queue_id}{known}")
+        self.topic, self.queue_id = topic, queue_id
+
+
+class MessageIdInvalid(StoreError):
+    """The text is no message id (32 or 56 hexadecimal digits)."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text!r} is not a message id: 32 (IPv4) or 56 (IPv6) hexadecimal digits are expected")
+        self.text = text
+
+
+class AppendRefused(StoreError):
+    """The store cannot take a message now; a later try may work."""
+
+    def __init__(self, reason: str, status: str = "SERVICE_NOT_AVAILABLE") -> None:
+        super().__init__(reason)
+        self.reason, self.status = reason, status
+
+
+class DiskFull(AppendRefused):
+    """The disk is too full for more messages; reads go on."""
+
+
+class PageCacheBusy(AppendRefused):
+    """An append has been holding the writer for too long; try again in a moment."""
+
+    def __init__(self, held_ms: int) -> None:
+        super().__init__(
+            f"an append has held the writer for {held_ms} ms, the disk is not keeping up; try again", "OS_PAGECACHE_BUSY"
+        )
+        self.held_ms = held_ms
+
+
+class SegmentUnavailable(AppendRefused):
+    """The next log file could not be created."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the next log file could not be created: {reason}", "CREATE_MAPEDFILE_FAILED")
+
+
+class FlushFailed(AppendRefused):
+    """An fsync failed, so the message is not known to be durable and is not acknowledged."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the disk refused to make data durable ({reason}); the store is read-only until it is reopened",
+            "SERVICE_NOT_AVAILABLE",
+        )
+
+
+class MessageRejected(StoreError):
+    """This message can never be stored as it is."""
+
+    status = "MESSAGE_ILLEGAL"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TopicNameInvalid(MessageRejected):
+    """The topic name is empty, too long, or has a character that is not allowed."""
+
+    def __init__(self, topic: object, reason: str) -> None:
+        shown = repr(topic) if len(repr(topic)) <= 60 else repr(topic)[:57] + "..."
+        super().__init__(f"topic {shown}: {reason}")
+        self.topic = topic
+
+
+class QueueIdInvalid(MessageRejected):
+    """The queue id is negative or larger than a 32-bit number."""
+
+    def __init__(self, queue_id: object) -> None:
+        super().__init__(f"queue_id {queue_id!r}: a whole number from 0 to 2147483647 is expected")
+        self.queue_id = queue_id
+
+
+class BodyTooLarge(MessageRejected):
+    """The body is larger than maxMessageSize."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"body of {size:,} bytes is larger than maxMessageSize ({limit:,} bytes)")
+        self.size, self.limit = size, limit
+
+
+class PropertiesTooLarge(MessageRejected):
+    """The encoded properties do not fit the record's 16-bit length."""
+
+    status = "PROPERTIES_SIZE_EXCEEDED"
+
+    def __init__(self, size: int, limit: int = 32767) -> None:
+        super().__init__(f"properties take {size:,} bytes; at most {limit:,} fit a record (tags and keys included)")
+        self.size, self.limit = size, limit
+
+
+class PropertyInvalid(MessageRejected):
+    """A property, tag or key cannot be written without changing its meaning."""
+
+
+class RecordTooLarge(MessageRejected):
+    """The whole record does not fit one log file."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"record of {size:,} bytes does not fit a log file (at most {limit:,} bytes);"
+            " raise mappedFileSizeCommitLog or send a smaller body"
+        )
+        self.size, self.limit = size, limit
+
+
+class BatchInvalid(MessageRejected):
+    """A batch that cannot be stored as one: delayed, transactional, or empty."""

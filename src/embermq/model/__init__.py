@@ -1,0 +1,1 @@
+"""Values of the message world: no I/O, no clock, no threads."""

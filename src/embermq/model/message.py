@@ -1,0 +1,213 @@
+"""Messages: what a caller hands in (Message, MessageBatch), what is read back (StoredMessage), and
+what an append answers (Receipt).
+
+All are immutable values. `tags` and `keys` are kept where RocketMQ keeps them, in the properties
+TAGS and KEYS, and are offered as arguments because everybody uses them.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+
+import lz4.frame
+import msgspec
+import zstandard
+
+from embermq.errors import CorruptFrame, PropertyInvalid
+from embermq.model import flags
+from embermq.model.hosts import Host, pack_host, unpack_host
+from embermq.model.ids import message_id
+from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties, encode_properties, split_keys
+from embermq.model.status import PutStatus
+
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A message to store.
+
+    `wait_for_store=False` asks not to wait for the disk under SYNC_FLUSH. `delay_level` 1..18 parks the
+    message. `encoded_properties` replaces `properties` by an already encoded string (brokers have one).
+    """
+
+    topic: str
+    body: bytes = b""
+    tags: str | None = None
+    keys: str | Iterable[str] = ()
+    properties: Mapping[str, str] = _NO_PROPERTIES
+    queue_id: int = 0
+    flag: int = 0
+    delay_level: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: Host | None = None
+    store_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    wait_for_store: bool = True
+    encoded_properties: bytes | None = None
+
+    def all_properties(self) -> dict[str, str]:
+        """Properties with tags, keys and delay level in their places."""
+        merged = dict(self.properties) if self.encoded_properties is None else decode_properties(self.encoded_properties)
+        if self.tags:
+            _put_once(merged, TAGS, self.tags)
+        keys = self.keys if isinstance(self.keys, str) else join_keys(self.keys)
+        if keys:
+            _put_once(merged, KEYS, keys)
+        if self.delay_level:
+            _put_once(merged, DELAY, str(self.delay_level))
+        return merged
+
+    def property_bytes(self) -> bytes:
+        """The property string as it goes into the record."""
+        if self.encoded_properties is not None and not (self.tags or self.keys or self.delay_level):
+            return self.encoded_properties
+        return encode_properties(self.all_properties())
+
+
+def _put_once(properties: dict[str, str], name: str, value: str) -> None:
+    if properties.setdefault(name, value) != value:
+        raise PropertyInvalid(
+            f"property {name} is given twice: {properties[name]!r} in properties, {value!r} as an argument"
+        )
+
+
+def join_keys(keys: Iterable[str]) -> str:
+    """Several keys as the one text of the property KEYS; PropertyInvalid for a key with a space in it."""
+    listed = list(keys)
+    for key in listed:
+        if not key or " " in key:
+            raise PropertyInvalid(f"key {key!r}: a key is not empty and holds no space (spaces part keys)")
+    return " ".join(listed)
+
+
+class BatchItem(msgspec.Struct, frozen=True, gc=False):
+    """One message of a batch: what it does not share with the others."""
+
+    body: bytes = b""
+    properties: Mapping[str, str] = _NO_PROPERTIES
+    flag: int = 0
+    encoded_properties: bytes | None = None
+
+    def property_bytes(self) -> bytes:
+        return encode_properties(self.properties) if self.encoded_properties is None else self.encoded_properties
+
+
+class MessageBatch(msgspec.Struct, frozen=True, gc=False):
+    """Messages of one topic and queue that are stored side by side in one log file, or not at all.
+
+    `header` gives topic, queue, hosts, times and the properties added to each item; its body is unused.
+    """
+
+    header: Message
+    items: list[BatchItem]
+
+
+class Receipt(msgspec.Struct, frozen=True, gc=False):
+    """What an append answers. `status` PUT_OK says: stored, and as durable as the settings promise."""
+
+    status: PutStatus
+    physical_offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+    store_host: Host
+    message_count: int = 1
+    later_offsets: tuple[int, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status is PutStatus.PUT_OK
+
+    @property
+    def message_id(self) -> str:
+        """Where the message lies; of a batch, all ids joined by commas."""
+        first = message_id(self.store_host, self.physical_offset)
+        if not self.later_offsets:
+            return first
+        return ",".join([first, *(message_id(self.store_host, offset) for offset in self.later_offsets)])
+
+
+class StoredMessage(msgspec.Struct, frozen=True, dict=True):
+    """A message as it lies in the log: the 17 fields, and what follows from them.
+
+    `body` is the stored bytes, `payload` the same decompressed.
+    """
+
+    physical_offset: int
+    size: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    sys_flag: int
+    born_timestamp: int
+    packed_born_host: bytes
+    store_timestamp: int
+    packed_store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    property_bytes: bytes
+
+    @property
+    def born_host(self) -> Host:
+        return unpack_host(self.packed_born_host)
+
+    @property
+    def store_host(self) -> Host:
+        return unpack_host(self.packed_store_host)
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        return decode_properties(self.property_bytes)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        return split_keys(self.properties.get(KEYS))
+
+    @property
+    def unique_key(self) -> str | None:
+        return self.properties.get(UNIQ_KEY)
+
+    @property
+    def message_id(self) -> str:
+        return message_id(self.store_host, self.physical_offset)
+
+    @cached_property
+    def payload(self) -> bytes:
+        """The body as the producer gave it; CorruptFrame when it does not decompress."""
+        if not self.sys_flag & flags.COMPRESSED:
+            return self.body
+        try:
+            return decompress(self.body, self.sys_flag)
+        except (zlib.error, RuntimeError, zstandard.ZstdError, ValueError, EOFError) as problem:
+            raise CorruptFrame(self.physical_offset, f"the body does not decompress: {problem}") from problem
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the first byte after the record."""
+        return self.physical_offset + self.size
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """`body` decompressed by the method the flag names."""
+    match sys_flag & flags.COMPRESSION_MASK:
+        case 0 | flags.COMPRESSION_ZLIB:
+            return zlib.decompress(body)
+        case flags.COMPRESSION_LZ4:
+            return bytes(lz4.frame.decompress(body))
+        case flags.COMPRESSION_ZSTD:
+            return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+        case other:
+            raise ValueError(f"unknown compression type 0x{other:x}")
+
+
+__all__ = ["BatchItem", "Host", "Message", "MessageBatch", "Receipt", "StoredMessage", "pack_host"]
