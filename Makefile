@@ -1,0 +1,89 @@
+# Everything a person does with this project, one target each. `make` alone prints the list.
+#
+# The only thing needed beforehand is Python 3.11 or later (and make). What is installed comes from
+# requirements/dev.lock, by version and hash; nothing is fetched that is not named there.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+# Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
+PYTHON ?=
+
+.PHONY: help setup test check demo crash interop bench bench-peers docs lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Make .venv with the locked dependencies and this package (does nothing when up to date)
+
+# A candidate counts only if it runs: a shim of a version manager may exist and refuse to work.
+$(STAMP): requirements/dev.lock pyproject.toml
+	@python=""; \
+	for candidate in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	    then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "make setup: no usable Python found. Python 3.11 or later with venv and ensurepip is needed" >&2; \
+	    echo "(looked for: $(PYTHON) python3 python3.13 python3.12 python3.11; on Debian and Ubuntu the" >&2; \
+	    echo "package is python3-venv). Point to one with: make setup PYTHON=/path/to/python3" >&2; \
+	    exit 1; \
+	fi; \
+	if ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    echo "setup: making $(VENV) with $$("$$python" --version)"; \
+	    rm -rf $(VENV); "$$python" -m venv $(VENV); \
+	fi
+	@echo "setup: installing requirements/dev.lock"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+	@echo "setup: ready, $(BIN)/embermq"
+
+test: setup check ## Everything that must be green: check, then the tests (no Java needed)
+	$(PYTEST) -n 2 -q --durations=10
+
+check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
+	$(BIN)/ruff check src tests tools
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: setup ## See a store being written, killed, recovered and read
+	$(BIN)/embermq demo
+
+crash: setup ## The long crash tests: kills, lost writes, failing disks
+	$(PYTEST) tests/crash -m long -q --durations=10
+
+interop: setup ## Against the Java reference (needs java and mvn)
+	@for tool in java mvn; do command -v $$tool >/dev/null || \
+	    { echo "make interop: $$tool is not on the PATH; a JDK and Maven are needed" >&2; exit 1; }; done
+	$(PYTEST) tests/interop -m "interop or not interop" -q --durations=10
+
+bench: setup ## Measure this machine at real size
+	$(BIN)/python -m bench
+
+bench-peers: setup ## The same work beside other stores
+	$(BIN)/python -m bench --peers
+
+docs: setup ## Write again the pages that are generated from the source
+	$(BIN)/python tools/settings_page.py
+
+# `--universal` makes one lock for every supported Python, system and processor.
+lock: ## Resolve the dependencies anew into requirements/*.lock
+	@scratch="$$(mktemp -d)"; trap 'rm -rf "$$scratch"' EXIT; \
+	python3 -m venv "$$scratch/venv"; \
+	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv; \
+	compile() { "$$scratch/venv/bin/uv" pip compile --quiet --upgrade --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links \
+	    --custom-compile-command "make lock" "$$@"; }; \
+	compile pyproject.toml requirements/build.in --extra dev -o requirements/dev.lock; \
+	compile pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
+
+clean: ## Remove the environment and every cache in this directory
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
