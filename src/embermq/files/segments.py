@@ -1,0 +1,355 @@
+"""All segments of a log, in order: load, find, roll, truncate, delete.
+
+The set is a tuple that is replaced and never changed, so readers on any thread look at a consistent set
+without a lock. `roll` belongs to the writer; deleting, truncating and loading may come from another
+thread and exclude each other by a lock. Loading looks and reports (`Finding`), and changes nothing on
+the disk: whoever recovers decides, and calls `extend_short` or `truncate_to`.
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from embermq.files.files import Files
+from embermq.files.pool import TransientPool
+from embermq.files.segment import Segment
+from embermq.format.names import parse_segment_name, segment_name
+
+# A lone file whose length is no multiple of this was cut, rather than configured that way.
+_SIZE_STEP_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about a file that is not as it should be, and what is done about it."""
+
+    path: Path
+    fault: str
+    remedy: str
+
+
+class Allocates(Protocol):
+    """Where new segments come from."""
+
+    def take(self, start: int) -> Segment:
+        """An active, empty segment that starts at `start`."""
+        ...
+
+    def seal_soon(self, segment: Segment) -> None:
+        """Seal a segment that the writer has left, off the writer's thread."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    start: int
+    path: Path
+    size: int
+    writable: bool
+
+
+class Segments:
+    """The files of one log, possibly spread over several directories."""
+
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        files: Files,
+        segment_bytes: int,
+        *,
+        read_only: bool = False,
+        read_only_directories: Sequence[Path] = (),
+        fallocate: bool = True,
+        is_too_full: Callable[[Path], bool] | None = None,
+    ) -> None:
+        assert directories
+        assert segment_bytes > 0
+        self.directories = sorted(directories)
+        self.read_only_directories = tuple(read_only_directories)
+        self.segment_bytes = segment_bytes
+        self.read_only = read_only
+        self.allocator: Allocates | None = None
+        self.foreign: list[Path] = []  # names that are not ours; never touched
+        self._files = files
+        self._fallocate = fallocate
+        self._is_too_full = is_too_full
+        self._all: tuple[Segment, ...] = ()
+        self._lock = threading.Lock()
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._all)
+
+    @property
+    def all(self) -> tuple[Segment, ...]:
+        return self._all
+
+    @property
+    def first(self) -> Segment | None:
+        segments = self._all
+        return segments[0] if segments else None
+
+    @property
+    def last(self) -> Segment | None:
+        segments = self._all
+        return segments[-1] if segments else None
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins; -1 if there is no file."""
+        segments = self._all
+        return segments[0].start if segments else -1
+
+    @property
+    def max_offset(self) -> int:
+        """Where readers must stop; 0 if there is no file."""
+        segments = self._all
+        return segments[-1].start + segments[-1].readable if segments else 0
+
+    @property
+    def wrote_offset(self) -> int:
+        """Where the writer is; 0 if there is no file."""
+        segments = self._all
+        return segments[-1].start + segments[-1].wrote if segments else 0
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is durable; 0 if there is no file."""
+        segments = self._all
+        tail = _unflushed(segments)
+        if tail:
+            return tail[0].start + tail[0].flushed
+        return segments[-1].end if segments else 0
+
+    def find(self, physical_offset: int) -> Segment | None:
+        """The segment that holds `physical_offset`."""
+        segments = self._all
+        if not segments:
+            return None
+        last = segments[-1]  # nearly every call
+        if physical_offset >= last.start:
+            return last if physical_offset < last.end else None
+        at = bisect_right(segments, physical_offset, key=_start_of) - 1
+        if at < 0 or physical_offset >= segments[at].end:
+            return None
+        return segments[at]
+
+    def after(self, segment: Segment) -> Segment | None:
+        """The segment that follows."""
+        segments = self._all
+        at = bisect_right(segments, segment.start, key=_start_of)
+        return segments[at] if at < len(segments) else None
+
+    def by_time(self, time_ms: int) -> Segment | None:
+        """The first file that changed at or after `time_ms`, else the last one."""
+        segments = self._all
+        for segment in segments:
+            if segment.mtime_ms() >= time_ms:
+                return segment
+        return segments[-1] if segments else None
+
+    # -- loading ---------------------------------------------------------------------------------------
+
+    def load(self) -> list[Finding]:
+        """Open what is on the disk, sealed, in the order of names. Changes nothing on the disk.
+
+        A file shorter than the others is opened with the length it has, an empty one too.
+        """
+        assert not self._all
+        findings: list[Finding] = []
+        found = self._list(findings)
+        self._adopt_size(found, findings)
+        segments = []
+        for number, item in enumerate(found):
+            self._check(item, found[number + 1] if number + 1 < len(found) else None, findings)
+            segments.append(
+                Segment.open(
+                    self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes
+                )
+            )
+        self._all = tuple(segments)
+        return findings
+
+    def _list(self, findings: list[Finding]) -> list[_Found]:
+        found: dict[int, _Found] = {}
+        places = [(path, not self.read_only) for path in self.directories]
+        places += [(path, False) for path in self.read_only_directories if path not in self.directories]
+        for directory, writable in places:
+            if not self._files.exists(directory):
+                continue
+            for entry in self._files.list_directory(directory):
+                start = parse_segment_name(entry.name) if entry.is_file else None
+                path = directory / entry.name
+                if start is None:
+                    self.foreign.append(path)
+                    findings.append(Finding(path, "not a log file", "left alone"))
+                elif start in found:
+                    findings.append(Finding(path, f"second copy of {found[start].path}", "left alone"))
+                else:
+                    found[start] = _Found(start, path, entry.size, writable)
+        return sorted(found.values(), key=lambda item: item.start)
+
+    def _adopt_size(self, found: list[_Found], findings: list[Finding]) -> None:
+        """The files know their size better than the settings do."""
+        sizes = {item.size for item in found[:-1] if item.size}
+        if not sizes and found and found[-1].size % _SIZE_STEP_BYTES == 0:
+            sizes = {found[-1].size} - {0}
+        if len(sizes) != 1 or sizes == {self.segment_bytes}:
+            return
+        (size,) = sizes
+        findings.append(
+            Finding(
+                found[0].path.parent,
+                f"files of {size} bytes, {self.segment_bytes} configured",
+                "size found is used",
+            )
+        )
+        self.segment_bytes = size
+
+    def _check(self, item: _Found, following: _Found | None, findings: list[Finding]) -> None:
+        expected = self.segment_bytes
+        if item.size == 0:
+            findings.append(Finding(item.path, "empty file", "extended"))
+        elif item.size < expected:
+            findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", "extended"))
+        elif item.size > expected:
+            findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", "rest ignored"))
+        if following is not None and following.start != item.start + expected:
+            kind = "gap" if following.start > item.start + expected else "overlap"
+            findings.append(Finding(following.path, f"{kind} after {item.path.name}", "left to recovery"))
+
+    def extend_short(self, segment: Segment) -> None:
+        """Give a short file its full length, zeros at the end, durably."""
+        segment.extend(self.segment_bytes)
+
+    # -- growing ---------------------------------------------------------------------------------------
+
+    def path_for(self, start: int) -> Path:
+        """Where the file that starts at `start` belongs: directories take turns, too full ones excepted."""
+        candidates = self.directories
+        if self._is_too_full is not None:
+            candidates = [path for path in candidates if not self._is_too_full(path)] or self.directories
+        return candidates[start // self.segment_bytes % len(candidates)] / segment_name(start)
+
+    def roll(self, start: int | None = None) -> Segment:
+        """Go on with a new active segment after the last one. Writer only.
+
+        In an empty log the first one starts at `start` (default 0) rounded down to a whole file.
+        """
+        assert not self.read_only
+        last = self.last
+        if last is not None:
+            begin = last.end
+            assert last.is_full
+            assert start in (None, begin)
+        else:
+            begin = (start or 0) // self.segment_bytes * self.segment_bytes
+        segment = self.allocator.take(begin) if self.allocator is not None else self.create(begin)
+        assert segment.start == begin
+        with self._lock:
+            self._all += (segment,)
+        if last is not None and last.is_active:
+            self._leave(last)
+        return segment
+
+    def _leave(self, segment: Segment) -> None:
+        if self.allocator is not None:
+            self.allocator.seal_soon(segment)
+        elif segment.buffer is None:  # one with a buffer is sealed by whoever commits the rest of it
+            segment.seal()
+
+    def create(self, start: int, pool: TransientPool | None = None) -> Segment:
+        """Make the file that starts at `start`, on the calling thread. It is not yet one of the set."""
+        path = self.path_for(start)
+        return Segment.create(
+            self._files, path, start, self.segment_bytes, fallocate=self._fallocate, pool=pool
+        )
+
+    # -- moving data down ------------------------------------------------------------------------------
+
+    def commit(self) -> bool:
+        """Commit private buffers, oldest first; True if anything moved. One thread at a time."""
+        return sum(segment.commit() for segment in _unflushed(self._all)) > 0
+
+    def flush(self) -> bool:
+        """Flush, oldest first; True if anything moved. One thread at a time; errors propagate at once."""
+        return sum(segment.flush() for segment in _unflushed(self._all)) > 0
+
+    # -- shrinking -------------------------------------------------------------------------------------
+
+    def truncate_to(self, physical_offset: int) -> list[Path]:
+        """Forget everything from `physical_offset` on; answers the files deleted. Nobody may be writing.
+
+        Later files go first, newest before oldest, so that a crash in between leaves a log without a
+        hole. The rest of the file that stays is zeroed: a later walk must not find the old records.
+        """
+        deleted = []
+        with self._lock:
+            while self._all and self._all[-1].start > physical_offset:
+                segment = self._all[-1]
+                self._all = self._all[:-1]
+                segment.retire()
+                deleted.append(segment.path)
+            if self._all and physical_offset < self._all[-1].end:
+                last = self._all[-1]
+                last.reset(physical_offset - last.start)
+                last.zero_from(last.wrote)
+        return deleted
+
+    def delete_first(self) -> Segment | None:
+        """Delete the oldest file, never the last one; None if there is nothing to delete."""
+        with self._lock:
+            if len(self._all) < 2:
+                return None
+            segment = self._all[0]
+            # Out of the set first: nobody finds it any more, and those who hold it can go on.
+            self._all = self._all[1:]
+            segment.retire()
+            return segment
+
+    def delete_before(self, physical_offset: int) -> list[Path]:
+        """Delete the files that end at or before `physical_offset`, oldest first, never the last."""
+        deleted: list[Path] = []
+        while len(self._all) > 1 and self._all[0].end <= physical_offset:
+            segment = self.delete_first()
+            if segment is not None:
+                deleted.append(segment.path)
+        return deleted
+
+    def delete_last(self) -> Segment | None:
+        """Delete the newest file. Nobody may be writing."""
+        with self._lock:
+            if not self._all:
+                return None
+            segment = self._all[-1]
+            self._all = self._all[:-1]
+            segment.retire()
+            return segment
+
+    def close(self) -> None:
+        """Let go of all files; nothing is flushed here."""
+        with self._lock:
+            segments, self._all = self._all, ()
+        for segment in segments:
+            segment.close()
+
+
+def _start_of(segment: Segment) -> int:
+    return segment.start
+
+
+def _unflushed(segments: tuple[Segment, ...]) -> list[Segment]:
+    """The tail of the set that is not completely flushed, oldest first."""
+    tail: list[Segment] = []
+    for segment in reversed(segments):
+        if segment.flushed == segment.size:
+            break
+        tail.append(segment)
+    return tail[::-1]
