@@ -140,11 +140,19 @@ class Segment:
         view = file.map(True, self.size)
         self.array = self.target_array = np.frombuffer(view, np.uint8)
         self.view = self.target = view
-        buffer = pool.borrow() if pool is not None else None
-        if buffer is not None:
-            assert len(buffer) == self.size
-            self._pool, self.buffer = pool, buffer
-            self.target, self.target_array = buffer, np.frombuffer(buffer, np.uint8)
+        if pool is not None:
+            self.attach_buffer(pool)
+
+    def attach_buffer(self, pool: TransientPool) -> bool:
+        """Let the writer store to a private buffer, if the pool has one to spare; before the first store."""
+        assert self.wrote == 0
+        assert pool.buffer_bytes == self.size
+        buffer = pool.borrow()
+        if buffer is None:
+            return False
+        self.target, self.target_array = buffer, np.frombuffer(buffer, np.uint8)
+        self._pool, self.buffer = pool, buffer
+        return True
 
     def commit(self) -> bool:
         """Copy what the private buffer has to the file; True if anything moved. One thread at a time."""

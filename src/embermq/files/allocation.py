@@ -1,0 +1,300 @@
+"""The thread that makes the next log files before the writer needs them.
+
+Three things cost a writer dearly when it has to wait for them, so they are done here: creating the next
+file (blocks reserved, name durable), faulting in the pages just ahead of the writer, and unmapping files
+it has left. How far ahead is a matter of how fast the log grows (`Pace`): an idle store has no spare
+file and 4 MiB of faulted pages, a busy one up to two files and 64 MiB.
+
+Files made ahead are on the disk but not in the set of segments; a clean close deletes them, and after
+a crash recovery finds them empty. One thread of its own; `take` is for the writer, `seal_soon` and
+`close` for any thread.
+"""
+
+import errno
+import threading
+from typing import Literal
+
+from embermq.clock import Clock, SystemClock
+from embermq.files import memory
+from embermq.files.pool import TransientPool
+from embermq.files.segment import Segment
+from embermq.files.segments import Segments
+
+MIB = 1 << 20
+
+WINDOW_MIN_BYTES = 4 * MIB
+WINDOW_MAX_BYTES = 64 * MIB
+_POPULATE_STEP_BYTES = 4 * MIB  # between two looks at whether somebody waits for a file
+_WINDOW_S = 0.05  # the window holds what the writer stores in this time
+_AHEAD_S = 10.0  # there are files for what the writer stores in this time
+_FILES_AHEAD_MAX = 2
+_POLL_MIN_S = 0.001
+_POLL_IDLE_S = 0.05
+_RETRY_S = 1.0  # after a file could not be made that nobody waits for yet
+
+# Populating for "write" makes the pages dirty, so that the next sync writes their zeros once: right when
+# syncs are rare. "read" leaves them clean, and is right when every append is followed by a sync.
+Populate = Literal["write", "read", "none"]
+
+
+class Pace:
+    """How fast the log grows, and what follows from it. One thread."""
+
+    __slots__ = ("_last", "_last_at", "bytes_per_s")
+
+    def __init__(self) -> None:
+        self.bytes_per_s = 0.0
+        self._last = -1
+        self._last_at = 0.0
+
+    def observe(self, wrote_offset: int, now: float) -> None:
+        """Take note of where the writer is. Rises at once and falls slowly: being late is what costs."""
+        elapsed = now - self._last_at
+        if self._last < 0 or wrote_offset < self._last:
+            self._last, self._last_at = wrote_offset, now
+        elif elapsed >= _POLL_MIN_S / 2:
+            rate = (wrote_offset - self._last) / elapsed
+            if rate < self.bytes_per_s:
+                weight = min(1.0, elapsed / 0.5)
+                rate = self.bytes_per_s + (rate - self.bytes_per_s) * weight
+            self.bytes_per_s = rate
+            self._last, self._last_at = wrote_offset, now
+
+    @property
+    def window_bytes(self) -> int:
+        """How far ahead of the writer pages are to be faulted in."""
+        return min(max(int(self.bytes_per_s * _WINDOW_S), WINDOW_MIN_BYTES), WINDOW_MAX_BYTES)
+
+    @property
+    def poll_s(self) -> float:
+        """When to look again: before the writer has used half the window."""
+        if self.bytes_per_s < 1.0:
+            return _POLL_IDLE_S
+        return min(max(self.window_bytes / 2 / self.bytes_per_s, _POLL_MIN_S), _POLL_IDLE_S)
+
+    def ahead_bytes(self, segment_bytes: int) -> int:
+        """How much room there should be in files that exist."""
+        return max(segment_bytes // 2, int(self.bytes_per_s * _AHEAD_S))
+
+
+class SegmentAllocator:
+    """Makes the segments that `segments` rolls to."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        *,
+        pool: TransientPool | None = None,
+        needs_buffer: bool = False,
+        populate: Populate = "write",
+        warm_whole_file: bool = False,
+        lock_in_memory: bool = False,
+        wait_s: float = 5.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """`needs_buffer`: a new segment is refused rather than made without a private buffer."""
+        self.pace = Pace()
+        self._segments = segments
+        self._pool, self._needs_buffer = pool, needs_buffer
+        self._populate: Populate = populate
+        self._warm_whole_file, self._lock_in_memory = warm_whole_file, lock_in_memory
+        self._wait_s = wait_s
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._ready: dict[int, Segment] = {}
+        self._wanted: int | None = None
+        self._failure: OSError | None = None  # of the file somebody waits for
+        self._taken = -1  # start of the last one handed out: it may not be in the set yet
+        self._left: list[Segment] = []
+        self._retry_at = 0.0
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to work ahead. Before this, and after close, `take` makes files on the caller's thread."""
+        assert self._thread is None
+        self._thread = threading.Thread(target=self._run, name="embermq-allocator", daemon=True)
+        self._thread.start()
+
+    @property
+    def ready(self) -> list[int]:
+        """Start offsets of the files made ahead."""
+        with self._changed:
+            return sorted(self._ready)
+
+    # -- for the writer --------------------------------------------------------------------------------
+
+    def take(self, start: int) -> Segment:
+        """The segment that starts at `start`, active and empty; OSError if it cannot be made in time."""
+        if self._needs_buffer and (self._pool is None or self._pool.available == 0):
+            raise OSError(errno.ENOBUFS, "no private buffer is free for the next log file")
+        segment = self._wait_for(start) if self._thread is not None else self._make(start)
+        if self._pool is not None:
+            segment.attach_buffer(self._pool)
+        return segment
+
+    def _wait_for(self, start: int) -> Segment:
+        with self._changed:
+            segment = self._ready.pop(start, None)
+            if segment is None:
+                self._wanted, self._failure = start, None
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: start in self._ready or self._failure, self._wait_s)
+                self._wanted = None
+                segment = self._ready.pop(start, None)
+            if segment is not None:
+                self._taken = start
+                self._changed.notify_all()  # one less ahead
+                return segment
+            if self._failure is not None:
+                raise self._failure
+        raise TimeoutError(errno.ETIMEDOUT, f"the next log file was not ready after {self._wait_s} s")
+
+    def seal_soon(self, segment: Segment) -> None:
+        """Seal a segment the writer has left, once its private buffer is committed."""
+        with self._changed:
+            self._left.append(segment)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop, and delete the files made ahead."""
+        with self._changed:
+            self._closing = True
+            self._failure = OSError(errno.ESHUTDOWN, "the log is being closed")
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._seal_left()
+        while self._ready:
+            self._ready.popitem()[1].retire()
+
+    # -- the thread ------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closing:
+            self.step()
+            with self._changed:
+                if self._wanted is None:
+                    self._changed.wait_for(self._is_called, self.pace.poll_s)
+
+    def _is_called(self) -> bool:
+        return self._closing or self._wanted is not None
+
+    def step(self) -> None:
+        """One round: what somebody waits for first. Called by the thread; tests may call it instead."""
+        self.pace.observe(self._segments.wrote_offset, self._clock.monotonic())
+        self._make_wanted()
+        self._seal_left()
+        self._make_ahead()
+        self._populate_ahead()
+
+    def _make_wanted(self) -> None:
+        with self._changed:
+            start = self._wanted
+            if start is None or start in self._ready:
+                return
+        try:
+            segment = self._make(start)
+        except OSError as error:
+            with self._changed:
+                self._failure = error
+                self._wanted = None
+                self._changed.notify_all()
+            return
+        with self._changed:
+            self._ready[start] = segment
+            self._wanted = None
+            self._changed.notify_all()
+
+    def _make(self, start: int) -> Segment:
+        segment = self._segments.create(start)
+        view = segment.view
+        assert view is not None
+        if self._warm_whole_file:
+            for at in range(0, segment.size, _POPULATE_STEP_BYTES):
+                if not memory.populate(view, at, at + _POPULATE_STEP_BYTES):
+                    break
+            segment.populated = segment.size
+        if self._lock_in_memory:
+            memory.lock_memory(view)
+            memory.advise_willneed(view, 0, segment.size)
+        return segment
+
+    def _make_ahead(self) -> None:
+        """Make the next file, and the one after it, when the writer will want them soon."""
+        last = self._segments.last
+        if last is None or not last.is_active:
+            return
+        size = self._segments.segment_bytes
+        expected = [last.end + number * size for number in range(_FILES_AHEAD_MAX)]
+        self._drop_unexpected(expected)
+        room = last.size - last.wrote
+        for start in expected:
+            if room >= self.pace.ahead_bytes(size) or self._closing:
+                return
+            if start != self._taken and start not in self._ready and not self._try_to_make(start):
+                return
+            room += size
+
+    def _try_to_make(self, start: int) -> bool:
+        now = self._clock.monotonic()
+        if now < self._retry_at:
+            return False
+        try:
+            segment = self._make(start)
+        except OSError:
+            # Nobody waits for it yet. If it still fails when the writer comes, the writer is told.
+            self._retry_at = now + _RETRY_S
+            return False
+        with self._changed:
+            self._ready[start] = segment
+            self._changed.notify_all()
+        return True
+
+    def _drop_unexpected(self, expected: list[int]) -> None:
+        """Delete files made ahead that will not be wanted: the log was cut back, or jumped."""
+        with self._changed:
+            if self._segments.last is None or self._segments.last.end != expected[0]:
+                return  # the writer has rolled meanwhile; look again in the next round
+            dropped = [self._ready.pop(start) for start in list(self._ready) if start not in expected]
+        for segment in dropped:
+            segment.retire()
+
+    def _populate_ahead(self) -> None:
+        """Fault pages in from where the writer is to the end of the window, over into the next file."""
+        last = self._segments.last
+        if self._populate == "none" or last is None or last.view is None or last.buffer is not None:
+            return
+        window = self.pace.window_bytes
+        end = last.wrote + window
+        self._populate_in(last, end)
+        if end > last.size:
+            with self._changed:
+                following = self._ready.get(last.end)
+            if following is not None:
+                self._populate_in(following, end - last.size)
+
+    def _populate_in(self, segment: Segment, end: int) -> None:
+        """Fault in up to `end`, in steps, as long as nobody waits for a file."""
+        advise = memory.populate if self._populate == "write" else memory.populate_for_reading
+        end = min(end, segment.size)
+        while self._wanted is None and not self._closing:
+            view, start = segment.view, max(segment.populated, segment.wrote)
+            stop = min(start + _POPULATE_STEP_BYTES, end)
+            if view is None or start >= end:
+                return
+            if not advise(view, start, stop):
+                self._populate = "none"  # an old kernel: the writer takes its own page faults
+                return
+            segment.populated = stop
+
+    def _seal_left(self) -> None:
+        with self._changed:
+            ripe = [segment for segment in self._left if segment.buffer is None]
+            self._left = [segment for segment in self._left if segment.buffer is not None]
+        for segment in ripe:
+            view = segment.view
+            if self._lock_in_memory and view is not None:
+                memory.unlock_memory(view)
+            segment.seal()
