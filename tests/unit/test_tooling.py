@@ -1,0 +1,148 @@
+"""The project's own machinery: layers are held, locks are clean, generated pages are current."""
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.settings_page import PAGE, render
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_the_settings_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
+
+
+# --- locked dependencies -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_every_locked_line_has_hashes_and_no_address(lock: Path) -> None:
+    text = lock.read_text()
+    assert "://" not in text, "a lock names no server"
+    assert not re.search(r"^\s*--(?!hash)", text, re.MULTILINE), "a lock has no options but hashes"
+    requirements = re.findall(r"^([a-z0-9][\w.-]*)==", text, re.MULTILINE)
+    hashed = r"^[a-z0-9][\w.-]*==[^\n]*\\\n(?: +--hash=sha256:[0-9a-f]{64}[ \\]*\n)+"
+    blocks = re.findall(hashed, text, re.MULTILINE)
+    assert requirements
+    assert len(blocks) == len(requirements)
+
+
+@pytest.mark.parametrize(("extra", "lock"), [("dev", "dev.lock"), ("spark", "spark.lock")])
+def test_every_declared_dependency_is_locked(extra: str, lock: str) -> None:
+    declared = project()["project"]
+    wanted = declared["dependencies"] + declared["optional-dependencies"][extra]
+    locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / lock).read_text(), re.MULTILINE))
+    names = {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in wanted}
+    assert names <= locked, "run `make lock`"
+
+
+def test_the_build_backend_is_locked() -> None:
+    backend = project()["build-system"]["requires"][0]
+    assert backend in (ROOT / "requirements" / "build.in").read_text()
+    assert re.search(r"^hatchling==", (ROOT / "requirements" / "dev.lock").read_text(), re.MULTILINE)
+
+
+def test_every_dependency_is_explained() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    declared = project()["project"]
+    extras = [name for extra in declared["optional-dependencies"].values() for name in extra]
+    for requirement in declared["dependencies"] + extras + project()["build-system"]["requires"]:
+        name = re.split(r"[<>=!~\[; ]", requirement)[0]
+        assert f"| {name} |" in page, name
+
+
+# --- the package -------------------------------------------------------------------------------------
+
+
+def test_the_package_is_typed_and_installed_under_its_name() -> None:
+    assert (ROOT / "src" / "embermq" / "py.typed").is_file()
+    assert importlib.metadata.version("embermq") == project()["project"]["version"]
+    commands = importlib.metadata.entry_points(group="console_scripts", name="embermq")
+    assert [command.value for command in commands] == ["embermq.cli.app:main"]
+
+
+def test_settings_load_without_numba_and_numpy() -> None:
+    code = "import embermq.settings, sys; sys.exit(sum(name in sys.modules for name in ('numba', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- layers ------------------------------------------------------------------------------------------
+
+
+def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
+    linter = str(Path(sys.executable).with_name("lint-imports"))
+    command = [linter, "--no-cache", "--config", "pyproject.toml"]
+    environment = {"PYTHONPATH": str(directory / "src"), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("errors", "import embermq.settings"),
+        ("clock", "import embermq.settings"),
+        ("model/flags", "import embermq.store"),
+        ("model/flags", "import embermq.testing"),
+        ("model/flags", "import numba"),
+        ("format/names", "import os"),
+    ],
+)
+def test_an_import_against_the_layers_is_caught(tmp_path: Path, module: str, line: str) -> None:
+    """Each line is put into a small copy of the tree, so that the contract is tested, not the code."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    package = tmp_path / "src" / "embermq"
+    names = ("__init__", "errors", "clock", "settings", "model/__init__", "model/flags", "format/__init__")
+    for name in (*names, "format/names", "store", "testing", "files"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text("")
+    clean = lint_imports(tmp_path)
+    assert clean.returncode == 0, clean.stdout
+    (package / f"{module}.py").write_text(line + "\n")
+    broken = lint_imports(tmp_path)
+    assert broken.returncode == 1
+    assert "BROKEN" in broken.stdout
+
+
+# --- make --------------------------------------------------------------------------------------------
+
+
+def test_help_lists_every_target() -> None:
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = ("setup", "test", "check", "demo", "crash", "interop", "bench", "bench-peers", "docs", "lock")
+    for target in (*targets, "clean"):
+        assert re.search(rf"^  make {target} ", shown, re.MULTILINE), target
+
+
+def test_setup_says_what_is_missing(tmp_path: Path) -> None:
+    """On a machine whose only Python is too old, one clear message and nothing half made."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "requirements").mkdir()
+    shutil.copy(ROOT / "requirements" / "dev.lock", tmp_path / "requirements")
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("python3", "python3.13", "python3.12", "python3.11"):
+        (tools / name).write_text("#!/bin/sh\nexit 1\n")
+        (tools / name).chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin"}
+    result = subprocess.run(
+        ["make", "setup"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode != 0
+    assert "Python 3.11 or later" in result.stderr
+    assert not (tmp_path / ".venv").exists()
