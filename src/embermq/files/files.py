@@ -14,7 +14,7 @@ lie. Errors are plain OSError; a full disk is ENOSPC at `create`, never a signal
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,15 @@ _FILE_MODE = 0o644
 _ZEROS = bytes(1 << 20)
 # What a file system answers when it has no fallocate (the C library's own emulation is not reached then).
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+def _no_fallocate(fd: int, start: int, length: int) -> None:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+# Some systems have neither call.
+_sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+_fallocate: Callable[[int, int, int], None] = getattr(os, "posix_fallocate", _no_fallocate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,8 @@ class DiskUsage:
 class Lock(Protocol):
     """A held directory lock."""
 
-    path: Path
+    @property
+    def path(self) -> Path: ...
 
     def release(self) -> None: ...
 
@@ -67,9 +77,14 @@ class Lock(Protocol):
 class OpenFile(Protocol):
     """An open file. Any thread; `close` only by the owner, when nobody else can be using it."""
 
-    path: Path
-    size: int
-    writable: bool
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def writable(self) -> bool: ...
 
     def pread(self, count: int, at: int) -> bytes:
         """Up to `count` bytes; fewer only at the end of the file."""
@@ -209,7 +224,7 @@ class RealFile:
         self.size = max(self.size, at + length)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        _sync_data(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -219,7 +234,7 @@ class RealFile:
         if start >= end:
             return
         try:
-            os.posix_fallocate(self._fd, start, end - start)
+            _fallocate(self._fd, start, end - start)
         except OSError as error:
             if error.errno not in _NO_FALLOCATE:
                 raise

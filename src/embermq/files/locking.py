@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import struct
+import sys
 import threading
 from pathlib import Path
 
@@ -86,6 +87,8 @@ def _lock_first_byte(path: Path, fd: int) -> None:
 
 def _holder(fd: int) -> int | None:
     """The process that has byte 0 locked; None if it let go meanwhile or lives where we cannot see it."""
+    if sys.platform != "linux":  # the structure differs from system to system
+        return None
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     return pid if kind != fcntl.F_UNLCK and pid > 0 else None

@@ -111,7 +111,13 @@ class Segments:
     def max_offset(self) -> int:
         """Where readers must stop; 0 if there is no file."""
         segments = self._all
-        return segments[-1].start + segments[-1].readable if segments else 0
+        if not segments:
+            return 0
+        at = len(segments) - 1
+        # After a roll the rest of the previous private buffer may not be committed yet.
+        while at > 0 and segments[at - 1].readable < segments[at - 1].size:
+            at -= 1
+        return segments[at].start + segments[at].readable
 
     @property
     def wrote_offset(self) -> int:

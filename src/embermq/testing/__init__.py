@@ -1,0 +1,10 @@
+"""Test doubles, shipped so that users can test with them too: time that stands still, disks that fail.
+
+    clock.py         ManualClock: time that moves when told
+    lossy_files.py   LossyFiles: a file system in memory that knows what was synced, and can crash
+    faulty_files.py  FaultyFiles: fails or stops at the n-th operation of another file system
+    builder.py       StoreBuilder: an embedded store in a few words
+    plugin.py        pytest fixtures
+
+The product itself never imports from here.
+"""

@@ -1,0 +1,501 @@
+"""A file system in memory that remembers what was synced, and can crash.
+
+A crash keeps everything that was synced, and of the rest any subset: that is all a disk promises.
+
+    page of a file (4 KiB)   lost, kept, or torn: partly the old bytes and partly the new
+    length of a file         the synced one or the current one
+    directory entry          each create, remove and rename since the directory's last sync happened or
+                             did not, in any combination; a rename happens as a whole
+
+Files are memory files of the kernel, so that mapping, reading and cutting them behave as on a disk, and
+a page counts as unsynced when its bytes differ from those of the last sync. Of several unsynced versions
+of one page only the newest takes part in a crash. Any thread; a crash should not race with writers if
+its outcome is to be repeatable.
+"""
+
+import enum
+import errno
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embermq.files.files import (
+    Data,
+    DiskUsage,
+    Entry,
+    Lock,
+    OpenFile,
+    RealFile,
+    make_directories,
+    replace_durably,
+)
+from embermq.files.locking import CONTENT, LockHeld
+
+PAGE_BYTES = 4096
+
+
+class Fate(enum.Enum):
+    """What a crash does to one unsynced change."""
+
+    LOST = enum.auto()
+    KEPT = enum.auto()
+    TORN_HEAD = enum.auto()  # pages only: the first half of what changed is new, the rest is old
+    TORN_TAIL = enum.auto()  # pages only: the other way round
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynced:
+    """A change whose fate a crash decides; `at` is the page's position, or the new length."""
+
+    kind: str  # "page", "length", "create", "remove" or "rename"
+    path: Path
+    at: int = 0
+
+
+Choose = Callable[[Unsynced], Fate]
+
+
+def lose_everything(change: Unsynced) -> Fate:
+    return Fate.LOST
+
+
+def keep_everything(change: Unsynced) -> Fate:
+    return Fate.KEPT
+
+
+def random_fates(seed: int) -> Choose:
+    """Fates drawn at random, the same for the same seed."""
+    source = random.Random(seed)
+    return lambda change: source.choice(tuple(Fate))
+
+
+class _File:
+    """A file's content now (a memory file) and at its last sync (pages; an absent one is zeros)."""
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("embermq", os.MFD_CLOEXEC)
+        self.synced: dict[int, bytes] = {}
+        self.synced_size = 0
+        self.dropped: dict[int, bytes] = {}  # pages a failed sync has silently given up
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.fd).st_size
+
+    def dirty_pages(self) -> dict[int, bytes]:
+        """Pages that differ from the synced ones, by number, padded with zeros past the end."""
+        now = dict(self._pages())
+        dirty = {page: data for page, data in now.items() if data != self.synced.get(page, _ZEROS)}
+        for page in self.synced:
+            if page not in now and self.synced[page] != _ZEROS:
+                dirty[page] = _ZEROS
+        return dirty
+
+    def _pages(self) -> Iterator[tuple[int, bytes]]:
+        """The pages that are not holes."""
+        size, at = self.size, 0
+        while at < size:
+            try:
+                at = os.lseek(self.fd, at, os.SEEK_DATA) // PAGE_BYTES * PAGE_BYTES
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                raise
+            hole = os.lseek(self.fd, at, os.SEEK_HOLE)
+            while at < hole:
+                yield at // PAGE_BYTES, os.pread(self.fd, PAGE_BYTES, at).ljust(PAGE_BYTES, b"\0")
+                at += PAGE_BYTES
+
+    def sync(self) -> None:
+        for page, data in self.dirty_pages().items():
+            if self.dropped.get(page) != data:
+                self.synced[page] = data
+                self.dropped.pop(page, None)
+        self.synced_size = self.size
+
+    def drop_dirty(self) -> None:
+        """What a kernel does after a write error: the pages count as clean, and never reach the disk."""
+        self.dropped.update(self.dirty_pages())
+
+    def after_crash(self, path: Path, choose: Choose) -> bytes:
+        """The content a crash leaves."""
+        size = self.size
+        if size != self.synced_size and choose(Unsynced("length", path, size)) is Fate.LOST:
+            size = self.synced_size
+        content = bytearray(size)
+        for page, data in self.synced.items():
+            _paste(content, page, data)
+        for page, data in sorted(self.dirty_pages().items()):
+            if page * PAGE_BYTES < size and self.dropped.get(page) != data:
+                fate = choose(Unsynced("page", path, page * PAGE_BYTES))
+                _paste(content, page, _mixed(self.synced.get(page, _ZEROS), data, fate))
+        return bytes(content)
+
+
+_ZEROS = bytes(PAGE_BYTES)
+
+
+def _paste(content: bytearray, page: int, data: bytes) -> None:
+    at = page * PAGE_BYTES
+    if at < len(content):
+        end = min(at + PAGE_BYTES, len(content))
+        content[at:end] = data[: end - at]
+
+
+def _mixed(old: bytes, new: bytes, fate: Fate) -> bytes:
+    if fate is Fate.LOST:
+        return old
+    if fate is Fate.KEPT:
+        return new
+    changed = [at for at in range(PAGE_BYTES) if old[at] != new[at]]
+    middle = (changed[0] + changed[-1] + 1) // 2
+    return new[:middle] + old[middle:] if fate is Fate.TORN_HEAD else old[:middle] + new[middle:]
+
+
+@dataclass(eq=False, slots=True)
+class _Directory:
+    entries: dict[str, "_Node"] = field(default_factory=dict)
+    synced: dict[str, "_Node"] = field(default_factory=dict)
+    pending: list["_Change"] = field(default_factory=list)
+
+
+_Node = _File | _Directory
+
+
+@dataclass(eq=False, slots=True)
+class _Change:
+    """Names that go and names that come, all at once."""
+
+    kind: str
+    path: Path
+    gone: list[tuple[_Directory, str]]
+    come: list[tuple[_Directory, str, _Node]]
+
+    @property
+    def directories(self) -> list[_Directory]:
+        found = [directory for directory, _ in self.gone] + [directory for directory, _, _ in self.come]
+        return [directory for at, directory in enumerate(found) if directory not in found[:at]]
+
+    def apply(self, tables: Callable[[_Directory], dict[str, _Node]]) -> None:
+        for directory, name in self.gone:
+            tables(directory).pop(name, None)
+        for directory, name, node in self.come:
+            tables(directory)[name] = node
+
+
+class LossyFile(RealFile):
+    """An open file of LossyFiles."""
+
+    __slots__ = ("_files", "_inode")
+
+    def __init__(self, files: "LossyFiles", path: Path, inode: _File, writable: bool) -> None:
+        super().__init__(path, os.dup(inode.fd), writable)
+        self._files, self._inode = files, inode
+
+    def pread(self, count: int, at: int) -> bytes:
+        self._files.counts["pread"] += 1
+        return super().pread(count, at)
+
+    def pwrite(self, data: Data, at: int) -> None:
+        self._check_writable("pwrite")
+        super().pwrite(data, at)
+
+    def truncate(self, size: int) -> None:
+        self._check_writable("truncate")
+        super().truncate(size)
+
+    def reserve(self, start: int, end: int) -> None:
+        self._check_writable("reserve")
+        self._files.check_room(end - max(start, self.size))
+        super().reserve(start, end)
+
+    def zero(self, start: int, end: int) -> int:
+        self._check_writable("zero")
+        return super().zero(start, end)
+
+    def map(self, writable: bool, size: int | None = None) -> memoryview:
+        if writable:
+            self._check_writable("map")
+        return super().map(writable, size)
+
+    def sync(self) -> None:
+        self._files.counts["sync"] += 1
+        with self._files.mutex:
+            self._inode.sync()
+
+    def fail_sync(self) -> None:
+        """What a failed fdatasync does: dirty pages are given up although later reads still show them."""
+        with self._files.mutex:
+            self._inode.drop_dirty()
+
+    def _check_writable(self, kind: str) -> None:
+        self._files.counts[kind] += 1
+        if not self.writable:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
+
+
+class LossyLock:
+    """A lock within one LossyFiles."""
+
+    def __init__(self, files: "LossyFiles", path: Path) -> None:
+        self.path = path
+        self._files = files
+
+    def release(self) -> None:
+        self._files.locks.discard(self.path)
+
+
+class LossyFiles:
+    """An empty file system with only a root directory, which is `/` and durable."""
+
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.counts: Counter[str] = Counter()
+        self.locks: set[Path] = set()
+        self.mutex = threading.RLock()
+        self._root = _Directory()
+
+    # -- Files -----------------------------------------------------------------------------------------
+
+    def make_directory(self, path: Path) -> None:
+        make_directories(self, path)
+
+    def make_one_directory(self, path: Path) -> None:
+        self._add("create", path, _Directory())
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        with self.mutex:
+            names = sorted(self._directory(path).entries)
+            return [self.stat(path / name) for name in names]
+
+    def exists(self, path: Path) -> bool:
+        with self.mutex:
+            return self._find(path) is not None
+
+    def stat(self, path: Path) -> Entry:
+        with self.mutex:
+            node = self._find(path)
+            if node is None:
+                raise _missing(path)
+            if isinstance(node, _Directory):
+                return Entry(path.name, 0, False, 0)
+            status = os.fstat(node.fd)
+            return Entry(path.name, status.st_size, True, status.st_mtime_ns)
+
+    def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
+        with self.mutex:
+            if fallocate:
+                self.check_room(size)
+            inode = _File()
+            if fallocate and size:
+                os.posix_fallocate(inode.fd, 0, size)
+            os.truncate(inode.fd, size)
+            self._add("create", path, inode)
+            return LossyFile(self, path, inode, True)
+
+    def open(self, path: Path, writable: bool) -> OpenFile:
+        with self.mutex:
+            return LossyFile(self, path, self._file(path), writable)
+
+    def read_all(self, path: Path) -> bytes:
+        with self.mutex:
+            inode = self._file(path)
+            return os.pread(inode.fd, inode.size, 0)
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        replace_durably(self, path, data)
+
+    def rename(self, old: Path, new: Path) -> None:
+        with self.mutex:
+            node = self._find(old)
+            if node is None:
+                raise _missing(old)
+            source, target = self._directory(old.parent), self._directory(new.parent)
+            self._change(_Change("rename", new, [(source, old.name)], [(target, new.name, node)]))
+
+    def remove(self, path: Path) -> None:
+        with self.mutex:
+            self._file(path)
+            self._change(_Change("remove", path, [(self._directory(path.parent), path.name)], []))
+
+    def remove_directory(self, path: Path) -> None:
+        with self.mutex:
+            if self._directory(path).entries:
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
+            self._change(_Change("remove", path, [(self._directory(path.parent), path.name)], []))
+
+    def sync_directory(self, path: Path) -> None:
+        with self.mutex:
+            self.counts["sync_directory"] += 1
+            for change in list(self._directory(path).pending):
+                change.apply(lambda directory: directory.synced)
+                for directory in change.directories:
+                    directory.pending.remove(change)
+
+    def usage(self, path: Path) -> DiskUsage:
+        with self.mutex:
+            if self._find(path) is None:
+                raise _missing(path)
+            total = self.capacity_bytes or 1 << 40
+            free = max(total - self._used(), 0)
+            return DiskUsage(total, free, free)
+
+    def lock(self, path: Path) -> Lock:
+        with self.mutex:
+            if path in self.locks:
+                raise LockHeld(path, os.getpid())
+            if not self.exists(path):
+                self.create(path, 0, fallocate=False).pwrite(CONTENT, 0)
+            self.locks.add(path)
+            return LossyLock(self, path)
+
+    def set_mtime(self, path: Path, mtime_ns: int) -> None:
+        with self.mutex:
+            os.utime(self._file(path).fd, ns=(mtime_ns, mtime_ns))
+
+    # -- crashing --------------------------------------------------------------------------------------
+
+    def crash(self, choose: Choose = lose_everything) -> "LossyFiles":
+        """The file system as it is found after a crash, everything in it durable. This one stays as it is."""
+        with self.mutex:
+            survivor = LossyFiles(self.capacity_bytes)
+            for path, content in self._survivors(choose):
+                survivor.put(path, content)
+            return survivor
+
+    def crash_to(self, target: Path, root: Path, choose: Choose = lose_everything) -> None:
+        """Write what a crash leaves of the directory `root` to a real directory."""
+        with self.mutex:
+            for path, content in self._survivors(choose):
+                if path == root or root in path.parents:
+                    place = target / path.relative_to(root)
+                    if content is None:
+                        place.mkdir(parents=True, exist_ok=True)
+                    else:
+                        place.write_bytes(content)
+
+    def put(self, path: Path, content: bytes | None) -> None:
+        """Put a file (or, with None, a directory) there, durably: the way a test sets the scene."""
+        if content is None:
+            self.make_directory(path)
+            return
+        self.make_directory(path.parent)
+        file = self.create(path, 0, fallocate=False)
+        if content:
+            file.pwrite(content, 0)
+        file.sync()
+        self.sync_directory(path.parent)
+
+    def unsynced(self) -> list[Unsynced]:
+        """Every change whose fate a crash would decide now."""
+        changes: list[Unsynced] = []
+
+        def note(change: Unsynced) -> Fate:
+            changes.append(change)
+            return Fate.KEPT
+
+        with self.mutex:
+            for _ in self._survivors(note):
+                pass
+        return changes
+
+    def _survivors(self, choose: Choose) -> Iterator[tuple[Path, bytes | None]]:
+        """What a crash leaves, directories (None) before what is in them."""
+        tables = self._tables_after_crash(choose)
+        waiting: list[tuple[Path, _Node]] = [(Path("/"), self._root)]
+        while waiting:
+            path, node = waiting.pop()
+            if isinstance(node, _File):
+                yield path, node.after_crash(path, choose)
+                continue
+            yield path, None
+            entries = tables.get(id(node), node.synced)
+            waiting += [(path / name, entries[name]) for name in sorted(entries, reverse=True)]
+
+    def _tables_after_crash(self, choose: Choose) -> dict[int, dict[str, _Node]]:
+        """The entries of each directory, by identity, after each pending change has met its fate."""
+        tables: dict[int, dict[str, _Node]] = {}
+        seen: set[int] = set()
+
+        def table(directory: _Directory) -> dict[str, _Node]:
+            return tables.setdefault(id(directory), dict(directory.synced))
+
+        for directory in self._every_directory():
+            table(directory)
+            for change in directory.pending:
+                if id(change) not in seen:
+                    seen.add(id(change))
+                    if choose(Unsynced(change.kind, change.path)) is not Fate.LOST:
+                        change.apply(table)
+        return tables
+
+    def _every_directory(self) -> list[_Directory]:
+        """Those that exist now, or would if the last changes were lost."""
+        found, waiting = [], [self._root]
+        while waiting:
+            directory = waiting.pop()
+            if directory not in found:
+                found.append(directory)
+                nodes = [*directory.entries.values(), *directory.synced.values()]
+                nodes += [node for change in directory.pending for _, _, node in change.come]
+                waiting += [node for node in nodes if isinstance(node, _Directory)]
+        return found
+
+    # -- the tree --------------------------------------------------------------------------------------
+
+    def check_room(self, size: int) -> None:
+        """ENOSPC if `size` more bytes do not fit."""
+        if self.capacity_bytes is not None and self._used() + size > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _used(self) -> int:
+        files = [node for directory in self._every_directory() for node in directory.entries.values()]
+        return sum(os.fstat(node.fd).st_blocks * 512 for node in files if isinstance(node, _File))
+
+    def _find(self, path: Path) -> _Node | None:
+        node: _Node = self._root
+        for part in path.parts[1:]:
+            if not isinstance(node, _Directory) or part not in node.entries:
+                return None
+            node = node.entries[part]
+        return node
+
+    def _file(self, path: Path) -> _File:
+        node = self._find(path)
+        if node is None:
+            raise _missing(path)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        return node
+
+    def _directory(self, path: Path) -> _Directory:
+        node = self._find(path)
+        if node is None:
+            raise _missing(path)
+        if isinstance(node, _File):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        return node
+
+    def _add(self, kind: str, path: Path, node: _Node) -> None:
+        with self.mutex:
+            parent = self._directory(path.parent)
+            if path.name in parent.entries:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            self._change(_Change(kind, path, [], [(parent, path.name, node)]))
+
+    def _change(self, change: _Change) -> None:
+        self.counts[change.kind] += 1
+        change.apply(lambda directory: directory.entries)
+        for directory in change.directories:
+            directory.pending.append(change)
+
+
+def _missing(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
