@@ -1,0 +1,376 @@
+"""The Java reference behind a pipe: fetched and compiled once, then started as often as a test likes.
+
+Built into $EMBERMQ_REFERENCE_CACHE, or else $XDG_CACHE_HOME/embermq/reference-<hash of pom.xml> (~/.cache when
+XDG_CACHE_HOME is not set). The first build needs Maven and the network; later ones need neither, unless the
+Java sources change (then Maven runs offline). Only tests and benchmarks import this module.
+"""
+
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parents[2]
+POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
+SOURCES = (ROOT / "tests" / "interop" / "java", ROOT / "bench" / "peers" / "java")
+BUILD_SECONDS_MAX = 900
+SESSION_SECONDS_MAX = 120
+
+# The reference reaches into the JDK to unmap files; Java 9 and later must be told to let it.
+_OPEN_MODULES = [
+    f"--add-{what}=java.base/{package}=ALL-UNNAMED"
+    for what, package in (
+        ("opens", "java.nio"),
+        ("opens", "sun.nio.ch"),
+        ("opens", "jdk.internal.ref"),
+        ("exports", "jdk.internal.ref"),
+        ("opens", "java.lang"),
+        ("opens", "java.util"),
+    )
+]
+
+Json = dict[str, Any]
+
+
+class ReferenceMissing(Exception):
+    """The reference cannot run here; the text says why, in words fit for a skip."""
+
+
+class ReferenceFailed(Exception):
+    """The reference ended or answered otherwise than asked; the text holds what it printed."""
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """A record as the reference decodes it."""
+
+    phy: int
+    size: int
+    msg_id: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: tuple[str, int]
+    store_timestamp: int
+    store_host: tuple[str, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    tags: str | None
+    keys: str | None
+    properties: dict[str, str]
+    body_len: int
+    body_hash: str
+    record_hash: str
+
+
+class Queue(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue as the reference serves it; `odd` names pulls inside the bounds that gave nothing."""
+
+    topic: str
+    queue_id: int
+    min: int
+    max: int
+    phys: list[int]
+    odd: list[str]
+
+
+class Dump(msgspec.Struct, frozen=True):
+    """Everything the reference reads in a store."""
+
+    records: list[Record]
+    queues: list[Queue]
+    min_physical: int
+    max_physical: int
+
+
+class PutAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of a put; the fields after `ok` stay at -1 when nothing was appended."""
+
+    status: str
+    ok: bool
+    append_status: str = ""
+    wrote_offset: int = -1
+    wrote_bytes: int = -1
+    msg_id: str = ""
+    store_timestamp: int = -1
+    logics_offset: int = -1
+    msg_num: int = 0
+
+
+@functools.cache
+def java_version() -> int:
+    """Major version of the java on the PATH; ReferenceMissing when there is none, or it is too old."""
+    java = shutil.which("java")
+    if java is None:
+        raise ReferenceMissing("java is not on the PATH; a JDK, 8 or later, is needed to run the reference")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    if found is None:
+        raise ReferenceMissing(f"java -version was not understood: {said.strip()!r}")
+    if int(found[1]) < 8:
+        raise ReferenceMissing(f"java is version {found[1]}; the reference needs 8 or later")
+    return int(found[1])
+
+
+@functools.cache
+def class_path() -> str:
+    """The class path of the built reference, building it first where needed."""
+    java_version()
+    sources = sorted(path for folder in SOURCES for path in folder.glob("embermq/*.java"))
+    stamp = _hash_of([POM, *sources])
+    folder = _cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise ReferenceMissing(f"the cache folder {folder} cannot be made: {problem}") from problem
+    with open(folder / "building", "w") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)  # Parallel test workers build once between them.
+        built = folder / "built"
+        if not built.exists() or built.read_text() != stamp:
+            _build(folder, sources)
+            built.write_text(stamp)
+    return os.pathsep.join([str(folder / "classes"), str(folder / "lib" / "*")])
+
+
+def _hash_of(paths: Iterable[Path]) -> str:
+    summed = hashlib.sha256()
+    for path in paths:
+        summed.update(path.name.encode() + b"\0" + path.read_bytes())
+    return summed.hexdigest()
+
+
+def _cache_folder() -> Path:
+    chosen = os.environ.get("EMBERMQ_REFERENCE_CACHE")
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(caches) / "embermq" / f"reference-{_hash_of([POM])[:12]}"
+
+
+def _build(folder: Path, sources: list[Path]) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise ReferenceMissing("mvn is not on the PATH; Maven is needed once, to fetch and build the reference")
+    for stale in ("src", "classes", "target"):
+        shutil.rmtree(folder / stale, ignore_errors=True)
+    (folder / "src" / "embermq").mkdir(parents=True)
+    shutil.copy(POM, folder)
+    for path in sources:
+        shutil.copy(path, folder / "src" / "embermq")
+    command = [maven, "-q", "-B", "compile"]
+    offline = [maven, "-o", *command[1:]]
+    # What was fetched before is not asked for again, so a rebuild works without a network.
+    attempts = [offline, command] if (folder / "lib").exists() else [command]
+    output = ""
+    for attempt in attempts:
+        try:
+            ran = subprocess.run(
+                attempt, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise ReferenceMissing(f"mvn did not finish in {BUILD_SECONDS_MAX} s in {folder}") from None
+        if ran.returncode == 0:
+            return
+        output = ran.stdout + ran.stderr
+    if "COMPILATION ERROR" in output:
+        raise ReferenceFailed(f"the Java sources do not compile:\n{output}")
+    raise ReferenceMissing(f"mvn could not fetch the reference (no network?): {output.strip()[:600]}")
+
+
+def java_command(main: str, arguments: Sequence[str], *, jvm: Sequence[str] = ()) -> list[str]:
+    """The command line that runs one of our Java mains."""
+    opened = _OPEN_MODULES if java_version() >= 9 else []
+    always = ["-Dfile.encoding=UTF-8", "-Duser.timezone=UTC", *opened]
+    return ["java", *jvm, *always, "-cp", class_path(), f"embermq.{main}", *arguments]
+
+
+def setting_words(settings: Mapping[str, str]) -> list[str]:
+    return ["--settings", *(f"{name}={value}" for name, value in settings.items())]
+
+
+class ReferenceSession:
+    """The reference with one store open. Leaving the `with` block closes it cleanly, an exception kills it."""
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str] | None = None, *, deliver_delayed: bool = False
+    ) -> None:
+        words = ["write", str(directory), *(["--deliver"] if deliver_delayed else [])]
+        quick_start = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command = java_command("ReferenceStore", [*words, *setting_words(settings or {})], jvm=quick_start)
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the session)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
+        )
+        # A reference that hangs must fail a test, not stop the suite.
+        self._watchdog = threading.Timer(SESSION_SECONDS_MAX, self._process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+        try:
+            self.opened = self._hear()
+            if self.opened["is"] != "open":
+                raise ReferenceFailed(f"the reference refuses to load {directory}:\n{self._errors()}")
+        except ReferenceFailed:
+            self.kill()
+            self._release()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._process.poll() is None:
+            self.close()
+        else:
+            self.kill()
+        self._release()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, question: str, **details: Any) -> Json:
+        """One question, one answer."""
+        self._tell({"do": question, **details})
+        return self._hear()
+
+    def put(self, put: Json) -> PutAnswer:
+        return msgspec.convert(self.ask("put", **put), PutAnswer)
+
+    def put_all(self, puts: Iterable[Json]) -> list[PutAnswer]:
+        """Many puts, sent while earlier answers are on their way."""
+        listed = list(puts)
+        feeder = self.feed(listed)
+        answers = [msgspec.convert(self._hear(), PutAnswer) for _ in listed]
+        feeder.join()
+        return answers
+
+    def feed(self, puts: list[Json]) -> threading.Thread:
+        """Sends puts from a thread of its own; the answers wait in the pipe for `put_answers`."""
+
+        def send() -> None:
+            try:
+                for put in puts:
+                    self._tell({"do": "put", **put})
+            except ReferenceFailed:
+                pass  # Killed meanwhile, as some tests want.
+
+        feeder = threading.Thread(target=send, daemon=True)
+        feeder.start()
+        return feeder
+
+    def put_answers(self) -> Iterator[PutAnswer]:
+        """Answers as they come, until the process is gone."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.endswith(b"\n"):
+                yield msgspec.convert(msgspec.json.decode(line), PutAnswer)
+
+    def dump(self) -> Dump:
+        """Everything in the store, through the reference's reads."""
+        self._tell({"do": "dump"})
+        records: list[Record] = []
+        queues: list[Queue] = []
+        while True:
+            line = self._hear()
+            match line.pop("is"):
+                case "record":
+                    records.append(msgspec.convert(line, Record))
+                case "queue":
+                    queues.append(msgspec.convert(line, Queue))
+                case "bounds":
+                    return Dump(records, queues, line["minPhyOffset"], line["maxPhyOffset"])
+                case other:
+                    raise ReferenceFailed(f"{other}: {line}")
+
+    def find(self, topic: str, key: str, *, limit: int = 64, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
+        """Physical offsets queryMessage gives."""
+        answer = self.ask("key", topic=topic, key=key, max=limit, begin=begin_ms, end=end_ms)
+        return [int(each) for each in answer["phys"]]
+
+    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        return int(self.ask("time", topic=topic, queueId=queue_id, time=time_ms)["offset"])
+
+    def fetch(self, topic: str, queue_id: int, offset: int, limit: int, codes: list[int] | None = None) -> Json:
+        """One getMessage: status, next, min, max, phys."""
+        return self.ask("get", topic=topic, queueId=queue_id, offset=offset, max=limit, codes=codes)
+
+    def look(self, physical_offset: int) -> Record | None:
+        found = self.ask("look", phy=physical_offset)["record"]
+        return None if found is None else msgspec.convert(found, Record)
+
+    def settle(self) -> None:
+        """Returns when queues and index hold all the log holds."""
+        self.ask("settle")
+
+    def close(self) -> None:
+        """Clean shutdown."""
+        self._tell({"do": "close"})
+        last = self._hear()
+        if last["is"] != "closed":
+            raise ReferenceFailed(f"asked to close, the reference answered {last}")
+        self._process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, at once. Answers already given stay readable until the `with` block ends."""
+        self._process.kill()
+        self._process.wait()
+
+    def _release(self) -> None:
+        self._watchdog.cancel()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass  # Unsent puts of a killed process.
+        self._said.close()
+
+    def _tell(self, question: Json) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(question) + b"\n")
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise ReferenceFailed(f"the reference is gone:\n{self._errors()}") from None
+
+    def _hear(self) -> Json:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise ReferenceFailed(f"the reference ended early:\n{self._errors()}")
+        heard: Json = msgspec.json.decode(line)
+        return heard
+
+    def _errors(self) -> str:
+        if self._said.closed:
+            return ""
+        self._said.seek(0)
+        return self._said.read()[-4000:].decode(errors="replace")
+
+
+@contextmanager
+def copied(directory: Path) -> Iterator[Path]:
+    """A sparse copy of a store, so that looking at it changes nothing."""
+    scratch = Path(tempfile.mkdtemp(prefix="embermq-copy-", dir=directory.parent))
+    try:
+        subprocess.run(["cp", "-a", "--sparse=always", f"{directory}/.", str(scratch)], check=True)
+        yield scratch
+    finally:
+        shutil.rmtree(scratch)
