@@ -11,6 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+CODE   := src tests tools $(wildcard bench)
 
 # Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
 PYTHON ?=
@@ -49,8 +50,8 @@ test: setup check ## Everything that must be green: check, then the tests (no Ja
 	$(PYTEST) -n 2 -q --durations=10
 
 check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
-	$(BIN)/ruff check src tests tools
-	$(BIN)/mypy
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
 demo: setup ## See a store being written, killed, recovered and read

@@ -32,6 +32,7 @@ def test_the_settings_page_is_current() -> None:
 def test_every_locked_line_has_hashes_and_no_address(lock: Path) -> None:
     text = lock.read_text()
     assert "://" not in text, "a lock names no server"
+    assert not re.search(r"[ (]/", text), "a lock names no directory of the machine it was made on"
     assert not re.search(r"^\s*--(?!hash)", text, re.MULTILINE), "a lock has no options but hashes"
     requirements = re.findall(r"^([a-z0-9][\w.-]*)==", text, re.MULTILINE)
     hashed = r"^[a-z0-9][\w.-]*==[^\n]*\\\n(?: +--hash=sha256:[0-9a-f]{64}[ \\]*\n)+"
