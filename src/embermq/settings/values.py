@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum, unique
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -172,6 +173,7 @@ def _several(value: Any) -> Iterable[Any]:
     return value
 
 
+@lru_cache(maxsize=16)
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """`1s 5s 1m` -> (1000, 5000, 60000), in ms; Unusable names the piece that is wrong."""
     units_ms = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -186,6 +188,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
     return tuple(levels_ms)
 
 
+@lru_cache(maxsize=16)
 def parse_delete_hours(text: str) -> frozenset[int]:
     """`04;16` -> {4, 16}; Unusable names the piece that is wrong."""
     hours = set()
