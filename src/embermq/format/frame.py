@@ -315,9 +315,10 @@ def locate_properties(properties: bytes) -> dict[bytes, tuple[int, int]]:
 def parse_delay_level(text: bytes) -> int | None:
     """DELAY as Java's parseInt reads it (ASCII digits only), or None when it is no number."""
     digits = text[1:] if text[:1] in (b"+", b"-") else text
-    if not digits or len(digits) > 64 or any(not 0x30 <= d <= 0x39 for d in digits):
+    if not digits or digits.strip(b"0123456789"):
         return None
-    level = int(text)
+    level = int(digits.lstrip(b"0")[:11] or b"0")  # Eleven digits are too many already.
+    level = -level if text[:1] == b"-" else level
     return level if -(1 << 31) <= level < 1 << 31 else None
 
 

@@ -135,8 +135,8 @@ def put_rows(
 ) -> tuple[int, int, int]:
     """Put the keys of rows first_row.. (of the first row only those from first_key on): UNIQ_KEY, then the
     words of KEYS. Records below physical offset `guard` and rolled-back ones are passed over. Returns (row,
-    key, put): the row and key to go on with (row == len(columns) when all is done; otherwise the file is full)
-    and how many keys were put."""
+    key, put): the row and key to go on with (row == len(columns) when all is done; otherwise the file is
+    full) and how many keys were put."""
     done = 0
     for i in range(first_row, len(columns)):
         row = columns.rows[i]
