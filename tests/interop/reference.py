@@ -1,8 +1,8 @@
 """The Java reference behind a pipe: fetched and compiled once, then started as often as a test likes.
 
-Built into $EMBERMQ_REFERENCE_CACHE, or else $XDG_CACHE_HOME/embermq/reference-<hash of pom.xml> (~/.cache when
-XDG_CACHE_HOME is not set). The first build needs Maven and the network; later ones need neither, unless the
-Java sources change (then Maven runs offline). Only tests and benchmarks import this module.
+Built into $EMBERMQ_REFERENCE_CACHE, or else $XDG_CACHE_HOME/embermq/reference-<hash of pom.xml> (~/.cache
+where XDG_CACHE_HOME is not set). The first build needs Maven and the network; later ones need neither, unless
+the Java sources change (then Maven runs offline). Only tests and benchmarks import this module.
 """
 
 import fcntl
@@ -132,19 +132,19 @@ def class_path() -> str:
     """The class path of the built reference, building it first where needed."""
     java_version()
     sources = sorted(path for folder in SOURCES for path in folder.glob("embermq/*.java"))
-    stamp = _hash_of([POM, *sources])
     folder = _cache_folder()
+    # Named by content: a rebuild never takes classes away from a process that runs them.
+    classes = folder / f"classes-{_hash_of(sources)[:12]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise ReferenceMissing(f"the cache folder {folder} cannot be made: {problem}") from problem
     with open(folder / "building", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # Parallel test workers build once between them.
-        built = folder / "built"
-        if not built.exists() or built.read_text() != stamp:
+        if not classes.exists():
             _build(folder, sources)
-            built.write_text(stamp)
-    return os.pathsep.join([str(folder / "classes"), str(folder / "lib" / "*")])
+            (folder / "classes").rename(classes)
+    return os.pathsep.join([str(classes), str(folder / "lib" / "*")])
 
 
 def _hash_of(paths: Iterable[Path]) -> str:
@@ -165,7 +165,7 @@ def _cache_folder() -> Path:
 def _build(folder: Path, sources: list[Path]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise ReferenceMissing("mvn is not on the PATH; Maven is needed once, to fetch and build the reference")
+        raise ReferenceMissing("mvn is not on the PATH; Maven is needed once, to build the reference")
     for stale in ("src", "classes", "target"):
         shutil.rmtree(folder / stale, ignore_errors=True)
     (folder / "src" / "embermq").mkdir(parents=True)
@@ -204,7 +204,7 @@ def setting_words(settings: Mapping[str, str]) -> list[str]:
 
 
 class ReferenceSession:
-    """The reference with one store open. Leaving the `with` block closes it cleanly, an exception kills it."""
+    """The reference with one store open. Leaving the `with` block closes the store, an exception kills it."""
 
     def __init__(
         self, directory: Path, settings: Mapping[str, str] | None = None, *, deliver_delayed: bool = False
@@ -216,6 +216,7 @@ class ReferenceSession:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
         )
+        self._feeders: list[threading.Thread] = []
         # A reference that hangs must fail a test, not stop the suite.
         self._watchdog = threading.Timer(SESSION_SECONDS_MAX, self._process.kill)
         self._watchdog.daemon = True
@@ -256,12 +257,10 @@ class ReferenceSession:
     def put_all(self, puts: Iterable[Json]) -> list[PutAnswer]:
         """Many puts, sent while earlier answers are on their way."""
         listed = list(puts)
-        feeder = self.feed(listed)
-        answers = [msgspec.convert(self._hear(), PutAnswer) for _ in listed]
-        feeder.join()
-        return answers
+        self.feed(listed)
+        return [msgspec.convert(self._hear(), PutAnswer) for _ in listed]
 
-    def feed(self, puts: list[Json]) -> threading.Thread:
+    def feed(self, puts: list[Json]) -> None:
         """Sends puts from a thread of its own; the answers wait in the pipe for `put_answers`."""
 
         def send() -> None:
@@ -273,7 +272,7 @@ class ReferenceSession:
 
         feeder = threading.Thread(target=send, daemon=True)
         feeder.start()
-        return feeder
+        self._feeders.append(feeder)
 
     def put_answers(self) -> Iterator[PutAnswer]:
         """Answers as they come, until the process is gone."""
@@ -299,7 +298,9 @@ class ReferenceSession:
                 case other:
                     raise ReferenceFailed(f"{other}: {line}")
 
-    def find(self, topic: str, key: str, *, limit: int = 64, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
+    def find(
+        self, topic: str, key: str, *, limit: int = 64, begin_ms: int = 0, end_ms: int = 1 << 62
+    ) -> list[int]:
         """Physical offsets queryMessage gives."""
         answer = self.ask("key", topic=topic, key=key, max=limit, begin=begin_ms, end=end_ms)
         return [int(each) for each in answer["phys"]]
@@ -307,7 +308,9 @@ class ReferenceSession:
     def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         return int(self.ask("time", topic=topic, queueId=queue_id, time=time_ms)["offset"])
 
-    def fetch(self, topic: str, queue_id: int, offset: int, limit: int, codes: list[int] | None = None) -> Json:
+    def fetch(
+        self, topic: str, queue_id: int, offset: int, limit: int, codes: list[int] | None = None
+    ) -> Json:
         """One getMessage: status, next, min, max, phys."""
         return self.ask("get", topic=topic, queueId=queue_id, offset=offset, max=limit, codes=codes)
 
@@ -333,7 +336,10 @@ class ReferenceSession:
         self._process.wait()
 
     def _release(self) -> None:
+        """Frees pipes and threads of a process that has ended."""
         self._watchdog.cancel()
+        for feeder in self._feeders:
+            feeder.join()  # Its pipe has no reader any more, so it ends at its next write.
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             try:

@@ -1,7 +1,7 @@
 """Messages of every kind, the same for both sides: as values of ours, and as puts for the reference.
 
-Deterministic from a seed. Hosts and born times are always given, so that the same message makes the same bytes
-wherever it is stored; only the store time is left to a clock.
+Deterministic from a seed. Hosts and born times are always given, so that the same message makes the same
+bytes wherever it is stored; only the store time is left to a clock.
 """
 
 import hashlib
@@ -33,7 +33,8 @@ V6_STORE = Host("fd00::1:2", 10911)
 def mixed(count: int, seed: int) -> list[Put]:
     """Plain, delayed, transactional, IPv6 and batched messages, bodies from none to a few KiB."""
     chance = random.Random(seed)
-    return [_batch(chance, f"{seed}-{n}") if n % 13 == 12 else _any(chance, f"{seed}-{n}") for n in range(count)]
+    names = [f"{seed}-{n}" for n in range(count)]
+    return [_batch(chance, name) if n % 13 == 12 else _any(chance, name) for n, name in enumerate(names)]
 
 
 def plain(count: int, seed: int) -> list[Message]:
@@ -56,6 +57,7 @@ def _message(
     chance: random.Random, name: str, *, delay_level: int = 0, sys_flag: int = 0, v6: bool = False
 ) -> Message:
     number = int(name.rpartition("-")[2])
+    born_address = f"2001:db8::{number % 9999:x}" if v6 else f"10.1.2.{number % 250}"
     return Message(
         chance.choice(TOPICS),
         _body(chance),
@@ -67,7 +69,7 @@ def _message(
         delay_level=delay_level,
         sys_flag=sys_flag,
         born_timestamp=BORN_MS + number,
-        born_host=Host(f"2001:db8::{number % 9999:x}" if v6 else f"10.1.2.{number % 250}", 40_000 + number % 999),
+        born_host=Host(born_address, 40_000 + number % 999),
         store_host=V6_STORE if v6 and chance.random() < 0.5 else V4_STORE,
         reconsume_times=chance.choice((0, 0, 3)),
         prepared_transaction_offset=77 if sys_flag == flags.COMMIT else 0,
@@ -99,7 +101,8 @@ def _body(chance: random.Random) -> bytes:
 
 
 def _properties(chance: random.Random, name: str) -> dict[str, str]:
-    extra = {f"prop{chance.randrange(40)}": f"v{chance.randrange(999)}-значение" for _ in range(chance.randrange(4))}
+    names = [f"prop{chance.randrange(40)}" for _ in range(chance.randrange(4))]
+    extra = {each: f"v{chance.randrange(999)}-значение" for each in names}
     return {"UNIQ_KEY": hashlib.md5(name.encode()).hexdigest().upper(), **extra}
 
 

@@ -1,0 +1,288 @@
+package embermq;
+
+import com.alibaba.fastjson.JSON;
+import java.io.PrintStream;
+import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBatch;
+import org.apache.rocketmq.store.ConsumeQueue;
+import org.apache.rocketmq.store.MessageExtBrokerInner;
+import org.apache.rocketmq.store.PutMessageResult;
+
+/**
+ * The reference's own speed, on its own defaults: ASYNC_FLUSH, 1 GiB files, index on, one thread putting.
+ *
+ * <pre>
+ * PeerBench append DIR BODY MESSAGES ROUNDS   single puts, then batches of 256, in a fresh directory
+ * PeerBench fill DIR BODY BYTES               puts until the log holds BYTES, then dies without closing
+ * PeerBench load DIR                          time of load(): recovery as the abort file demands
+ * PeerBench rebuild DIR                       time of load(), then of dispatch from the start of the log
+ * </pre>
+ *
+ * Prints one JSON object. Each run ends by halting, so what `load` and `rebuild` leave behind is again a store
+ * that was not closed.
+ */
+public final class PeerBench {
+    private static final PrintStream OUT = System.out;
+    private static final String TOPIC = "bench";
+    private static final int QUEUES = 4;
+    private static final int BATCH = 256;
+    /** Enough distinct messages that keys spread over the index as they would in use; few enough to fit a heap. */
+    private static final int PREPARED = 1 << 16;
+
+    /** The compiler goes on improving the put path for seconds; before that a rate says little. */
+    private static final double WARM_UP_SECONDS = 5;
+
+    private PeerBench() {
+    }
+
+    public static void main(String[] arguments) {
+        System.setOut(System.err); // Standard output carries the result only.
+        try {
+            OUT.println(JSON.toJSONString(run(arguments)));
+            OUT.flush();
+            Runtime.getRuntime().halt(0);
+        } catch (Exception problem) {
+            problem.printStackTrace();
+            Runtime.getRuntime().halt(1); // The store's threads would keep the process alive.
+        }
+    }
+
+    private static Map<String, Object> run(String[] words) throws Exception {
+        OpenedStore store = new OpenedStore(words[1], ReferenceStore.settings(Arrays.asList(words)), false);
+        switch (words[0]) {
+            case "append":
+                return append(store, Integer.parseInt(words[2]), Integer.parseInt(words[3]),
+                    Integer.parseInt(words[4]));
+            case "fill":
+                return fill(store, Integer.parseInt(words[2]), Long.parseLong(words[3]));
+            case "load":
+                return load(store);
+            case "rebuild":
+                return rebuild(store);
+            default:
+                throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    private static Map<String, Object> append(OpenedStore store, int bodyBytes, int messages, int rounds)
+        throws Exception {
+        open(store);
+        MessageExtBrokerInner[] prepared = prepare(bodyBytes);
+        Map<String, Object> told = new LinkedHashMap<>();
+        Tally tally = new Tally();
+        long warmed = System.nanoTime();
+        while (seconds(warmed) < WARM_UP_SECONDS) {
+            putSingles(store, prepared, PREPARED, tally);
+        }
+        store.settle();
+        List<Double> rates = new ArrayList<>();
+        List<Double> settled = new ArrayList<>();
+        for (int round = 0; round < rounds; round++) {
+            long began = System.nanoTime();
+            putSingles(store, prepared, messages, tally);
+            rates.add(messages / seconds(began));
+            store.settle(); // Each round starts without a backlog of its predecessor.
+            settled.add(messages / seconds(began));
+        }
+        told.put("messages", messages);
+        told.put("messages_per_second", median(rates));
+        told.put("rounds", rates);
+        told.put("messages_per_second_until_dispatched", median(settled));
+        told.put("batch_256_messages_per_second", median(batchRates(store, bodyBytes, messages, rounds, tally)));
+        tally.tell(told);
+        told.put("max_physical_offset", store.getMaxPhyOffset());
+        return told;
+    }
+
+    private static void putSingles(OpenedStore store, MessageExtBrokerInner[] prepared, int messages, Tally tally) {
+        for (int at = 0; at < messages; at++) {
+            tally.add(store.putMessage(prepared[at & PREPARED - 1]));
+        }
+    }
+
+    /** For information: batches pay one lock for 256 messages, but the batch is encoded anew at each put. */
+    private static List<Double> batchRates(OpenedStore store, int bodyBytes, int messages, int rounds, Tally tally)
+        throws Exception {
+        MessageExtBatch[] prepared = prepareBatches(bodyBytes);
+        List<Double> rates = new ArrayList<>();
+        for (int round = -1; round < rounds; round++) { // round -1 is the warm-up
+            long began = System.nanoTime();
+            for (int put = 0; put < messages / BATCH; put++) {
+                MessageExtBatch batch = prepared[put % prepared.length];
+                batch.setEncodedBuff(null);
+                tally.add(store.putMessages(batch));
+            }
+            if (round >= 0) {
+                rates.add(messages / BATCH * BATCH / seconds(began));
+            }
+            store.settle();
+        }
+        return rates;
+    }
+
+    private static Map<String, Object> fill(OpenedStore store, int bodyBytes, long bytes) throws Exception {
+        open(store);
+        MessageExtBrokerInner[] prepared = prepare(bodyBytes);
+        Tally tally = new Tally();
+        for (int at = 0; tally.bytes < bytes; at++) {
+            tally.add(store.putMessage(prepared[at & PREPARED - 1]));
+        }
+        store.settle();
+        Map<String, Object> told = new LinkedHashMap<>();
+        tally.tell(told);
+        told.put("max_physical_offset", store.getMaxPhyOffset());
+        return told;
+    }
+
+    private static Map<String, Object> load(OpenedStore store) {
+        long began = System.nanoTime();
+        boolean loaded = store.load();
+        Map<String, Object> told = new LinkedHashMap<>();
+        told.put("load_seconds", seconds(began));
+        told.put("loaded", loaded);
+        describe(store, told);
+        return told;
+    }
+
+    /** start() polls its own dispatcher once a second, so a closer watch is kept from here. */
+    private static Map<String, Object> rebuild(OpenedStore store) throws Exception {
+        Map<String, Object> told = load(store);
+        final long began = System.nanoTime();
+        final double[] dispatched = new double[1];
+        Thread watch = new Thread(() -> {
+            try {
+                store.settle();
+                dispatched[0] = seconds(began);
+            } catch (InterruptedException stopped) {
+                throw new IllegalStateException(stopped);
+            }
+        });
+        watch.start();
+        store.start();
+        watch.join();
+        told.put("dispatch_seconds", dispatched[0]);
+        describe(store, told);
+        return told;
+    }
+
+    private static void open(OpenedStore store) throws Exception {
+        if (!store.load()) {
+            throw new IllegalStateException("the store does not load");
+        }
+        store.start();
+    }
+
+    /** What a correct answer must repeat: the end of the log, and how much the queues hold. */
+    private static void describe(OpenedStore store, Map<String, Object> told) {
+        long units = 0;
+        long lastPhysical = -1;
+        for (ConcurrentMap<Integer, ConsumeQueue> queues : store.getConsumeQueueTable().values()) {
+            for (ConsumeQueue queue : queues.values()) {
+                units += queue.getMaxOffsetInQueue() - queue.getMinOffsetInQueue();
+                lastPhysical = Math.max(lastPhysical, queue.getMaxPhysicOffset());
+            }
+        }
+        told.put("max_physical_offset", store.getMaxPhyOffset());
+        told.put("queue_units", units);
+        told.put("queue_max_physical_offset", lastPhysical);
+    }
+
+    private static MessageExtBrokerInner[] prepare(int bodyBytes) {
+        MessageExtBrokerInner[] prepared = new MessageExtBrokerInner[PREPARED];
+        for (int at = 0; at < PREPARED; at++) {
+            MessageExtBrokerInner message = new MessageExtBrokerInner();
+            header(message, at % QUEUES);
+            message.setBody(body(bodyBytes, at));
+            MessageAccessor.setProperties(message, properties(at));
+            message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
+            prepared[at] = message;
+        }
+        return prepared;
+    }
+
+    private static MessageExtBatch[] prepareBatches(int bodyBytes) {
+        MessageExtBatch[] prepared = new MessageExtBatch[64];
+        for (int number = 0; number < prepared.length; number++) {
+            List<Message> items = new ArrayList<>();
+            for (int at = number * BATCH; at < (number + 1) * BATCH; at++) {
+                Message item = new Message(TOPIC, body(bodyBytes, at));
+                MessageAccessor.setProperties(item, properties(at));
+                items.add(item);
+            }
+            prepared[number] = new MessageExtBatch();
+            header(prepared[number], number % QUEUES);
+            prepared[number].setBody(MessageDecoder.encodeMessages(items));
+            MessageAccessor.setProperties(prepared[number], new HashMap<>());
+        }
+        return prepared;
+    }
+
+    private static void header(MessageExt message, int queueId) {
+        message.setTopic(TOPIC);
+        message.setQueueId(queueId);
+        message.setBornTimestamp(System.currentTimeMillis());
+        message.setBornHost(new InetSocketAddress("127.0.0.1", 50000));
+        message.setStoreHost(new InetSocketAddress("127.0.0.1", 10911));
+    }
+
+    /** What a broker stores for a message with a tag and one key. */
+    private static Map<String, String> properties(int number) {
+        Map<String, String> properties = new HashMap<>();
+        properties.put("UNIQ_KEY", String.format("7F0000010001639CFE2B%012X", number));
+        properties.put("KEYS", "order-" + number);
+        properties.put("TAGS", "paid");
+        return properties;
+    }
+
+    private static byte[] body(int bytes, int number) {
+        byte[] body = new byte[bytes];
+        for (int at = 0; at < bytes; at++) {
+            body[at] = (byte) (at * 31 + number);
+        }
+        return body;
+    }
+
+    private static double seconds(long began) {
+        return (System.nanoTime() - began) / 1e9;
+    }
+
+    private static double median(List<Double> values) {
+        List<Double> sorted = new ArrayList<>(values);
+        Collections.sort(sorted);
+        return sorted.get(sorted.size() / 2);
+    }
+
+    /** Sums over the answers: proof that every put was answered, and something to compare runs by. */
+    private static final class Tally {
+        private long messages;
+        private long bytes;
+        private long offsets;
+
+        void add(PutMessageResult result) {
+            if (!result.isOk()) {
+                throw new IllegalStateException("put refused: " + result.getPutMessageStatus());
+            }
+            messages += result.getAppendMessageResult().getMsgNum();
+            bytes += result.getAppendMessageResult().getWroteBytes();
+            offsets += result.getAppendMessageResult().getWroteOffset();
+        }
+
+        void tell(Map<String, Object> told) {
+            told.put("stored_messages", messages);
+            told.put("stored_bytes", bytes);
+            told.put("offsets_sum", offsets);
+        }
+    }
+}
