@@ -128,27 +128,33 @@ class SegmentAllocator:
         """The segment that starts at `start`, active and empty; OSError if it cannot be made in time."""
         if self._needs_buffer and (self._pool is None or self._pool.available == 0):
             raise OSError(errno.ENOBUFS, "no private buffer is free for the next log file")
-        segment = self._wait_for(start) if self._thread is not None else self._make(start)
+        segment = self._take_ready(start)
+        if segment is None:
+            works_ahead = self._thread is not None and self._thread.is_alive()
+            segment = self._wait_for(start) if works_ahead else self._make(start)
         if self._pool is not None:
             segment.attach_buffer(self._pool)
         return segment
 
-    def _wait_for(self, start: int) -> Segment:
+    def _take_ready(self, start: int) -> Segment | None:
         with self._changed:
             segment = self._ready.pop(start, None)
-            if segment is None:
-                self._wanted, self._failure = start, None
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: start in self._ready or self._failure, self._wait_s)
-                self._wanted = None
-                segment = self._ready.pop(start, None)
             if segment is not None:
                 self._taken = start
-                self._changed.notify_all()  # one less ahead
-                return segment
+            return segment
+
+    def _wait_for(self, start: int) -> Segment:
+        with self._changed:
+            self._wanted, self._failure = start, None
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: start in self._ready or self._failure, self._wait_s)
+            self._wanted = None
             if self._failure is not None:
                 raise self._failure
-        raise TimeoutError(errno.ETIMEDOUT, f"the next log file was not ready after {self._wait_s} s")
+        segment = self._take_ready(start)
+        if segment is None:
+            raise TimeoutError(errno.ETIMEDOUT, f"the next log file was not ready after {self._wait_s} s")
+        return segment
 
     def seal_soon(self, segment: Segment) -> None:
         """Seal a segment the writer has left, once its private buffer is committed."""
