@@ -1,0 +1,39 @@
+"""Fixtures for pytest: `embermq_store`, `embermq_builder` and `manual_clock`.
+
+Loaded by pytest through its entry point in every project that has this package installed, so it imports
+nothing but pytest until a fixture is used.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from embermq.store.message_store import MessageStore
+    from embermq.testing.builder import StoreBuilder
+    from embermq.testing.clock import ManualClock
+
+
+@pytest.fixture
+def manual_clock() -> "ManualClock":
+    """A clock that stands still until moved."""
+    from embermq.testing.clock import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def embermq_builder(tmp_path: Path) -> "StoreBuilder":
+    """Opens, and opens again, an embedded store with small files in the test's own directory."""
+    from embermq.testing.builder import StoreBuilder
+
+    return StoreBuilder(tmp_path / "store")
+
+
+@pytest.fixture
+def embermq_store(embermq_builder: "StoreBuilder") -> "Iterator[MessageStore]":
+    """An open, empty embedded store; closed when the test is over."""
+    with embermq_builder.open() as store:
+        yield store
