@@ -1,7 +1,7 @@
 """Apache RocketMQ's own store, measured as a library in its own JVM: the peer that reads the same files.
 
 No broker, no network: putMessage in one thread, as the append benchmark here does. Default settings
-throughout (ASYNC_FLUSH, 1 GiB files, index on). Appends go to a fresh directory that is removed afterwards; the
+throughout (ASYNC_FLUSH, 1 GiB files, index on). Appends go to a fresh directory, removed afterwards; the
 other measurements work on a store made by `fill`, which the caller places and removes.
 """
 

@@ -373,10 +373,18 @@ class ReferenceSession:
 
 @contextmanager
 def copied(directory: Path) -> Iterator[Path]:
-    """A sparse copy of a store, so that looking at it changes nothing."""
+    """A sparse copy of a store, so that looking at it changes nothing.
+
+    The reference creates a file and sizes it in two steps; killed in between it leaves an empty file, and
+    then refuses to load the store. Such files are left out of the copy, as an operator would remove them.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="embermq-copy-", dir=directory.parent))
     try:
         subprocess.run(["cp", "-a", "--sparse=always", f"{directory}/.", str(scratch)], check=True)
+        for family in ("commitlog", "consumequeue"):
+            for path in (scratch / family).rglob("*"):
+                if path.is_file() and path.stat().st_size == 0:
+                    path.unlink()
         yield scratch
     finally:
         shutil.rmtree(scratch)

@@ -26,6 +26,8 @@ SMALL_FILES: Mapping[str, str] = {
     "maxHashSlotNum": "100",
     "maxIndexNum": "400",
 }
+DEFAULT_FILES: Mapping[str, str] = {}
+SYNC_FLUSH: Mapping[str, str] = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}
 V4_STORE = Host("192.168.7.9", 10911)
 V6_STORE = Host("fd00::1:2", 10911)
 

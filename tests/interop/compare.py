@@ -1,0 +1,177 @@
+"""What both sides say about one store, laid side by side.
+
+The reference is asked first and its answers are kept, since only one of the two can have a store open; then
+ours is asked the same.
+"""
+
+import hashlib
+import ipaddress
+import os
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from embermq import MessageStore
+from embermq.model import flags
+from embermq.model.message import Message, MessageBatch, StoredMessage
+from embermq.model.properties import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, decode_properties
+from tests.interop.reference import Dump, Record, ReferenceSession, copied
+from tests.interop.workload import Put
+
+KEYS_ASKED_MAX = 60
+TIMES_ASKED_MAX = 12
+_UNIT = struct.Struct(">qiq")
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """The reference's view of a store."""
+
+    dump: Dump
+    found: dict[tuple[str, str], list[int]]
+    times: dict[tuple[str, int, int], int]
+
+
+def reference_answers(directory: Path, settings: Mapping[str, str]) -> Answers:
+    """What the reference says about a copy: first its records, then, with file times aligned, the queries."""
+    with copied(directory) as copy:
+        with ReferenceSession(copy, settings) as session:
+            session.settle()
+            records = session.dump().records
+        align_queue_times(copy, records)
+        with ReferenceSession(copy, settings) as session:
+            return _ask(session)
+
+
+def _ask(session: ReferenceSession) -> Answers:
+    session.settle()
+    dump = session.dump()
+    asked = sorted({(record.topic, key) for record in dump.records for key in keys_of(record)})
+    step = max(1, len(asked) // KEYS_ASKED_MAX)
+    found = {(topic, key): session.find(topic, key) for topic, key in asked[::step]}
+    times = {
+        (queue.topic, queue.queue_id, time_ms): session.offset_at(queue.topic, queue.queue_id, time_ms)
+        for queue in dump.queues
+        for time_ms in _times_worth_asking(dump, queue.phys)
+    }
+    return Answers(dump, found, times)
+
+
+def keys_of(record: Record) -> list[str]:
+    """What the index holds of a record: its unique key and the words of KEYS; nothing if rolled back."""
+    if record.sys_flag & flags.TRANSACTION_MASK == flags.ROLLBACK:
+        return []
+    unique = record.properties.get("UNIQ_KEY")
+    return ([unique] if unique else []) + [word for word in (record.keys or "").split(" ") if word]
+
+
+def _times_worth_asking(dump: Dump, physical_offsets: list[int]) -> list[int]:
+    stored = {record.phy: record.store_timestamp for record in dump.records}
+    times = sorted({stored[offset] for offset in physical_offsets})
+    inner = times[:: max(1, len(times) // TIMES_ASKED_MAX)]
+    return [times[0] - 1000, *inner, *(time + 1 for time in inner), times[-1] + 1000] if times else []
+
+
+def assert_agree(store: MessageStore, theirs: Answers, *, index_complete: bool = True) -> None:
+    """Ours answers as the reference did.
+
+    After a kill the reference may have dropped index files it cannot prove (`index_complete=False`): then
+    what it still finds must be found here, and here every record must be found by every key.
+    """
+    for record in theirs.dump.records:
+        assert_same_record(store.at(record.phy), record)
+    for queue in theirs.dump.queues:
+        assert not queue.odd, f"the reference cannot read {queue.topic}/{queue.queue_id}: {queue.odd}"
+        if queue.max == 0:
+            continue  # The reference makes a queue object when one is merely asked for.
+        assert store.min_offset(queue.topic, queue.queue_id) == queue.min
+        assert store.max_offset(queue.topic, queue.queue_id) == queue.max
+        assert pulled(store, queue.topic, queue.queue_id) == queue.phys
+    for (topic, queue_id, time_ms), offset in theirs.times.items():
+        assert store.offset_at(topic, queue_id, time_ms) == offset, (topic, queue_id, time_ms)
+    for (topic, key), offsets in theirs.found.items():
+        ours = {message.physical_offset for message in store.find(topic, key=key)}
+        expected = {r.phy for r in theirs.dump.records if r.topic == topic and key in keys_of(r)}
+        assert ours == expected, (topic, key)
+        # The reference does not look at the key itself, so words of equal hash come along.
+        assert expected <= set(offsets) or not index_complete, (topic, key)
+
+
+def pulled(store: MessageStore, topic: str, queue_id: int) -> list[int]:
+    """Physical offsets of a whole queue, as a consumer meets them."""
+    physical_offsets: list[int] = []
+    queue_offset = store.min_offset(topic, queue_id)
+    while queue_offset < store.max_offset(topic, queue_id):
+        outcome = store.fetch(topic, queue_id, offset=queue_offset, max_messages=32)
+        assert outcome.next_offset > queue_offset, outcome.status
+        physical_offsets += [message.physical_offset for message in outcome.messages]
+        queue_offset = outcome.next_offset
+    return physical_offsets
+
+
+def assert_same_record(ours: StoredMessage | None, theirs: Record) -> None:
+    assert ours is not None, f"no record at {theirs.phy}"
+    told = {
+        "size": (ours.size, theirs.size),
+        "msg_id": (ours.message_id, theirs.msg_id),
+        "topic": (ours.topic, theirs.topic),
+        "queue": (ours.queue_id, theirs.queue_id),
+        "queue_offset": (ours.queue_offset, theirs.queue_offset),
+        "flag": (ours.flag, theirs.flag),
+        "sys_flag": (ours.sys_flag, theirs.sys_flag),
+        "born": (ours.born_timestamp, theirs.born_timestamp),
+        "born_host": (_plain(ours.born_host), _plain(theirs.born_host)),
+        "stored": (ours.store_timestamp, theirs.store_timestamp),
+        "store_host": (_plain(ours.store_host), _plain(theirs.store_host)),
+        "reconsumed": (ours.reconsume_times, theirs.reconsume_times),
+        "prepared": (ours.prepared_transaction_offset, theirs.prepared_transaction_offset),
+        "crc": (ours.body_crc, theirs.body_crc),
+        "properties": (ours.properties, theirs.properties),
+        "body": (hashlib.sha256(ours.body).hexdigest(), theirs.body_hash),
+    }
+    assert not {name: pair for name, pair in told.items() if pair[0] != pair[1]}, theirs.phy
+
+
+def _plain(host: tuple[str, int]) -> tuple[object, int]:
+    return ipaddress.ip_address(host[0]), host[1]
+
+
+def assert_holds(records: dict[int, Record], physical_offset: int, put: Put) -> None:
+    """The reference reads at `physical_offset` what was put there, a batch item by item."""
+    if isinstance(put, MessageBatch):
+        shared = put.header.all_properties()
+        for item in put.items:
+            record = records[physical_offset]
+            assert record.body_hash == hashlib.sha256(item.body).hexdigest()
+            assert record.properties == {**decode_properties(item.property_bytes()), **shared}
+            physical_offset += record.size
+        return
+    record = records[physical_offset]
+    topic, queue_id, properties = destination(put)
+    assert (record.topic, record.queue_id, record.properties) == (topic, queue_id, properties)
+    assert record.body_hash == hashlib.sha256(put.body).hexdigest()
+    assert (record.flag, record.born_timestamp) == (put.flag, put.born_timestamp)
+    assert record.sys_flag & ~flags.HOST_V6_MASK == put.sys_flag
+
+
+def destination(message: Message) -> tuple[str, int, dict[str, str]]:
+    """Topic, queue and properties a message is stored with: a delayed one waits elsewhere."""
+    properties = message.all_properties()
+    if DELAY not in properties or message.sys_flag & flags.PREPARED:
+        return message.topic, message.queue_id, properties
+    properties |= {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    return SCHEDULE_TOPIC, int(properties[DELAY]) - 1, properties
+
+
+def align_queue_times(directory: Path, records: list[Record]) -> None:
+    """Gives each queue file the modification time of its newest message.
+
+    The reference picks a queue file for a time query by that; ours by what is in the file. Only so aligned
+    is one answer right for both.
+    """
+    stored = {record.phy: record.store_timestamp for record in records}
+    for path in sorted((directory / "consumequeue").glob("*/*/*")):
+        units = [unit for unit in _UNIT.iter_unpack(path.read_bytes()) if unit[1] > 0]
+        if units and units[-1][0] in stored:
+            os.utime(path, ns=(stored[units[-1][0]] * 1_000_000,) * 2)
