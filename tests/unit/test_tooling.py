@@ -75,6 +75,10 @@ def test_the_package_is_typed_and_installed_under_its_name() -> None:
     assert [command.value for command in commands] == ["embermq.cli.app:main"]
 
 
+def test_the_fixtures_are_offered_to_pytest(pytestconfig: pytest.Config) -> None:
+    assert pytestconfig.pluginmanager.has_plugin("embermq")
+
+
 def test_settings_load_without_numba_and_numpy() -> None:
     code = "import embermq.settings, sys; sys.exit(sum(name in sys.modules for name in ('numba', 'numpy')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

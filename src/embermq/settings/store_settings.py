@@ -334,6 +334,9 @@ class StoreSettings:
         "emberDiskCleanPercent", 85, "fuller than this, log files go before their time",
         unit="percent", least=1, most=100,
     )
+    delayed_delivery: bool = prop(
+        "emberDelayedDelivery", True, "deliver parked messages when they are due; off: they stay parked"
+    )
 
     def __post_init__(self) -> None:
         for attribute, about in PROPERTIES.items():
