@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embermq.clock import Clock
-from embermq.errors import AppendRefused, MessageRejected, StoreClosed
+from embermq.errors import AppendRefused, MessageRejected, StoreClosed, StoreError
 from embermq.files.files import Files
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
@@ -59,7 +59,7 @@ class DelayedMessages:
         self,
         parked: Parked,
         append: Callable[[Message], Receipt],
-        flush_log: Callable[[], object],
+        flush_log: Callable[[], int],
         progress_file: "ProgressFile",
         *,
         delay_ms: tuple[int, ...],
@@ -72,6 +72,7 @@ class DelayedMessages:
         self._idle_ms = max(LOOK_MS, min(IDLE_MS, *delay_ms))
         self._persist_seconds = persist_interval_ms / 1000
         self._persist_at = clock.monotonic() + self._persist_seconds
+        self._vouched_end = 0  # Physical offset after the last delivered record: durable before progress is.
         self._progress: dict[int, int] = {}  # level -> next queue offset to look at
         self._failing: set[int] = set()  # levels whose last append failed, to say so only once
         self.delivered = 0
@@ -89,11 +90,16 @@ class DelayedMessages:
             self._progress[level] = max(first, min(offset, end))
 
     def persist(self) -> None:
-        """Write the progress down, if it changed. OSError if that fails; a later call may succeed."""
-        progress = dict(self._progress)
+        """Write the progress down, if it changed. OSError or StoreError if that cannot be done now.
+
+        `flush_log` makes the log durable and answers up to where.
+        """
+        progress, vouched_end = dict(self._progress), self._vouched_end
         if self._file.is_current(progress):
             return
-        self._flush_log()
+        flushed = self._flush_log()
+        if flushed < vouched_end:
+            raise StoreError(f"delivered messages up to {vouched_end} are durable only up to {flushed}")
         self._file.save(progress)
 
     def progress(self) -> dict[int, int]:
@@ -179,6 +185,7 @@ class DelayedMessages:
         if not receipt.ok:
             return self._retry_later(level, at, receipt.status, now_ms)
         self._failing.discard(level)
+        self._vouched_end = max(self._vouched_end, receipt.physical_offset + receipt.size)
         self.delivered += 1
         return None
 
@@ -246,7 +253,7 @@ class DelayedMessages:
         """A progress that cannot be written now costs duplicates after a crash, nothing more."""
         try:
             self.persist()
-        except (OSError, AppendRefused) as problem:
+        except (OSError, StoreError) as problem:
             log.warning("delayed.progress not written: %s", problem)
 
 

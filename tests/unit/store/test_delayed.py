@@ -36,6 +36,7 @@ class ScheduleTopic:
         self.appended: list[Message] = []
         self.answers: Iterator[PutStatus | Exception] = iter(())
         self.flushes = 0
+        self.durable = 2**60
         self.files = FaultyFiles(RealFiles())
         self.path = tmp_path / "config" / "delayOffset.json"
         self.delay_ms = delay_ms
@@ -79,10 +80,11 @@ class ScheduleTopic:
         if isinstance(answer, Exception):
             raise answer
         self.appended.append(message)
-        return Receipt(answer, 0, 1, 0, 0, STORE)
+        return Receipt(answer, 5000 + 100 * len(self.appended), 100, 0, 0, STORE)
 
-    def flush(self) -> None:
+    def flush(self) -> int:
         self.flushes += 1
+        return self.durable
 
     def deliver(self) -> int | None:
         return self.delayed.deliver_due(self.clock.now_ms())
@@ -268,6 +270,21 @@ def test_progress_is_written_in_the_references_layout_after_the_log_is_durable(t
     topic.delayed.persist()
     assert topic.flushes == 1
     assert topic.path.read_bytes() == b'{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
+
+
+def test_progress_never_vouches_for_what_is_not_durable(
+    topic: ScheduleTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic.park(1)
+    topic.clock.advance(s=1)
+    topic.deliver()
+    topic.durable = 5199
+    topic.delayed.stop()
+    assert "durable only up to 5199" in caplog.text
+    assert not topic.path.exists()
+    topic.durable = 5200
+    topic.delayed.stop()
+    assert topic.path.exists()
 
 
 def test_unchanged_progress_is_not_written_again(topic: ScheduleTopic) -> None:
