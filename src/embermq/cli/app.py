@@ -1,0 +1,105 @@
+"""The command itself: finds the noun, runs the verb, and turns what goes wrong into a line and a number.
+
+    0    done
+    1    could not be done; standard error says why in one line
+    2    the command line was wrong
+    130  interrupted
+
+A mistake of the user never shows a traceback; a mistake of ours does, because it has to be reported.
+"""
+
+import importlib
+import os
+import sys
+import warnings
+from typing import TextIO
+
+import click
+
+import embermq
+from embermq.errors import EmberError, SettingsWarning
+
+# Noun: where its command is, and what it is for. The modules are imported when they are called for, so
+# that `embermq --help` does not wait for numpy.
+NOUNS = {
+    "demo": ("embermq.cli.demo:demo", "See a store being written, killed, recovered and read."),
+    "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
+    "store": ("embermq.cli.store:store", "Append to and read from a store directory."),
+}
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class Nouns(click.Group):
+    """A group that loads a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(NOUNS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in NOUNS:
+            return None
+        module, _, name = NOUNS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(noun, NOUNS[noun][1]) for noun in self.list_commands(ctx)])
+
+
+@click.group(cls=Nouns, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(embermq.__version__, prog_name="embermq")
+def app() -> None:
+    """EmberMQ: a message store that reads and writes the files of Apache RocketMQ 4.9."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    warnings.showwarning = _show_warning
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; its exit code."""
+    try:
+        code = app.main(arguments, prog_name="embermq", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as problem:  # Usage errors among them.
+        problem.show()
+        return problem.exit_code
+    except EmberError as problem:
+        click.echo(f"embermq: {problem}", err=True)
+        return EXIT_FAILED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough (`| head`); Python must not complain while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as problem:
+        if problem.strerror is None:
+            raise
+        place = f"{problem.filename}: " if problem.filename is not None else ""
+        click.echo(f"embermq: {place}{problem.strerror}", err=True)
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning about settings is for the user, and says itself what it is about: no place in our source."""
+    if issubclass(category, SettingsWarning):
+        click.echo(f"embermq: warning: {message}", err=True)
+    else:
+        click.echo(warnings.formatwarning(message, category, filename, lineno, line), err=True, nl=False)

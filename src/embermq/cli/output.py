@@ -1,0 +1,253 @@
+"""Answers of commands: values first, then text or JSON.
+
+A command collects `Rows` (a table) and `Facts` (names and values) and shows them through one `Output`.
+Text goes to people: units in words, a table that fits the terminal, plain aligned lines when the output
+is no terminal. JSON goes to programs: one document per command, full precision, and the unit is the end
+of the name (`size_bytes`, `seconds`). Numbers are never shown without one or the other.
+
+Whoever draws while working (a progress line) uses `notes`, which is the standard error stream, so that
+standard output holds the answer and nothing else.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Show = Callable[[Any], str]
+P = ParamSpec("P")
+
+# Wide enough for any line we print: when nobody looks, nothing is cut or wrapped.
+_UNLIMITED_COLUMNS = 100_000
+
+
+def show_text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def show_count(value: int) -> str:
+    return f"{value:,}"
+
+
+def show_bytes(value: float) -> str:
+    """`1,023 B`, `1.0 KiB`, `3.4 GiB`."""
+    if abs(value) < 1024:
+        return f"{value:,.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if abs(value) < 1024:
+            return f"{value:,.1f} {unit}"
+    return f"{value / 1024:,.1f} TiB"
+
+
+def show_seconds(value: float) -> str:
+    """`12 µs`, `3.4 ms`, `5.67 s`."""
+    if value < 0.001:
+        return f"{value * 1e6:.0f} µs"
+    return f"{value * 1000:.1f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def show_rate(value: float) -> str:
+    return f"{value:,.0f}/s"
+
+
+def show_time(ms: int | None) -> str:
+    """Milliseconds since 1970 as local time with its distance from UTC, to the millisecond."""
+    if ms is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # A record may hold any 64-bit number.
+        return f"{ms} ms"
+
+
+def show_yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def show_body(body: bytes) -> str:
+    """The body itself when it is text of one line, else a description and its first bytes."""
+    try:
+        text = body.decode()
+        if text.isprintable():
+            return text
+    except UnicodeDecodeError:
+        pass
+    head = body[:24].hex(" ", 4)
+    return f"({show_bytes(len(body))}) {head}{' …' if len(body) > 24 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: `key` names it in JSON and ends with its unit; `title` heads it in text."""
+
+    key: str
+    title: str
+    show: Show = show_text
+    right: bool = False
+
+
+def number(key: str, title: str, show: Show = show_count) -> Column:
+    """A column of numbers."""
+    return Column(key, title, show, right=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table."""
+
+    key: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    empty: str = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    key: str
+    title: str
+    value: Any
+    show: Show = show_text
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values."""
+
+    key: str
+    title: str
+    facts: Sequence[Fact]
+
+
+class Output:
+    """Where one command's answer goes. Not thread-safe."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self._document: dict[str, Any] = {}
+
+    @cached_property
+    def console(self) -> Console:
+        """For text on standard output."""
+        return _console(sys.stdout)
+
+    @cached_property
+    def notes(self) -> Console:
+        """For what is said while working: the terminal in text mode, standard error in JSON mode."""
+        return _console(sys.stderr) if self.as_json else self.console
+
+    def show(self, *parts: Rows | Facts) -> None:
+        for part in parts:
+            if self.as_json:
+                self._document[part.key] = _plain(part)
+            elif isinstance(part, Rows):
+                self._show_rows(part)
+            else:
+                self._show_facts(part)
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """A line for people; programs do not get it."""
+        self.notes.print(text, style=style, highlight=False, markup=False)
+
+    def finish(self) -> None:
+        """Print the document of a command that was asked for JSON."""
+        if self.as_json:
+            click.echo(json.dumps(self._document, ensure_ascii=False, indent=2, default=_jsonable))
+
+    def _show_rows(self, part: Rows) -> None:
+        if not part.rows:
+            self.say(f"{part.title}: {part.empty}" if part.title else part.empty)
+            return
+        table = self._table(part.title)
+        for column in part.columns:
+            table.add_column(
+                column.title,
+                justify="right" if column.right else "left",
+                overflow="fold",
+                no_wrap=column.right,
+            )
+        for row in part.rows:
+            table.add_row(
+                *(_cell(column.show, value) for column, value in zip(part.columns, row, strict=True))
+            )
+        self.console.print(table)
+
+    def _show_facts(self, part: Facts) -> None:
+        table = self._table(part.title)
+        table.show_header = False
+        table.add_column(style="dim" if self.console.is_terminal else "")
+        table.add_column(overflow="fold")
+        for fact in part.facts:
+            table.add_row(fact.title, _cell(fact.show, fact.value))
+        self.console.print(table)
+
+    def _table(self, title: str) -> Table:
+        terminal = self.console.is_terminal
+        return Table(
+            title=title or None, title_justify="left", title_style="bold" if terminal else "", pad_edge=False,
+            header_style="bold" if terminal else "", box=box.SIMPLE_HEAD if terminal else None,
+            padding=(0, 2, 0, 0) if not terminal else (0, 1),
+        )  # fmt: skip
+
+
+def _console(stream: Any) -> Console:
+    # The width is rich's business on a terminal; elsewhere a line is as long as it needs to be.
+    terminal = stream.isatty()
+    return Console(file=stream, width=None if terminal else _UNLIMITED_COLUMNS, soft_wrap=not terminal)
+
+
+def _cell(show: Show, value: Any) -> Any:
+    return Text("" if value is None else show(value))
+
+
+def _plain(part: Rows | Facts) -> Any:
+    if isinstance(part, Facts):
+        return {fact.key: fact.value for fact in part.facts}
+    keys = [column.key for column in part.columns]
+    return [dict(zip(keys, row, strict=True)) for row in part.rows]
+
+
+def _jsonable(value: object) -> object:
+    """Bytes are given as text where they are text, else as hexadecimal digits under `hex`."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"hex": value.hex()}
+    if isinstance(value, Iterable):
+        return list(value)
+    return str(value)
+
+
+def output_option(command: Callable[Concatenate[Output, P], None]) -> Callable[P, None]:
+    """Give a command `--output text|json`; it receives an Output first, which is finished after it."""
+
+    @click.option(
+        "--output",
+        "output_format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Text for people, JSON for programs.",
+    )
+    @wraps(command)
+    def with_output(*args: P.args, **options: P.kwargs) -> None:
+        output = Output(options.pop("output_format") == "json")
+        try:
+            command(output, *args, **options)
+        except click.exceptions.Exit:  # An answer that is also a failure, such as "not found".
+            output.finish()
+            raise
+        output.finish()
+
+    return with_output

@@ -1,0 +1,89 @@
+"""The command line as a whole: exit codes, where errors go, and that modules load lazily."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+
+import embermq
+from embermq.cli import app as app_module
+from embermq.cli.app import run
+from embermq.errors import StoreError
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_version(capsys: Captured) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"embermq, version {embermq.__version__}\n"
+
+
+def test_help_names_every_noun(capsys: Captured) -> None:
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(noun in shown for noun in app_module.NOUNS)
+
+
+@pytest.mark.parametrize("arguments", [["no-such-noun"], ["--no-such-option"], ["settings", "explain"]])
+def test_a_wrong_command_line_is_2(arguments: list[str], capsys: Captured) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Error:" in captured.err
+
+
+def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    @click.command()
+    def failing() -> None:
+        raise error
+
+    monkeypatch.setattr(app_module.Nouns, "get_command", lambda *_: failing)
+    return lambda: run(["failing"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (StoreError("it is broken"), 1, "embermq: it is broken\n"),
+        (
+            PermissionError(13, "Permission denied", "/somewhere"),
+            1,
+            "embermq: /somewhere: Permission denied\n",
+        ),
+        (OSError(28, "No space left on device"), 1, "embermq: No space left on device\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_code(
+    error: BaseException, code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert fail_with(error, monkeypatch)() == code
+    captured = capsys.readouterr()
+    assert captured.err.lstrip("\n") == line
+    assert captured.out == ""
+
+
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail_with(ZeroDivisionError(), monkeypatch)()
+
+
+def test_help_does_not_load_what_it_does_not_need() -> None:
+    script = (
+        "import sys; from embermq.cli.app import run; run(['--help']);"
+        "print([name for name in ('numpy', 'numba', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+
+
+def test_a_reader_that_goes_away_is_no_error_worth_a_traceback() -> None:
+    command = [sys.executable, "-c", "from embermq.cli.app import main; main()", "settings", "list"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 1
