@@ -137,7 +137,8 @@ class PageCacheBusy(AppendRefused):
 
     def __init__(self, held_ms: int) -> None:
         super().__init__(
-            f"an append has held the writer for {held_ms} ms, the disk is not keeping up; try again", "OS_PAGECACHE_BUSY"
+            f"an append has held the writer for {held_ms} ms, the disk is not keeping up; try again",
+            "OS_PAGECACHE_BUSY",
         )
         self.held_ms = held_ms
 

@@ -16,7 +16,7 @@ import zstandard
 
 from embermq.errors import CorruptFrame, PropertyInvalid
 from embermq.model import flags
-from embermq.model.hosts import Host, pack_host, unpack_host
+from embermq.model.hosts import Host, unpack_host
 from embermq.model.ids import message_id
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties, encode_properties, split_keys
 from embermq.model.status import PutStatus
@@ -50,7 +50,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def all_properties(self) -> dict[str, str]:
         """Properties with tags, keys and delay level in their places."""
-        merged = dict(self.properties) if self.encoded_properties is None else decode_properties(self.encoded_properties)
+        encoded = self.encoded_properties
+        merged = dict(self.properties) if encoded is None else decode_properties(encoded)
         if self.tags:
             _put_once(merged, TAGS, self.tags)
         keys = self.keys if isinstance(self.keys, str) else join_keys(self.keys)
@@ -62,9 +63,26 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def property_bytes(self) -> bytes:
         """The property string as it goes into the record."""
-        if self.encoded_properties is not None and not (self.tags or self.keys or self.delay_level):
-            return self.encoded_properties
+        if self.encoded_properties is not None:
+            if not (self.tags or self.keys or self.delay_level):
+                return self.encoded_properties
+        elif not self.properties and not self.delay_level:
+            return _tags_and_keys(self.tags, self.keys)
         return encode_properties(self.all_properties())
+
+
+def _tags_and_keys(tags: str | None, keys: str | Iterable[str]) -> bytes:
+    """The commonest property string by a short way; KEYS before TAGS is the map's order for these two."""
+    if not isinstance(keys, str):
+        keys = join_keys(keys)
+    if not keys:
+        text, pairs = (f"TAGS\x01{tags}", 1) if tags else ("", 0)
+    else:
+        text, pairs = (f"KEYS\x01{keys}\x02TAGS\x01{tags}", 2) if tags else (f"KEYS\x01{keys}", 1)
+    if text.isascii() and text.count("\x01") == pairs and text.count("\x02") == (pairs == 2):
+        return text.encode()
+    both = {KEYS: keys, TAGS: tags or ""}
+    return encode_properties({name: value for name, value in both.items() if value})
 
 
 def _put_once(properties: dict[str, str], name: str, value: str) -> None:
@@ -77,10 +95,13 @@ def _put_once(properties: dict[str, str], name: str, value: str) -> None:
 def join_keys(keys: Iterable[str]) -> str:
     """Several keys as the one text of the property KEYS; PropertyInvalid for a key with a space in it."""
     listed = list(keys)
-    for key in listed:
-        if not key or " " in key:
-            raise PropertyInvalid(f"key {key!r}: a key is not empty and holds no space (spaces part keys)")
-    return " ".join(listed)
+    joined = " ".join(listed)
+    if joined.split(" ") != listed or "" in listed:
+        if not listed:
+            return ""
+        bad = next(key for key in listed if not key or " " in key)
+        raise PropertyInvalid(f"key {bad!r}: a key is not empty and holds no space (spaces part keys)")
+    return joined
 
 
 class BatchItem(msgspec.Struct, frozen=True, gc=False):
@@ -210,4 +231,4 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
             raise ValueError(f"unknown compression type 0x{other:x}")
 
 
-__all__ = ["BatchItem", "Host", "Message", "MessageBatch", "Receipt", "StoredMessage", "pack_host"]
+__all__ = ["BatchItem", "Host", "Message", "MessageBatch", "Receipt", "StoredMessage"]
