@@ -21,16 +21,12 @@ I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.integers(1_700_000_000_000, 1_700_000_100_000), I64)
 TOPICS = st.one_of(
-    st.sampled_from(
-        ["T", "TopicTest", "%RETRY%group", SCHEDULE_TOPIC.decode(), "SCHEDULE_TOPIC_XXXY", "t" * 127]
-    ),
+    st.sampled_from(["T", "TopicTest", "%RETRY%group", SCHEDULE_TOPIC.decode(), "SCHEDULE_TOPIC_XXXY", "t" * 127]),
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20),
 )
 NAMES = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"TAGZ", b"UNIQ_KEX", b"DELAZ", b"a", b""])
 VALUES = st.one_of(
-    st.sampled_from(
-        [b"", b"A", b"3", b"99", b"+2", b"-1", b"-", b"k1 k2", b" a  b ", b"2147483648", b"0" * 70 + b"1"]
-    ),
+    st.sampled_from([b"", b"A", b"3", b"99", b"+2", b"-1", b"-", b"k1 k2", b" a  b ", b"2147483648", b"0" * 70 + b"1"]),
     st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass")),
     st.binary(max_size=12),
 )
@@ -70,9 +66,7 @@ def logs(draw: st.DrawFn, max_records: int = 6) -> bytes:
     data = b""
     for message in draw(st.lists(messages(), max_size=max_records)):
         data += encode(physical_offset=BASE + len(data), **message)
-    return data + draw(
-        st.sampled_from([b"", b"", bytes(64), encode_blank(39) + bytes(31), b"\0\0\0", b"\xff" * 40])
-    )
+    return data + draw(st.sampled_from([b"", b"", bytes(64), encode_blank(39) + bytes(31), b"\0\0\0", b"\xff" * 40]))
 
 
 @st.composite
@@ -86,9 +80,7 @@ def hostile_logs(draw: st.DrawFn) -> bytes:
                 st.one_of(
                     st.binary(min_size=1, max_size=8),
                     I32.map(lambda value: struct.pack(">i", value)),
-                    st.sampled_from(
-                        [bytes(1), bytes(40), b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0"]
-                    ),
+                    st.sampled_from([bytes(1), bytes(40), b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\0\0\0"]),
                 )
             )
             data[at : at + len(new)] = new[: len(data) - at]

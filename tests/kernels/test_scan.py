@@ -21,9 +21,7 @@ HOST = Host("10.0.0.1", 50000)
 MEMORY = GuardedMemory(1 << 16)
 
 
-def assert_same_scan(
-    data: bytes, start: int = 0, end: int | None = None, rows: int = 8
-) -> tuple[int, int, int]:
+def assert_same_scan(data: bytes, start: int = 0, end: int | None = None, rows: int = 8) -> tuple[int, int, int]:
     end = len(data) if end is None else end
     guarded = MEMORY.hold(data[:end])
     for check_crc, check_position in ((True, True), (False, True), (True, False), (False, False)):

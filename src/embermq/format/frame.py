@@ -53,9 +53,7 @@ PROPERTIES_BYTES_MAX = 32767
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 
 # Everything before the body, by (sysFlag >> 4) & 3.
-_HEADS = tuple(
-    struct.Struct(f">5i2qiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
-)
+_HEADS = tuple(struct.Struct(f">5i2qiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 _SIZE_MAGIC = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _I16 = struct.Struct(">h")

@@ -96,9 +96,7 @@ def is_full(buffer: Any, entries_max: int) -> bool:
     return decode_header(buffer).count >= entries_max
 
 
-def put(
-    buffer: Any, slots_max: int, entries_max: int, key_hash: int, physical_offset: int, store_time: int
-) -> bool:
+def put(buffer: Any, slots_max: int, entries_max: int, key_hash: int, physical_offset: int, store_time: int) -> bool:
     """Add one key to a writable index file; False when the file is full."""
     begin, _end, _begin_physical, _end_physical, slots, count = _HEADER.unpack_from(buffer)
     count = max(count, 1)
@@ -173,9 +171,7 @@ def rebuild_slots(buffer: Any, slots_max: int, count: int) -> int:
     return used
 
 
-def lookup(
-    buffer: Any, slots_max: int, entries_max: int, key_hash: int, begin_ms: int, end_ms: int
-) -> Iterator[int]:
+def lookup(buffer: Any, slots_max: int, entries_max: int, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
     """Physical offsets under a hash whose (second-grained) time lies in begin_ms..end_ms, newest first.
     Different keys may share a hash: callers compare the record's own keys. A file ends the walk at the first
     entry older than begin_ms, and on any number that cannot be."""

@@ -95,9 +95,7 @@ class _Folder:
     def __init__(self, builder: Any) -> None:
         self.builder = builder
         function = ir.FunctionType(_LANES, [_LANES, _LANES, ir.IntType(8)])
-        self.multiply_function = cgutils.get_or_insert_function(
-            builder.module, function, "llvm.x86.pclmulqdq"
-        )
+        self.multiply_function = cgutils.get_or_insert_function(builder.module, function, "llvm.x86.pclmulqdq")
 
     def load(self, pointer: Any, offset: Any) -> Any:
         place = self.builder.gep(pointer, [offset])

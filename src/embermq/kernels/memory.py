@@ -114,3 +114,18 @@ def stores_before(typing_context: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), generate
+
+
+@intrinsic
+def prefetch(typing_context: Any, data: Any, at: Any) -> Any:
+    """Tells the CPU that data[at] will be written soon. The position may be any: nothing is touched."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        small = ir.IntType(32)
+        pointer = address_of(context, builder, signature.args[0], *args)
+        function = ir.FunctionType(ir.VoidType(), [pointer.type, small, small, small])
+        callee = cgutils.get_or_insert_function(builder.module, function, "llvm.prefetch.p0")
+        builder.call(callee, [pointer, small(1), small(3), small(1)])
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64), generate
