@@ -20,6 +20,7 @@ Figures = dict[str, Any]
 
 GIB = 1 << 30
 _MEASURE_SECONDS_MAX = 900
+_INDEX_HEADER_BYTES = 40  # the count is the last of its fields
 # A fixed heap, as a broker has one: growing it would be measured as well.
 _JVM = ("-Xms2g", "-Xmx2g")
 
@@ -33,9 +34,7 @@ def missing() -> str | None:
     return None
 
 
-def measure_append(
-    body_bytes: int, messages: int, *, rounds: int = 5, scratch: Path | None = None
-) -> Figures:
+def measure_append(body_bytes: int, messages: int, *, rounds: int = 5, scratch: Path | None = None) -> Figures:
     """Puts `messages` per round; medians over the rounds of messages a second, one by one and in batches."""
     directory = Path(tempfile.mkdtemp(prefix="embermq-peer-", dir=scratch))
     try:
@@ -56,7 +55,7 @@ def measure_recovery(directory: Path, *, rounds: int = 3) -> Figures:
     if not (directory / "abort").exists():
         raise ValueError(f"{directory}: no abort file, so this store was closed cleanly")
     runs = [_bench("load", str(directory)) for _ in range(rounds)]
-    return _timed("recovery", "load_seconds", runs)
+    return {**_timed("recovery", "load_seconds", runs), "index_entries": _index_entries(directory)}
 
 
 def measure_rebuild(directory: Path, *, rounds: int = 3) -> Figures:
@@ -70,7 +69,7 @@ def measure_rebuild(directory: Path, *, rounds: int = 3) -> Figures:
             shutil.rmtree(directory / derived, ignore_errors=True)
         (directory / "abort").unlink(missing_ok=True)
         runs.append(_bench("rebuild", str(directory)))
-    return _timed("rebuild", "dispatch_seconds", runs)
+    return {**_timed("rebuild", "dispatch_seconds", runs), "index_entries": _index_entries(directory)}
 
 
 def _timed(work: str, field: str, runs: list[Figures]) -> Figures:
@@ -90,12 +89,19 @@ def _timed(work: str, field: str, runs: list[Figures]) -> Figures:
     }
 
 
+def _index_entries(directory: Path) -> int:
+    """Entries in all index files: proof that the work measured included the index."""
+    entries = 0
+    for path in sorted((directory / "index").iterdir()):
+        with path.open("rb") as file:
+            entries += int.from_bytes(file.read(_INDEX_HEADER_BYTES)[-4:], "big") - 1  # numbers start at 1
+    return entries
+
+
 def _bench(*words: str) -> Figures:
     command = java_command("PeerBench", words, jvm=_JVM)
     try:
-        ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=_MEASURE_SECONDS_MAX, check=False
-        )
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=_MEASURE_SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
         raise ReferenceFailed(f"{words}: not done in {_MEASURE_SECONDS_MAX} s") from None
     if ran.returncode != 0:

@@ -213,9 +213,7 @@ class ReferenceSession:
         quick_start = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command = java_command("ReferenceStore", [*words, *setting_words(settings or {})], jvm=quick_start)
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the session)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said)
         self._feeders: list[threading.Thread] = []
         # A reference that hangs must fail a test, not stop the suite.
         self._watchdog = threading.Timer(SESSION_SECONDS_MAX, self._process.kill)
@@ -298,9 +296,7 @@ class ReferenceSession:
                 case other:
                     raise ReferenceFailed(f"{other}: {line}")
 
-    def find(
-        self, topic: str, key: str, *, limit: int = 64, begin_ms: int = 0, end_ms: int = 1 << 62
-    ) -> list[int]:
+    def find(self, topic: str, key: str, *, limit: int = 64, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
         """Physical offsets queryMessage gives."""
         answer = self.ask("key", topic=topic, key=key, max=limit, begin=begin_ms, end=end_ms)
         return [int(each) for each in answer["phys"]]
@@ -308,9 +304,7 @@ class ReferenceSession:
     def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         return int(self.ask("time", topic=topic, queueId=queue_id, time=time_ms)["offset"])
 
-    def fetch(
-        self, topic: str, queue_id: int, offset: int, limit: int, codes: list[int] | None = None
-    ) -> Json:
+    def fetch(self, topic: str, queue_id: int, offset: int, limit: int, codes: list[int] | None = None) -> Json:
         """One getMessage: status, next, min, max, phys."""
         return self.ask("get", topic=topic, queueId=queue_id, offset=offset, max=limit, codes=codes)
 

@@ -40,9 +40,7 @@ def _ours(directory: Path, settings: Mapping[str, str], *, seed: int, killed: bo
         return [(append(store, put).physical_offset, put) for put in mixed(PUTS_PER_TURN, seed)]
 
 
-def _theirs(
-    directory: Path, settings: Mapping[str, str], *, seed: int, killed: bool
-) -> list[tuple[int, Put]]:
+def _theirs(directory: Path, settings: Mapping[str, str], *, seed: int, killed: bool) -> list[tuple[int, Put]]:
     puts = mixed(PUTS_PER_TURN, seed)
     with ReferenceSession(directory, settings) as session:
         answers = session.put_all(map(put_of, puts))

@@ -55,9 +55,7 @@ def _any(chance: random.Random, name: str) -> Message:
     return _message(chance, name, v6=kind == 2)
 
 
-def _message(
-    chance: random.Random, name: str, *, delay_level: int = 0, sys_flag: int = 0, v6: bool = False
-) -> Message:
+def _message(chance: random.Random, name: str, *, delay_level: int = 0, sys_flag: int = 0, v6: bool = False) -> Message:
     number = int(name.rpartition("-")[2])
     born_address = f"2001:db8::{number % 9999:x}" if v6 else f"10.1.2.{number % 250}"
     return Message(
@@ -90,9 +88,7 @@ def _batch(chance: random.Random, name: str) -> MessageBatch:
         store_host=header.store_host,
     )
     items = [
-        BatchItem(
-            _body(chance), {**_properties(chance, f"{name}.{n}"), "TAGS": "batched", "KEYS": f"b{n}"}, flag=n
-        )
+        BatchItem(_body(chance), {**_properties(chance, f"{name}.{n}"), "TAGS": "batched", "KEYS": f"b{n}"}, flag=n)
         for n in range(chance.randrange(1, 7))
     ]
     return MessageBatch(header, items)

@@ -38,8 +38,7 @@ public final class PeerBench {
     private static final String TOPIC = "bench";
     private static final int QUEUES = 4;
     private static final int BATCH = 256;
-    /** Enough distinct messages that keys spread over the index as they would in use; few enough to fit a heap. */
-    private static final int PREPARED = 1 << 16;
+    private static final int CHUNK = 1 << 16;
 
     /** The compiler goes on improving the put path for seconds; before that a rate says little. */
     private static final double WARM_UP_SECONDS = 5;
@@ -79,21 +78,22 @@ public final class PeerBench {
     private static Map<String, Object> append(OpenedStore store, int bodyBytes, int messages, int rounds)
         throws Exception {
         open(store);
-        MessageExtBrokerInner[] prepared = prepare(bodyBytes);
         Map<String, Object> told = new LinkedHashMap<>();
         Tally tally = new Tally();
         long warmed = System.nanoTime();
         while (seconds(warmed) < WARM_UP_SECONDS) {
-            putSingles(store, prepared, PREPARED, tally);
+            putSingles(store, prepare(bodyBytes, tally.messages, CHUNK), tally);
         }
-        store.settle();
         List<Double> rates = new ArrayList<>();
         List<Double> settled = new ArrayList<>();
         for (int round = 0; round < rounds; round++) {
+            MessageExtBrokerInner[] prepared = prepare(bodyBytes, tally.messages, messages);
+            store.settle(); // Each round starts without a backlog of its predecessor,
+            System.gc(); // and without its garbage.
             long began = System.nanoTime();
-            putSingles(store, prepared, messages, tally);
+            putSingles(store, prepared, tally);
             rates.add(messages / seconds(began));
-            store.settle(); // Each round starts without a backlog of its predecessor.
+            store.settle();
             settled.add(messages / seconds(began));
         }
         told.put("messages", messages);
@@ -106,13 +106,13 @@ public final class PeerBench {
         return told;
     }
 
-    private static void putSingles(OpenedStore store, MessageExtBrokerInner[] prepared, int messages, Tally tally) {
-        for (int at = 0; at < messages; at++) {
-            tally.add(store.putMessage(prepared[at & PREPARED - 1]));
+    private static void putSingles(OpenedStore store, MessageExtBrokerInner[] prepared, Tally tally) {
+        for (MessageExtBrokerInner message : prepared) {
+            tally.add(store.putMessage(message));
         }
     }
 
-    /** For information: batches pay one lock for 256 messages, but the batch is encoded anew at each put. */
+    /** For information: one lock for 256 messages; the same batches come again, keys included. */
     private static List<Double> batchRates(OpenedStore store, int bodyBytes, int messages, int rounds, Tally tally)
         throws Exception {
         MessageExtBatch[] prepared = prepareBatches(bodyBytes);
@@ -134,10 +134,13 @@ public final class PeerBench {
 
     private static Map<String, Object> fill(OpenedStore store, int bodyBytes, long bytes) throws Exception {
         open(store);
-        MessageExtBrokerInner[] prepared = prepare(bodyBytes);
         Tally tally = new Tally();
-        for (int at = 0; tally.bytes < bytes; at++) {
-            tally.add(store.putMessage(prepared[at & PREPARED - 1]));
+        while (tally.bytes < bytes) {
+            for (MessageExtBrokerInner message : prepare(bodyBytes, tally.messages, CHUNK)) {
+                if (tally.bytes < bytes) {
+                    tally.add(store.putMessage(message));
+                }
+            }
         }
         store.settle();
         Map<String, Object> told = new LinkedHashMap<>();
@@ -199,13 +202,14 @@ public final class PeerBench {
         told.put("queue_max_physical_offset", lastPhysical);
     }
 
-    private static MessageExtBrokerInner[] prepare(int bodyBytes) {
-        MessageExtBrokerInner[] prepared = new MessageExtBrokerInner[PREPARED];
-        for (int at = 0; at < PREPARED; at++) {
+    /** No two messages share a key: repeated ones would keep a small part of the index warm, unlike real use. */
+    private static MessageExtBrokerInner[] prepare(int bodyBytes, long first, int count) {
+        MessageExtBrokerInner[] prepared = new MessageExtBrokerInner[count];
+        for (int at = 0; at < count; at++) {
             MessageExtBrokerInner message = new MessageExtBrokerInner();
             header(message, at % QUEUES);
             message.setBody(body(bodyBytes, at));
-            MessageAccessor.setProperties(message, properties(at));
+            MessageAccessor.setProperties(message, properties(first + at));
             message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
             prepared[at] = message;
         }
@@ -238,7 +242,7 @@ public final class PeerBench {
     }
 
     /** What a broker stores for a message with a tag and one key. */
-    private static Map<String, String> properties(int number) {
+    private static Map<String, String> properties(long number) {
         Map<String, String> properties = new HashMap<>();
         properties.put("UNIQ_KEY", String.format("7F0000010001639CFE2B%012X", number));
         properties.put("KEYS", "order-" + number);
