@@ -1,0 +1,236 @@
+"""Admission: may this message be stored, and as which bytes?
+
+Everything that can be said about a message without knowing where it will lie: names and limits are
+checked, a delayed message is turned towards the schedule topic, properties are encoded, hosts packed.
+What comes out (`Admitted`) only lacks its offsets and its time, which the writer gives it.
+
+Pure apart from a cache of topic names. Any thread.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+from embermq.errors import (
+    BatchInvalid,
+    BodyTooLarge,
+    MessageRejected,
+    PropertiesTooLarge,
+    PropertyInvalid,
+    QueueIdInvalid,
+    RecordTooLarge,
+    TopicNameInvalid,
+)
+from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, HOST_V6_EXTRA, PROPERTIES_BYTES_MAX
+from embermq.model import flags
+from embermq.model.hosts import Host, pack_host, unpack_host
+from embermq.model.message import Message, MessageBatch
+from embermq.model.properties import (
+    DELAY,
+    MULTI_DISPATCH,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    WAIT,
+    encode_properties,
+)
+from embermq.settings import StoreSettings
+
+TOPIC_CHARACTERS_MAX = 127
+QUEUE_ID_MAX = 2**31 - 1
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_I32 = range(-(2**31), 2**31)
+_I64 = range(-(2**63), 2**63)
+
+
+class Admitted(NamedTuple):
+    """A message as bytes, all but its place and its time."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    topic_part: bytes  # length byte and name
+    properties: bytes
+    flag: int
+    sys_flag: int
+    born_timestamp: int | None
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    size: int
+    wait: bool
+    multi_dispatch: bool
+
+
+class Admission:
+    """The checks of one store, with its limits."""
+
+    def __init__(self, settings: StoreSettings, record_bytes_max: int, store_host: Host) -> None:
+        self._body_bytes_max = settings.message_bytes_max
+        self._record_bytes_max = record_bytes_max - BLANK_BYTES
+        self._delay_levels = len(settings.delay_ms)
+        self._multi_dispatch = settings.multi_dispatch
+        self.store_host = store_host
+        self._packed_store_host = pack_host(store_host)
+        self._topic_parts: dict[str, bytes] = {}
+
+    def admit(self, message: Message) -> Admitted:
+        """`message` as bytes; MessageRejected when it cannot be stored."""
+        if message.delay_level or message.properties or message.encoded_properties:
+            return self._admit_with_properties(message)
+        return self._encode(message, message.property_bytes(), message.wait_for_store, False)
+
+    def _admit_with_properties(self, message: Message) -> Admitted:
+        properties = message.all_properties()
+        level = _delay_level(properties.get(DELAY))
+        if level > 0 and flags.has_queue_entry(message.sys_flag):
+            message = self._park(message, properties, level)
+        multi = self._multi_dispatch and MULTI_DISPATCH in properties
+        wait = message.wait_for_store and properties.get(WAIT, "true") == "true"
+        return self._encode(message, message.property_bytes(), wait, multi)
+
+    def _park(self, message: Message, properties: dict[str, str], level: int) -> Message:
+        """Send a delayed message to the schedule topic; its own destination goes into two properties."""
+        self._topic_part(message.topic)
+        _check_queue_id(message.queue_id)
+        level = min(level, self._delay_levels)
+        properties[DELAY] = str(level)
+        properties[REAL_TOPIC] = message.topic
+        properties[REAL_QUEUE_ID] = str(message.queue_id)
+        return _replace_destination(message, SCHEDULE_TOPIC, level - 1, encode_properties(properties))
+
+    def _encode(self, message: Message, properties: bytes, wait: bool, multi_dispatch: bool) -> Admitted:
+        body = message.body
+        sys_flag = message.sys_flag
+        topic_part = self._topic_parts.get(message.topic) or self._topic_part(message.topic)
+        size = FIXED_BYTES - 1 + len(body) + len(topic_part) + len(properties)
+        born_host, store_host = message.born_host, message.store_host
+        if sys_flag or born_host is not None or store_host is not None:
+            sys_flag &= ~flags.HOST_V6_MASK
+        packed_store = self._packed_store_host if store_host is None else pack_host(store_host)
+        packed_born = packed_store if born_host is None else pack_host(born_host)
+        if len(packed_born) != 8:
+            sys_flag |= flags.BORN_HOST_V6
+            size += HOST_V6_EXTRA
+        if len(packed_store) != 8:
+            sys_flag |= flags.STORE_HOST_V6
+            size += HOST_V6_EXTRA
+        self._check_limits(message, body, properties, size)
+        return Admitted(
+            message.topic, message.queue_id, body, topic_part, properties, message.flag, sys_flag,
+            message.born_timestamp, packed_born, packed_store, message.reconsume_times,
+            message.prepared_transaction_offset, size, wait, multi_dispatch,
+        )  # fmt: skip
+
+    def host_of(self, packed: bytes) -> Host:
+        """The store host behind its packed form."""
+        return self.store_host if packed == self._packed_store_host else unpack_host(packed)
+
+    def admit_delivered(self, message: Message) -> Admitted:
+        """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
+        return self._encode(message, message.property_bytes(), message.wait_for_store, False)
+
+    def _check_limits(self, message: Message, body: bytes, properties: bytes, size: int) -> None:
+        if len(properties) > PROPERTIES_BYTES_MAX:
+            raise _properties_too_large(properties)
+        if len(body) > self._body_bytes_max:
+            raise BodyTooLarge(len(body), self._body_bytes_max)
+        if size > self._record_bytes_max:
+            raise RecordTooLarge(size, self._record_bytes_max)
+        if type(message.queue_id) is not int or not 0 <= message.queue_id <= QUEUE_ID_MAX:
+            raise QueueIdInvalid(message.queue_id)
+        if message.flag or message.reconsume_times or message.prepared_transaction_offset or message.sys_flag:
+            _check_numbers(message)
+
+    def _topic_part(self, topic: Any) -> bytes:
+        """Length byte and name of a valid topic; names are kept, so this is slow only once."""
+        if not isinstance(topic, str) or not topic:
+            raise TopicNameInvalid(topic, "a topic name is a text of 1 to 127 characters")
+        if len(topic) > TOPIC_CHARACTERS_MAX:
+            raise TopicNameInvalid(topic, f"{len(topic)} characters; at most {TOPIC_CHARACTERS_MAX} are allowed")
+        if not _TOPIC.fullmatch(topic):
+            bad = next(character for character in topic if not _TOPIC.fullmatch(character))
+            raise TopicNameInvalid(topic, f"character {bad!r} is not allowed; use letters, digits, and any of % | - _")
+        part = bytes([len(topic)]) + topic.encode()
+        if len(self._topic_parts) < 100_000:  # A bound, not a limit: more topics are only checked each time.
+            self._topic_parts[topic] = part
+        return part
+
+    def admit_batch(self, batch: MessageBatch) -> list[Admitted]:
+        """A batch as its records; MessageRejected when any part of it cannot be stored."""
+        header = batch.header
+        if not batch.items:
+            raise BatchInvalid("the batch has no messages")
+        if header.sys_flag & flags.TRANSACTION_MASK:
+            raise BatchInvalid("a batch cannot be transactional; send its messages one by one")
+        properties = header.all_properties()
+        if _delay_level(properties.get(DELAY)) > 0:
+            raise BatchInvalid("a batch cannot be delayed; send its messages one by one")
+        shared = header.property_bytes()
+        if len(shared) > PROPERTIES_BYTES_MAX:
+            raise _properties_too_large(shared)
+        wait = header.wait_for_store and properties.get(WAIT, "true") == "true"
+        items = []
+        for item in batch.items:
+            own = item.property_bytes()
+            separator = b"\x02" if own and shared and not own.endswith(b"\x02") else b""
+            message = _with_body(header, item.body, item.flag)
+            items.append(self._encode(message, own + separator + shared, wait, False))
+        self._check_batch_fits(items)
+        return items
+
+    def _check_batch_fits(self, items: list[Admitted]) -> None:
+        total = sum(item.size for item in items)
+        if total > self._record_bytes_max:
+            raise BatchInvalid(
+                f"batch of {total:,} bytes does not fit a log file (at most {self._record_bytes_max:,} bytes);"
+                " split it, or raise mappedFileSizeCommitLog"
+            )
+
+
+def _properties_too_large(properties: bytes) -> MessageRejected:
+    error = PropertiesTooLarge(len(properties))
+    if len(properties.decode("utf-8", "replace").encode("utf-16-le")) // 2 > PROPERTIES_BYTES_MAX:
+        error.status = "MESSAGE_ILLEGAL"  # The reference tells too many characters from too many bytes.
+    return error
+
+
+def _delay_level(text: str | None) -> int:
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise PropertyInvalid(f"property DELAY = {text!r}: a delay level is a whole number") from None
+
+
+def _check_queue_id(queue_id: object) -> None:
+    if type(queue_id) is not int or not 0 <= queue_id <= QUEUE_ID_MAX:
+        raise QueueIdInvalid(queue_id)
+
+
+def _check_numbers(message: Message) -> None:
+    for name in ("flag", "sys_flag", "reconsume_times"):
+        if getattr(message, name) not in _I32:
+            raise MessageRejected(f"{name} {getattr(message, name)!r} is not a 32-bit number")
+    if message.prepared_transaction_offset not in _I64:
+        wrong = message.prepared_transaction_offset
+        raise MessageRejected(f"prepared_transaction_offset {wrong!r} is not a 64-bit number")
+
+
+def _replace_destination(message: Message, topic: str, queue_id: int, encoded: bytes) -> Message:
+    return Message(
+        topic=topic, body=message.body, queue_id=queue_id, flag=message.flag, sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp, born_host=message.born_host, store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+        wait_for_store=message.wait_for_store, encoded_properties=encoded,
+    )  # fmt: skip
+
+
+def _with_body(header: Message, body: bytes, flag: int) -> Message:
+    return Message(
+        topic=header.topic, body=body, queue_id=header.queue_id, flag=flag, sys_flag=header.sys_flag,
+        born_timestamp=header.born_timestamp, born_host=header.born_host, store_host=header.store_host,
+        reconsume_times=header.reconsume_times, wait_for_store=header.wait_for_store,
+    )  # fmt: skip

@@ -1,0 +1,65 @@
+"""Arrivals: tell listeners that a queue has something new, after it can be fetched.
+
+A sink like any other, placed after the consume queues. Listeners run on the dispatcher's thread and must
+return quickly. Every record is announced, prepared and rolled-back ones too, as in the reference.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from embermq.format.columns import C_QUEUE_ID, C_QUEUE_OFFSET, C_STORE_TIME, C_TAG_CODE, RecordColumns
+
+
+class Arrival(msgspec.Struct, frozen=True, gc=False):
+    """One message that became visible. `next_offset` is the queue offset after it."""
+
+    topic: str
+    queue_id: int
+    next_offset: int
+    tag_code: int
+    store_timestamp: int
+    property_bytes: bytes
+
+
+ArrivalListener = Callable[[Arrival], None]
+
+
+class Arrivals:
+    """The sink that announces."""
+
+    name = "arrivals"
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self._listeners: list[ArrivalListener] = []
+
+    def listen(self, listener: ArrivalListener) -> Callable[[], None]:
+        """Add a listener; the answer removes it again. Any thread."""
+        self._listeners = [*self._listeners, listener]
+
+        def remove() -> None:
+            self._listeners = [other for other in self._listeners if other is not listener]
+
+        return remove
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        listeners = self._listeners
+        if listeners:
+            for i, row in enumerate(batch.rows):
+                arrival = Arrival(
+                    batch.topic(i), int(row[C_QUEUE_ID]), int(row[C_QUEUE_OFFSET]) + 1, int(row[C_TAG_CODE]),
+                    int(row[C_STORE_TIME]), batch.properties(i),
+                )  # fmt: skip
+                for listener in listeners:
+                    listener(arrival)
+        self.position = end
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+    def truncate_to(self, physical_offset: int) -> None:
+        self.position = min(self.position, physical_offset)
+
+    def close(self) -> None:
+        self._listeners = []

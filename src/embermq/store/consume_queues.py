@@ -1,0 +1,319 @@
+"""All consume queues of a store: the sink that derives them from the log.
+
+A taken record becomes a row of the pending list (`unit_intake`, `pending_units`); rows are written out
+together, grouped by queue, when there are many or the oldest is a second old. A start after a crash needs
+none of them: the log has everything, and whoever walks it again gives each unit the same place.
+
+`take`, `flush`, `truncate_to` and the replay are for the thread that walks the log. `discard` and
+`delete_before` may come from another thread at any time. `find`, `topics`, `next_offset` are for any thread.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.clock import Clock
+from embermq.files.files import Files
+from embermq.format.columns import RecordColumns
+from embermq.format.queue_entry import ENTRY_BYTES
+from embermq.store.consume_queue import BLANK, ConsumeQueue
+from embermq.store.multi_dispatch import MultiDispatch
+from embermq.store.open_files import OpenFiles
+from embermq.store.pending_units import Fill, PendingUnits
+from embermq.store.queue_books import NOT_SEEN, QueueBooks
+from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
+from embermq.store.queue_extension import ExtensionSettings, is_address
+from embermq.store.queue_loading import FAMILY, QueueLoader, QueueState, compare
+from embermq.store.queue_table import Queues, parse_queue_id
+from embermq.store.sink import Finding
+from embermq.store.unit_intake import UnitIntake
+
+PENDING_ROWS_MAX = 128 * 1024
+PENDING_AGE_MAX_S = 1.0
+
+
+class ConsumeQueues:
+    """The consume queues below `root`; a Sink."""
+
+    name = FAMILY
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        file_bytes: int,
+        clock: Clock,
+        *,
+        extension: ExtensionSettings | None = None,
+        read_only: bool = False,
+        log_min: Callable[[], int] = lambda: 0,
+        multi_dispatch: MultiDispatch | None = None,
+    ) -> None:
+        units_per_file = -(-file_bytes // ENTRY_BYTES)
+        self.root = root
+        self.file_bytes = units_per_file * ENTRY_BYTES
+        self.position = 0
+        self._files = files
+        self._clock = clock
+        self._has_extension = extension is not None
+        self._open = OpenFiles(files, read_only=read_only)
+        self._books = QueueBooks(units_per_file, self._open, read_only=read_only, log_min=log_min)
+        self._queues = Queues(root, self._books, extension)
+        self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
+        self._pending_since: float | None = None
+
+    # Looking
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None when it has no message."""
+        return self._queues.queues.get((topic, queue_id))
+
+    def all(self) -> list[ConsumeQueue]:
+        return list(self._queues.queues.values())
+
+    def topics(self) -> dict[str, list[int]]:
+        """Queue ids by topic."""
+        found: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(self._queues.queues):
+            found.setdefault(topic, []).append(queue_id)
+        return found
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next message; 0 for a queue that does not exist."""
+        queue = self.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    @property
+    def max_physical(self) -> int:
+        """End of the newest record any queue knows, or -1."""
+        books = self._books
+        with books.lock:
+            return int(books.max_physical[: books.slot_count].max(initial=-1))
+
+    @property
+    def pending_count(self) -> int:
+        """Units taken and not yet written."""
+        return self._books.pending.count
+
+    # Taking and writing
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        with self._books.change:
+            if self._is_due(len(batch)):
+                self.write_out()
+            if len(batch):
+                if self._pending_since is None:
+                    self._pending_since = self._clock.monotonic()
+                self._intake.take(batch)
+            self.position = end
+
+    def _is_due(self, more: int) -> bool:
+        if self._pending_since is None:
+            return False
+        if self._books.pending.count + more > PENDING_ROWS_MAX:
+            return True
+        return self._clock.monotonic() - self._pending_since >= PENDING_AGE_MAX_S
+
+    def write_out(self) -> None:
+        """Write all pending units to their files. On OSError they stay pending, readable and to be retried."""
+        books = self._books
+        with books.change:
+            if books.read_only or not books.pending:
+                return
+            pending = books.pending.view()
+            if self._has_extension:
+                for queue in self._queues.by_slot:
+                    assert queue.extension is not None
+                    queue.extension.write_out()
+            for fill in pending.fills:
+                self._queues.by_slot[fill.slot].write_fill(fill)
+            slots = pending.slots[: pending.count]
+            rows = np.flatnonzero(slots >= 0)
+            rows = rows[np.argsort(slots[rows].astype(np.uint16), kind="stable")]
+            if books.slot_count > 1 << 16:
+                rows = rows[np.argsort(slots[rows], kind="stable")]
+            self._write_runs(slots[rows], pending.offsets[rows], pending.units[rows])
+            touched = np.unique(slots[rows])
+            with books.lock:
+                books.written[touched] = books.next[touched]
+                books.pending = PendingUnits()
+            self._pending_since = None
+
+    def _write_runs(self, slots: NDArray[np.int32], offsets: NDArray[np.int64], units: NDArray[np.void]) -> None:
+        """One write per stretch of consecutive units in one file. A later unit of the same place wins."""
+        if not len(slots):
+            return
+        breaks = (slots[1:] != slots[:-1]) | (offsets[1:] != offsets[:-1] + 1)
+        breaks |= offsets[1:] % self._books.units_per_file == 0
+        starts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
+        for start, end in zip(starts, [*starts[1:], len(slots)], strict=True):
+            self._queues.by_slot[slots[start]].write(int(offsets[start]), units[start:end])
+
+    def flush(self) -> None:
+        with self._books.change:
+            if not self._books.read_only:
+                self.write_out()
+                self._open.sync()
+
+    def close(self) -> None:
+        """Write and sync what is left, then let the files go."""
+        with self._books.change:
+            try:
+                self.flush()
+            finally:
+                self._open.close()
+
+    # Cutting and deleting
+
+    def truncate_to(self, physical_offset: int) -> None:
+        with self._books.change:
+            for queue in self.all():
+                if not queue.truncate_to(physical_offset):
+                    self._remove(queue)
+            self.position = min(self.position, physical_offset)
+
+    def correct_min(self, log_min: int) -> None:
+        """Set every queue's minimum to its first record still in the log."""
+        for queue in self.all():
+            queue.correct_min(log_min)
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete queue files whose records have all left the log; answers how many."""
+        return sum(queue.delete_before(log_min) for queue in self.all())
+
+    def discard(self, topic: str, queue_id: int) -> None:
+        """Remove a queue with its files; fine if there is none. A later message begins it anew."""
+        with self._books.change:
+            queue = self._queues.find_slot(topic, queue_id)
+            if queue is not None:
+                self._remove(queue)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        self._queues.hide(queue)
+        queue.destroy()
+
+    def destroy_all(self) -> None:
+        with self._books.change:
+            for queue in self._queues.by_slot:
+                self._remove(queue)
+            self.position = 0
+
+    # Recovery
+
+    def begin_replay(self) -> None:
+        """From now on units are overwritten at their places. Files that load refused are removed here: drop
+        whatever vouches for the queues first, or a crash in the middle goes unnoticed."""
+        books = self._books
+        with books.change:
+            assert not books.replaying
+            self.write_out()
+            books.forget_walk()
+            with books.lock:
+                books.replaying, books.ordered = True, False
+            if not books.read_only:
+                for queue in self._queues.by_slot:
+                    queue.remove_stale_files()
+
+    def finish_replay(self, walk_start: int, log_end: int) -> None:
+        """The log was walked from `walk_start` to its end: units of records there that were not met go."""
+        books = self._books
+        with books.change:
+            assert books.replaying
+            for queue in self.all():
+                if books.walk_next[queue.slot] == NOT_SEEN:
+                    kept = queue.truncate_to(min(walk_start, log_end))
+                else:
+                    kept = self._confirm(queue, walk_start)
+                if not kept:
+                    self._remove(queue)
+            books.forget_walk()
+            self.write_out()
+            with books.lock:
+                books.replaying, books.ordered = False, not books.pending
+            self.position = log_end
+
+    def _confirm(self, queue: ConsumeQueue, walk_start: int) -> bool:
+        """Cut a queue that the walk has met to what was met, and mend what lies just before."""
+        books = self._books
+        first, end = int(books.walk_first[queue.slot]), int(books.walk_next[queue.slot])
+        low = queue.low_offset
+        proven = queue.proven_before(first, walk_start)
+        begins_here = proven <= low < first  # Nothing before it is known to be right.
+        if begins_here and not books.read_only:
+            queue.drop_files_before(first - first % books.units_per_file)
+            proven = first - first % books.units_per_file
+        if proven < first:
+            unit = queue.peek(first)
+            assert unit is not None
+            with books.lock:
+                books.pending.add_fill(Fill(queue.slot, proven, first, BLANK if begins_here else unit))
+        with books.lock:
+            if begins_here or first < books.min[queue.slot]:
+                books.min[queue.slot] = first
+        queue.cut(end)
+        return queue.has_units()
+
+    # Loading
+
+    def load(self, state: Any = None) -> list[Finding]:
+        """Find the queues on disk and say what is wrong with them. Changes nothing on disk.
+
+        `state` is what state() gave at a clean close: queues that still look like it need no scan, those
+        that do not are reported.
+        """
+        known = QueueState.parse(state, self.file_bytes) or {}
+        findings: list[Finding] = []
+        with self._books.change:
+            if self._files.exists(self.root):
+                for topic in self._files.list_directory(self.root):
+                    if not topic.is_file:
+                        findings += self._load_topic(topic.name, known)
+            self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
+            self.position = max(self.max_physical, 0)
+            for row in known.values():
+                if self._queues.find_slot(row.topic, row.queue_id) is None:
+                    findings.append(Finding(FAMILY, row.where, "is missing", 0))
+        return findings
+
+    def _load_topic(self, topic: str, known: dict[tuple[str, int], QueueState]) -> list[Finding]:
+        findings = []
+        loader = QueueLoader(self._books, self._files)
+        for entry in self._files.list_directory(self.root / topic):
+            queue_id = parse_queue_id(entry.name)
+            if entry.is_file or queue_id is None:
+                continue
+            queue = self._queues.by_slot[self._queues.slot_named(topic, queue_id)]
+            findings += loader.load(queue, known.get((topic, queue_id)))
+            if queue.extension is not None:
+                findings += self._load_extension(queue)
+        return findings
+
+    def _load_extension(self, queue: ConsumeQueue) -> list[Finding]:
+        extension = queue.extension
+        assert extension is not None
+        extension.load(self._files)
+        unit = queue.peek(queue.max_offset - 1)
+        if unit is None or not is_address(unit[2]) or extension.vouch_for(unit[2]):
+            return []
+        where = f"{queue.topic}/{queue.queue_id}"
+        return [Finding(EXTENSION_FAMILY, where, "the newest queue unit names no extension unit", 0)]
+
+    def state(self) -> dict[str, Any]:
+        """What a start can compare the directory with; take it after flush()."""
+        with self._books.change:
+            return {"file_bytes": self.file_bytes, "queues": sorted(QueueState.of(queue).row() for queue in self.all())}
+
+    def matches(self, state: Any) -> list[Finding]:
+        """How the directory differs from a state(): names, lengths, and the newest unit of each file."""
+        known = QueueState.parse(state, self.file_bytes)
+        if known is None:
+            return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+        findings = []
+        for row in known.values():
+            findings += compare(row, self.root, self._files, self._open, self.file_bytes)
+        for key in sorted(self._queues.queues.keys() - known.keys()):
+            findings.append(Finding(FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
+        return findings

@@ -1,0 +1,112 @@
+"""Damage in the log: where records should be and are not.
+
+The reference cuts its log at the first bad record and loses all that follows. Here a damaged range in the
+middle is copied to `quarantine/`, reported, and closed by a filler, so that the records after it stay in
+place, for us and for the reference:
+
+    up to the next good record      one rolled-back record of the topic EMBERMQ_DAMAGED, which reaches no queue
+    up to the end of the segment    a blank
+    a whole missing segment         a segment that is one blank
+
+Recovery decides; this file only does. Recovery's thread.
+"""
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from embermq.clock import Clock
+from embermq.files.files import Files
+from embermq.files.segment import Segment
+from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, encode, encode_blank
+from embermq.format.names import segment_name
+from embermq.model.flags import ROLLBACK
+from embermq.model.hosts import Host
+
+log = logging.getLogger(__name__)
+
+DIRECTORY = "quarantine"
+REPORT = "report.jsonl"
+FILLER_TOPIC = "EMBERMQ_DAMAGED"
+FILLER_BYTES_MIN = FIXED_BYTES + 1
+_NOBODY = Host("127.0.0.1", 0)
+_COPY_BYTES = 1 << 20
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """One bad range of the log, and what was done about it."""
+
+    physical_offset: int
+    length: int
+    reason: str
+    action: str
+    kept_in: str | None = None
+
+
+class Quarantine:
+    """Keeps copies of damaged ranges, and closes the holes. Read-only stores only report."""
+
+    def __init__(self, files: Files, root: Path, clock: Clock, *, read_only: bool) -> None:
+        self._files, self._directory, self._clock, self._read_only = files, root / DIRECTORY, clock, read_only
+        self.damages: list[Damage] = []
+
+    def note(self, physical_offset: int, length: int, reason: str, action: str, kept_in: str | None = None) -> Damage:
+        """Report without touching anything."""
+        damage = Damage(physical_offset, length, reason, action, kept_in)
+        self.damages.append(damage)
+        log.error(
+            "log damaged physical_offset=%d length=%d reason=%s action=%s", physical_offset, length, reason, action
+        )
+        if not self._read_only:
+            self._write_report(damage)
+        return damage
+
+    def keep(self, segment: Segment, start: int, end: int, reason: str, action: str) -> Damage:
+        """Copy bytes [start, end) of a segment aside and report them. Trailing zeros are not copied."""
+        physical_offset = segment.start + start
+        if self._read_only:
+            return self.note(physical_offset, end - start, reason, action)
+        data = b"".join(
+            segment.read(at, min(_COPY_BYTES, end - at)).ljust(min(_COPY_BYTES, end - at), b"\0")
+            for at in range(start, end, _COPY_BYTES)
+        ).rstrip(b"\0")
+        name = f"{segment_name(physical_offset)}-{end - start}.bad"
+        if data:
+            self._files.make_directory(self._directory)
+            self._files.replace_file(self._directory / name, data)
+        return self.note(physical_offset, end - start, reason, action, f"{DIRECTORY}/{name}" if data else None)
+
+    def _write_report(self, damage: Damage) -> None:
+        self._files.make_directory(self._directory)
+        path = self._directory / REPORT
+        before = self._files.read_all(path) if self._files.exists(path) else b""
+        line = msgspec.json.encode({"time_ms": self._clock.now_ms(), **msgspec.structs.asdict(damage)})
+        self._files.replace_file(path, before + line + b"\n")
+
+
+def fill_with_record(segment: Segment, start: int, end: int, store_timestamp: int) -> None:
+    """Close [start, end) of a segment by one record nobody will be given. Durable when this returns."""
+    length = end - start
+    assert length >= FILLER_BYTES_MIN, length
+    topic = FILLER_TOPIC[: length - FIXED_BYTES]
+    record = encode(
+        physical_offset=segment.start + start, queue_id=0, queue_offset=0, topic=topic,
+        body=bytes(length - FIXED_BYTES - len(topic)), properties=b"", born_timestamp=store_timestamp,
+        born_host=_NOBODY, store_timestamp=store_timestamp, store_host=_NOBODY, sys_flag=ROLLBACK,
+    )  # fmt: skip
+    assert len(record) == length
+    _store(segment, start, record)
+
+
+def fill_with_blank(segment: Segment, start: int) -> None:
+    """Close a segment from `start` on. Durable when this returns."""
+    assert segment.size - start >= BLANK_BYTES
+    _store(segment, start, encode_blank(segment.size - start))
+
+
+def _store(segment: Segment, at: int, data: bytes) -> None:
+    assert not segment.is_active
+    assert segment.file is not None
+    segment.file.pwrite(data, at)
+    segment.file.sync()

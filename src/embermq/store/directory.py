@@ -1,0 +1,80 @@
+"""The store's directory: may it be one, who has it, was it closed cleanly?
+
+    commitlog/ consumequeue/ consumequeue_ext/ index/ config/ checkpoint abort lock     as the reference
+    embermq.state embermq.inventory.json quarantine/                                    ours, ignored there
+
+Nothing is written until the directory is known to be a store or empty, and until its lock is ours.
+"""
+
+from pathlib import Path
+
+from embermq.errors import StoreLocked, StorePathInvalid
+from embermq.files.files import Files, Lock
+from embermq.files.locking import LockHeld
+
+ABORT = "abort"
+LOCK = "lock"
+CHECKPOINT = "checkpoint"
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+INDEX = "index"
+CONFIG = "config"
+# Any one of these makes a directory a store.
+_MARKS = {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT, LOCK, CONFIG, "embermq.state"}
+
+
+def check_directory(files: Files, root: Path, *, read_only: bool, has_log_elsewhere: bool) -> None:
+    """StorePathInvalid unless `root` is a store, or empty or missing and may become one."""
+    try:
+        if not files.exists(root):
+            if read_only:
+                raise StorePathInvalid(root, "there is no such directory, and read_only=True does not make one")
+            return
+        if files.stat(root).is_file:
+            raise StorePathInvalid(root, "this is a file; a store is a directory")
+        names = {entry.name for entry in files.list_directory(root)}
+    except PermissionError:
+        raise StorePathInvalid(root, "no permission to read it; check its owner and mode") from None
+    except NotADirectoryError:
+        raise StorePathInvalid(root, "a part of this path is a file, not a directory") from None
+    if not names and read_only and not has_log_elsewhere:
+        raise StorePathInvalid(root, "the directory is empty, there is no store to read")
+    if names and not names & _MARKS and not has_log_elsewhere:
+        shown = ", ".join(sorted(names)[:3])
+        raise StorePathInvalid(
+            root, f"not a message store (it holds {shown}); choose an empty or new directory, or one with commitlog/"
+        )
+    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG):
+        if name in names and files.stat(root / name).is_file:
+            raise StorePathInvalid(root / name, "this is a file where a directory should be; move it away")
+
+
+def take_directory(files: Files, root: Path) -> Lock:
+    """Make the directory and its lock ours; StoreLocked or StorePathInvalid if that cannot be."""
+    try:
+        files.make_directory(root)
+        return files.lock(root / LOCK)
+    except LockHeld as held:
+        raise StoreLocked(root, held.pid, held.command) from None
+    except (PermissionError, NotADirectoryError, FileExistsError) as problem:
+        raise StorePathInvalid(root, f"cannot be written: {problem.strerror}; check its owner and mode") from None
+    except OSError as problem:
+        raise StorePathInvalid(root, f"cannot be used: {problem.strerror or problem}") from problem
+
+
+def was_closed_cleanly(files: Files, root: Path) -> bool:
+    return not files.exists(root / ABORT)
+
+
+def mark_running(files: Files, root: Path) -> None:
+    """Leave the mark that a crash leaves behind."""
+    if not files.exists(root / ABORT):
+        files.create(root / ABORT, 0, fallocate=False).close()
+        files.sync_directory(root)
+
+
+def mark_closed(files: Files, root: Path) -> None:
+    if files.exists(root / ABORT):
+        files.remove(root / ABORT)
+        files.sync_directory(root)

@@ -1,0 +1,139 @@
+"""The dispatcher: follows the log and feeds everything that is derived from it.
+
+    log  --walk-->  columns of records  -->  sinks: consume queues, index, arrivals, the user's own
+
+It never passes its limit: the readable end, and under SYNC_FLUSH the flushed end, because a consumer
+must not see what a crash can take back. A sink ignores what it already has, so replay is harmless.
+One thread. A sink that fails is reported and stops being fed: its files are derived, and the next open
+derives the rest; the log and the other sinks go on.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from embermq.clock import Clock
+from embermq.format.columns import C_STORE_TIME, RecordColumns
+from embermq.store.commit_log import CommitLog
+from embermq.store.sink import Sink
+from embermq.store.walk import Walker
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 0.5
+# A clean start reads at least this much of the log's tail.
+TAIL_BYTES = 64 << 20
+
+
+class Dispatcher:
+    """Feeds sinks from `position` on."""
+
+    def __init__(
+        self, commit_log: CommitLog, walker: Walker, sinks: Sequence[Sink], position: int, limit: Callable[[], int],
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        self._log, self._walker, self._limit, self._clock = commit_log, walker, limit, clock
+        self.sinks = list(sinks)
+        self.failed_sinks: dict[str, str] = {}
+        self.position = position
+        self.taken = (position, 0)  # Position and store time of the newest record all sinks have taken.
+        self._marks = (position, position)  # Two places where records begin, TAIL_BYTES apart.
+        self._idle = False
+        self._wake = threading.Event()
+        self._advanced = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log has not been dispatched yet."""
+        return max(0, self._log.wrote_offset - self.position)
+
+    def wake(self) -> None:
+        """There may be more to do. Any thread; costs next to nothing while the dispatcher is busy."""
+        if self._idle:
+            self._idle = False
+            self._wake.set()
+
+    def wait_for(self, physical_offset: int, timeout_seconds: float) -> bool:
+        """Block until everything below `physical_offset` was dispatched; False if that takes too long."""
+        deadline = self._clock.monotonic() + timeout_seconds
+        with self._advanced:
+            while self.position < physical_offset:
+                self.wake()
+                left = deadline - self._clock.monotonic()
+                if left <= 0 or not self._thread.is_alive():
+                    return self.position >= physical_offset
+                self._advanced.wait(min(left, IDLE_SECONDS))
+        return True
+
+    def stop(self) -> None:
+        """Dispatch what the limit allows and end the thread."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.drain()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._idle = True
+            if self.position >= self._limit():
+                self._wake.wait(IDLE_SECONDS)
+            self._idle = False
+            self._wake.clear()
+            self.drain()
+
+    def drain(self) -> None:
+        """Dispatch up to the limit. The dispatcher's thread, or whoever has stopped it."""
+        while self.position < (limit := self._limit()):
+            start = max(self.position, self._log.min_offset)
+            step = self._walker.step(start, limit, self._take, check_crc=False)
+            if step.at <= self.position:
+                self._pass_obstacle(step.at, step.stop, limit)
+                if self.position <= step.at:
+                    return
+            self._move_to(max(step.at, self.position))
+
+    def _take(self, batch: RecordColumns, end: int) -> None:
+        for sink in list(self.sinks):
+            try:
+                sink.take(batch, end)
+            except OSError as problem:
+                self._drop(sink, problem)
+        self.taken = (end, int(batch.rows[-1, C_STORE_TIME]))
+        if end - self._marks[1] >= TAIL_BYTES:
+            self._marks = (self._marks[1], end)
+
+    def continue_from(self, walked_from: int, store_timestamp: int) -> None:
+        """Recovery has walked from there up to the position, and the newest record had this time."""
+        self.taken = (self.position, store_timestamp)
+        self._marks = (walked_from, self.position if self.position - walked_from >= TAIL_BYTES else walked_from)
+
+    @property
+    def tail_mark(self) -> int:
+        """A record begins here, at most some TAIL_BYTES before the position."""
+        return self._marks[0]
+
+    def _drop(self, sink: Sink, problem: OSError) -> None:
+        log.error("sink failed name=%s position=%d error=%s", sink.name, sink.position, problem)
+        self.failed_sinks[sink.name] = str(problem)
+        self.sinks.remove(sink)
+
+    def _move_to(self, position: int) -> None:
+        with self._advanced:
+            self.position = position
+            self._advanced.notify_all()
+
+    def _pass_obstacle(self, at: int, stop: int | None, limit: int) -> None:
+        """Nothing could be walked where a record should be: damage that appeared while running.
+
+        The rest of the segment is passed over; recovery will look at it with more care.
+        """
+        log.error("record unreadable physical_offset=%d stop=%s", at, stop)
+        segment = self._log.segments.find(at)
+        if segment is not None and segment.end <= limit:
+            self._move_to(segment.end)

@@ -1,0 +1,214 @@
+"""The flusher: the one thread that makes the log durable, and tells those who wait for it.
+
+SYNC_FLUSH is group commit: while one fdatasync runs, appends queue up behind it, and the next one serves
+them all. ASYNC_FLUSH flushes by the clock. With private buffers, committing comes first.
+
+A failed fdatasync is never tried again: the kernel may have dropped the dirty pages, and a second call
+would succeed without them. Everybody who waits is told, nobody is acknowledged, and the store takes no
+more messages until it is reopened.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from embermq.clock import Clock
+from embermq.errors import FlushFailed
+from embermq.settings import FlushDisk, StoreSettings
+from embermq.store.commit_log import CommitLog
+
+log = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+# While something waits the thread does not sleep; when nothing does, it still looks up this often.
+IDLE_SECONDS = 0.5
+
+
+class FlushListener(Protocol):
+    """Who wants to know what the flusher did. Called on the flusher's thread."""
+
+    def flushed(self, flushed_offset: int) -> None: ...
+
+    def failed(self, failure: FlushFailed) -> None: ...
+
+
+class Waiter:
+    """Somebody who waits until `end` is durable: a thread on `gate`, or a callback."""
+
+    __slots__ = ("callback", "deadline", "end", "failure", "gate")
+
+    def __init__(self, end: int, deadline: float, callback: Callable[["Waiter"], None] | None) -> None:
+        self.end, self.deadline, self.callback = end, deadline, callback
+        self.failure: FlushFailed | TimeoutError | None = None
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def finish(self, failure: FlushFailed | TimeoutError | None) -> None:
+        self.failure = failure
+        if self.callback is not None:
+            self.callback(self)
+        else:
+            self.gate.release()
+
+
+class Flusher:
+    """Flushes one log. `wait` and `when_durable` from any thread."""
+
+    def __init__(
+        self, commit_log: CommitLog, settings: StoreSettings, clock: Clock, listener: FlushListener, *, pooled: bool
+    ) -> None:
+        self._log, self._settings, self._clock, self._listener = commit_log, settings, clock, listener
+        self._pooled = pooled
+        self._sync = settings.flush is FlushDisk.SYNC
+        self._waiters: list[Waiter] = []
+        self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
+        self._wake = threading.Event()
+        self._stopping = False
+        self.failure: FlushFailed | None = None
+        self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
+        now = clock.monotonic()
+        self._thorough_at = now + settings.flush_thorough_interval_ms / 1000
+        self._flush_at = now + settings.flush_interval_ms / 1000
+        self._thorough_commit_at = now
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # -- for those who wait ------------------------------------------------------------------------------
+
+    def wait(self, end: int) -> bool:
+        """Block until everything below `end` is durable; False if that takes too long, FlushFailed if it fails."""
+        timeout = self._settings.sync_flush_timeout_ms / 1000
+        waiter = self._enlist(end, None)
+        if not waiter.gate.acquire(timeout=timeout):
+            return False
+        if isinstance(waiter.failure, FlushFailed):
+            raise waiter.failure
+        return waiter.failure is None
+
+    def when_durable(self, end: int, callback: Callable[[Waiter], None]) -> None:
+        """Call back, on the flusher's thread, once `end` is durable or can no longer be."""
+        self._enlist(end, callback)
+
+    def _enlist(self, end: int, callback: Callable[[Waiter], None] | None) -> Waiter:
+        deadline = self._clock.monotonic() + self._settings.sync_flush_timeout_ms / 1000
+        waiter = Waiter(end, deadline, callback)
+        with self._lock:
+            failure = self.failure
+            if failure is None:
+                self._waiters.append(waiter)
+        if failure is not None:
+            waiter.finish(failure)
+        elif not self._wake.is_set():
+            self._wake.set()
+        return waiter
+
+    def nudge(self) -> None:
+        """Something was appended that nobody waits for."""
+        if self._sync or not self._settings.flush_timed:
+            self._wake.set()
+
+    # -- the thread --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Flush everything once more and end the thread."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        while self.failure is None and self._log.commit():
+            pass
+        self.flush_now()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait(self._pause_seconds())
+            self._wake.clear()
+            self.turn()
+
+    def _pause_seconds(self) -> float:
+        if self._waiters:
+            return 0.0
+        pause = IDLE_SECONDS if self._sync else min(IDLE_SECONDS, self._flush_at - self._clock.monotonic())
+        if self._pooled:
+            pause = min(pause, self._settings.commit_interval_ms / 1000)
+        return max(pause, 0.0)
+
+    def turn(self) -> None:
+        """One look: commit and flush what is due, tell those who waited for it."""
+        if self.failure is not None:
+            return
+        if self._pooled:
+            self._commit_due()
+        if self._sync or self._waiters or self._due():
+            self.flush_now()
+
+    def flush_now(self) -> int:
+        """Flush everything readable; the flushed offset. Not to be called while the thread runs, but by it."""
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+        if self.failure is None:
+            before = self._log.flushed_offset
+            try:
+                flushed = self._log.flush()
+            except OSError as problem:
+                self._fail(problem, waiters)
+                return self._log.flushed_offset
+            if flushed != before:
+                self._listener.flushed(flushed)
+            self._settle(waiters, flushed)
+        else:
+            for waiter in waiters:
+                waiter.finish(self.failure)
+        return self._log.flushed_offset
+
+    def _settle(self, waiters: list[Waiter], flushed: int) -> None:
+        late: list[Waiter] = []
+        for waiter in waiters:
+            if waiter.end <= flushed:
+                waiter.finish(None)
+            elif waiter.callback is not None and self._clock.monotonic() > waiter.deadline:
+                waiter.finish(TimeoutError("the disk did not confirm in time"))
+            else:
+                late.append(waiter)
+        if late:
+            with self._lock:
+                self._waiters[:0] = late
+
+    def _fail(self, problem: OSError, waiters: list[Waiter]) -> None:
+        failure = FlushFailed(problem.strerror or str(problem))
+        with self._lock:
+            self.failure = failure
+            waiters += self._waiters
+            self._waiters = []
+        log.error("flush failed error=%s flushed_offset=%d", problem, self._log.flushed_offset)
+        self._listener.failed(failure)
+        for waiter in waiters:
+            waiter.finish(failure)
+
+    def _due(self) -> bool:
+        """Under ASYNC_FLUSH: is it time, and is enough dirty?"""
+        now = self._clock.monotonic()
+        if now < self._flush_at and self._settings.flush_timed:
+            return False
+        self._flush_at = now + self._settings.flush_interval_ms / 1000
+        if now >= self._thorough_at:
+            self._thorough_at = now + self._settings.flush_thorough_interval_ms / 1000
+            return True
+        dirty_pages = self._log.readable_offset // PAGE_BYTES - self._log.flushed_offset // PAGE_BYTES
+        return dirty_pages >= max(1, self._settings.flush_pages_min)
+
+    def _commit_due(self) -> None:
+        now = self._clock.monotonic()
+        waiting_pages = self._log.wrote_offset // PAGE_BYTES - self._log.readable_offset // PAGE_BYTES
+        thorough = now >= self._thorough_commit_at
+        if thorough or waiting_pages >= max(1, self._settings.commit_pages_min):
+            try:
+                moved = self._log.commit()
+            except OSError as problem:
+                self._fail(problem, [])
+                return
+            if moved:
+                self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000
+                self._listener.flushed(self._log.flushed_offset)  # More can be read now.

@@ -1,0 +1,112 @@
+"""Housekeeping: what has to happen now and then, in one thread.
+
+Every second: statistics are sampled and pending queue units written out. Every minute, or when asked
+(`make_durable`): queues and index are synced, then, and only then, the state page and the checkpoint say
+so. Every ten seconds: how full is the disk?
+
+Each family's proof is written after that family's own sync, so none vouches for another.
+"""
+
+import logging
+import threading
+from pathlib import Path
+
+from embermq.errors import DiskFull
+from embermq.files.files import Files
+from embermq.format.checkpoint import Checkpoint, encode_checkpoint
+from embermq.settings import StoreSettings
+from embermq.store.commit_log import CommitLog
+from embermq.store.consume_queues import ConsumeQueues
+from embermq.store.directory import CHECKPOINT
+from embermq.store.dispatch import Dispatcher
+from embermq.store.index_files import IndexFiles
+from embermq.store.index_proof import prove_index
+from embermq.store.state_page import StatePage
+from embermq.store.stats import StoreStats
+from embermq.store.writer import Writer
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+DISK_CHECK_TICKS = 10
+
+
+class Housekeeping:
+    """The thread, and the two jobs that others may ask for as well."""
+
+    def __init__(
+        self, root: Path, files: Files, settings: StoreSettings, commit_log: CommitLog, writer: Writer,
+        dispatcher: Dispatcher, queues: ConsumeQueues | None, index: IndexFiles | None, page: StatePage,
+        stats: StoreStats,
+    ) -> None:  # fmt: skip
+        self._root, self._files, self._settings, self._log = root, files, settings, commit_log
+        self._writer, self._dispatcher, self._page, self._stats = writer, dispatcher, page, stats
+        self._queues, self._index = queues, index
+        self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
+        self._stop = threading.Event()
+        self._one_at_a_time = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
+        self.checkpoint = Checkpoint()
+
+    def start(self) -> None:
+        self.check_disk()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        tick = 0
+        while not self._stop.wait(TICK_SECONDS):
+            tick += 1
+            self._stats.sample()
+            try:
+                self.write_out()
+                if tick % self._durable_ticks == 0:
+                    self.make_durable()
+                if tick % DISK_CHECK_TICKS == 0:
+                    self.check_disk()
+            except OSError as problem:
+                log.error("housekeeping failed error=%s", problem)
+
+    def write_out(self) -> None:
+        """Put pending queue units into their files, where other processes can see them."""
+        queues = self._queues
+        if queues is not None:
+            position = self._dispatcher.taken[0]
+            queues.write_out()
+            self._page.queues_written = position
+
+    def make_durable(self) -> None:
+        """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
+        with self._one_at_a_time:
+            log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
+            queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
+            index_ms = prove_index(self._files, self._root, self._index).full_until_ms if self._index is not None else 0
+            self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
+            self._page.sync()
+            self._files.replace_file(self._root / CHECKPOINT, encode_checkpoint(self.checkpoint))
+
+    def _flush_queues(self, queues: ConsumeQueues) -> int:
+        """Store time up to which the queues are durable now."""
+        position, timestamp = self._dispatcher.taken
+        queues.flush()
+        page = self._page
+        page.queues_written = page.queues_durable = position
+        page.queue_files = sum(len(queue.file_starts) for queue in queues.all())
+        return timestamp
+
+    def check_disk(self) -> None:
+        """Refuse appends while the disk is too full, and take them again when there is room."""
+        used = self._files.usage(self._root).used_ratio
+        limit = self._settings.disk_full_percent / 100
+        refusal = self._writer.refusal
+        if used > limit and refusal is None:
+            reason = f"the disk of {self._root} is {used:.0%} full, appends stop at {limit:.0%}; free some space"
+            log.error("disk full path=%s used=%.2f limit=%.2f", self._root, used, limit)
+            self._writer.refusal = DiskFull(reason)
+        elif used <= limit and isinstance(refusal, DiskFull):
+            log.info("disk has room again path=%s used=%.2f", self._root, used)
+            self._writer.refusal = None

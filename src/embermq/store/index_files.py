@@ -1,0 +1,397 @@
+"""All index files of a store: the sink that indexes keys, and the query over them, newest file first.
+
+A file is named by the local time of its birth; a full one is followed by the next, in the middle of a record
+if need be. What is already indexed is known from the files themselves: the newest entry's record, and how
+many of its keys are there. So a batch may be offered again after an error or a kill, and nothing is there twice.
+
+`take`, `flush`, `truncate_to`, `restore` are for the thread that walks the log; `delete_before` may come from
+another one. `query` and `last_update` are for any thread. A read-only store keeps what it takes in memory.
+"""
+
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from embermq.clock import Clock
+from embermq.files.files import Files
+from embermq.format.columns import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
+from embermq.format.index import IndexHeader
+from embermq.format.java import index_key_hash
+from embermq.format.names import index_name, parse_index_name
+from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
+from embermq.store.index_file import IndexFile
+from embermq.store.open_files import OpenFiles
+from embermq.store.sink import Finding
+
+FAMILY = "index"
+QUERY_MAX = 64
+_NOTHING = -1
+
+
+class IndexFiles:
+    """The index files in `directory`; a Sink."""
+
+    name = FAMILY
+
+    def __init__(
+        self,
+        directory: Path,
+        files: Files,
+        slots_max: int,
+        entries_max: int,
+        clock: Clock,
+        *,
+        read_only: bool = False,
+        query_max: int = QUERY_MAX,
+    ) -> None:
+        self.directory = directory
+        self.position = 0
+        self._slots_max, self._entries_max = slots_max, entries_max
+        self._query_max = query_max
+        self._disk = files
+        self._clock = clock
+        self._read_only = read_only
+        self._open = OpenFiles(files, read_only=read_only)
+        self._change = threading.RLock()  # Held by whoever changes files; readers need no lock.
+        self._files: tuple[IndexFile, ...] = ()  # Oldest first; replaced, never changed in place.
+        self._stale: list[Path] = []  # Refused by load; gone before anything new is written.
+        self._newest_physical = _NOTHING  # Record of the newest entry.
+        self._overlay = _Overlay()
+
+    # Taking
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        with self._change:
+            if len(batch):
+                row, key = self._first_new(batch)
+                if self._read_only:
+                    self._overlay.take(batch, row, key)
+                else:
+                    self._put(batch, row, key)
+                self._newest_physical = max(self._newest_physical, int(batch.rows[-1, C_PHYSICAL]))
+            self.position = end
+
+    def _first_new(self, batch: RecordColumns) -> tuple[int, int]:
+        """The first row that is not yet indexed, or not wholly, and how many of its keys are there."""
+        physicals = batch.column(C_PHYSICAL)
+        newest = self._newest_physical
+        if physicals[0] > newest:
+            return 0, 0
+        row = int(np.searchsorted(physicals, newest))
+        if row == len(batch) or physicals[row] != newest:
+            return row, 0
+        keys = self._overlay.entries_of(newest)
+        for file in reversed(self._files):
+            same = file.entries_of_last_record(newest)
+            keys += same
+            if same < file.header().count - 1:
+                break
+        return row, keys
+
+    def _put(self, batch: RecordColumns, row: int, key: int) -> None:
+        if not self._has_keys(batch, row):
+            return
+        self._remove_stale()
+        while row < len(batch):
+            if not self._files:
+                self._create()
+            newest = self._files[-1]
+            row, key = newest.put(batch, row, key, 0)
+            self._newest_physical = max(self._newest_physical, newest.header().end_physical)
+            if row < len(batch):
+                self._create()
+
+    def _has_keys(self, batch: RecordColumns, row: int) -> bool:
+        rows = batch.rows[row:]
+        keyed = (rows[:, C_UNIQ_LEN] >= 0) | (rows[:, C_KEYS_LEN] >= 0)
+        return bool((keyed & (rows[:, C_SYS_FLAG] & TRANSACTION_MASK != ROLLBACK)).any())
+
+    def _create(self) -> None:
+        before = self._files[-1] if self._files else None
+        file = self._file(self.directory / self._new_name())
+        file.create(None if before is None else before.header())
+        if before is not None:
+            before.unmap()
+        self._files = (*self._files, file)
+
+    def _file(self, path: Path) -> IndexFile:
+        return IndexFile(path, self._open, self._slots_max, self._entries_max)
+
+    def _new_name(self) -> str:
+        """Now, or just after the newest file there is: names must ascend, whatever the clock does."""
+        name = index_name(self._clock.local_stamp(self._clock.now_ms()))
+        names = self._names()
+        return name if not names or names[-1] < name else index_name(stamp_after(names[-1]))
+
+    def _names(self) -> list[str]:
+        if not self._disk.exists(self.directory):
+            return []
+        entries = self._disk.list_directory(self.directory)
+        return [entry.name for entry in entries if entry.is_file and parse_index_name(entry.name)]
+
+    def flush(self) -> None:
+        with self._change:
+            if not self._read_only:
+                self._open.sync()
+
+    def close(self) -> None:
+        with self._change:
+            try:
+                self.flush()
+            finally:
+                for file in self._files:
+                    file.unmap()
+                self._open.close()
+
+    # Asking
+
+    def query(self, topic: str, key: str, limit: int | None, begin_ms: int, end_ms: int) -> list[int]:
+        """Physical offsets of records that may have this key, newest first; without a limit, all of them.
+
+        Times count in whole seconds. Different keys can share a hash: compare the record's own.
+        """
+        most = None if limit is None else min(limit, self._query_max)
+        key_hash = index_key_hash(topic, key)
+        found = self._overlay.find(key_hash, begin_ms, end_ms)
+        for file in reversed(self._files):
+            if most is not None and len(found) >= most:
+                break
+            header = file.header()
+            if _overlaps(header, begin_ms, end_ms):
+                for physical_offset in file.find(header, key_hash, begin_ms, end_ms):
+                    found.append(physical_offset)
+                    if most is not None and len(found) >= most:
+                        break
+            if header.begin_timestamp < begin_ms:
+                break
+        return found if most is None else found[: max(most, 0)]
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """Store time and physical offset of the newest indexed record; zeros when there is none."""
+        if self._overlay.newest is not None:
+            return self._overlay.newest
+        files = self._files
+        if not files:
+            return 0, 0
+        header = files[-1].header()
+        return header.end_timestamp, header.end_physical
+
+    @property
+    def count(self) -> int:
+        """Number of files."""
+        return len(self._files)
+
+    # Loading
+
+    def load(self, state: Any = None) -> list[Finding]:
+        """Find the files; the first that cannot be used ends the index, and the rest comes from the log.
+        Changes nothing on disk. `state` is what state() gave at a clean close."""
+        with self._change:
+            files: list[IndexFile] = []
+            findings: list[Finding] = []
+            names = self._names()
+            for number, name in enumerate(names):
+                file = self._file(self.directory / name)
+                reason = file.problem()
+                if reason is None and files and file.header().begin_physical < files[-1].header().end_physical:
+                    reason = "begins before the end of the file before it"
+                if reason is not None:
+                    findings.append(Finding(FAMILY, name, reason, _end_of(files)))
+                    self._stale = [self.directory / stale for stale in names[number:]]
+                    break
+                files.append(file)
+            self._use(files)
+            self.position = max(self._newest_physical, 0)
+            return findings + (self.matches(state) if state is not None and not findings else [])
+
+    def _use(self, files: list[IndexFile]) -> None:
+        self._files = tuple(files)
+        ends = [header.end_physical for header in (file.header() for file in files[-2:]) if header.count > 1]
+        self._newest_physical = max(ends, default=_NOTHING)
+
+    def state(self) -> dict[str, Any]:
+        """What a start can compare the files with, and `restore` cut them back to; take it after flush()."""
+        with self._change:
+            rows = [[file.name, *_numbers(file.header())] for file in self._files]
+            return {"slots_max": self._slots_max, "entries_max": self._entries_max, "files": rows}
+
+    def matches(self, state: Any) -> list[Finding]:
+        """How the files differ from a state()."""
+        known = self._parse(state)
+        if known is None:
+            return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+        replay_from = 0
+        here = {file.name: file for file in self._files}
+        for name, *numbers in known.files:
+            file = here.pop(name, None)
+            if file is None:
+                return [Finding(FAMILY, name, "is missing", replay_from)]
+            if list(_numbers(file.header())) != numbers:
+                return [Finding(FAMILY, name, "is not as it was closed", replay_from)]
+            replay_from = numbers[4]
+        return [Finding(FAMILY, name, "is not in the recorded state", replay_from) for name in sorted(here)[:1]]
+
+    def _parse(self, state: Any) -> "_State | None":
+        try:
+            known = msgspec.convert(state, _State)
+        except msgspec.ValidationError:
+            return None
+        same = (known.slots_max, known.entries_max) == (self._slots_max, self._entries_max)
+        return known if same else None
+
+    def restore(self, state: Any) -> list[Finding]:
+        """Cut back to a state() whose entries are known to be durable, and compute the newest file's slots
+        again. A file that cannot be brought there ends the index; walk the log from the finding's place."""
+        with self._change:
+            known = self._parse(state)
+            if known is None:
+                return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+            present = set(self._names())
+            files: list[IndexFile] = []
+            findings: list[Finding] = []
+            for number, (name, *numbers) in enumerate(known.files):
+                file = self._file(self.directory / name)
+                is_newest = number == len(known.files) - 1
+                reason = self._bring_to(file, _header(numbers), is_newest) if name in present else "is missing"
+                if reason is not None:
+                    findings.append(Finding(FAMILY, name, reason, _end_of(files)))
+                    break
+                files.append(file)
+            kept = {file.name for file in files}
+            self._stale = [self.directory / name for name in sorted(present - kept)]
+            self._use(files)
+            if not self._read_only:
+                self._remove_stale()
+            self.position = max(self._newest_physical, 0)
+            return findings
+
+    def _bring_to(self, file: IndexFile, header: IndexHeader, is_newest: bool) -> str | None:
+        """Make a file what `header` says it was; the reason when its entries do not allow that."""
+        if not is_newest:
+            return file.problem() or (None if _numbers(file.header()) == _numbers(header) else "has another header")
+        opened = self._open.find(file.path)
+        if opened is None or opened.size != file.file_bytes:
+            return "has the wrong length"
+        if header.count > 1:
+            physicals = file.entries(1, header.count)["physical_offset"].astype(np.int64)
+            if not (physicals[0] == header.begin_physical and physicals[-1] == header.end_physical):
+                return "its entries are not those it had"
+            if (np.diff(physicals) < 0).any():
+                return "its entries are out of order"
+        if not self._read_only:
+            file.cut(header)
+        return None
+
+    # Cutting and deleting
+
+    def truncate_to(self, physical_offset: int) -> None:
+        with self._change:
+            assert not self._read_only
+            self._remove_stale()
+            while self._files:
+                newest = self._files[-1]
+                header = newest.header()
+                if header.count > 1 and header.end_physical < physical_offset:
+                    break
+                kept = newest.header_before(physical_offset) if header.count > 1 else header
+                if kept.count > 1:
+                    newest.cut(kept)
+                    break
+                self._files = self._files[:-1]
+                self._open.remove(newest.path)
+            self._use(list(self._files))
+            self.position = min(self.position, physical_offset)
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete files all of whose records have left the log, never the newest; answers how many."""
+        removed = 0
+        with self._change:
+            while len(self._files) > 1 and self._files[0].header().end_physical < log_min:
+                oldest, *rest = self._files
+                self._files = tuple(rest)
+                self._open.remove(oldest.path)
+                removed += 1
+        return removed
+
+    def _remove_stale(self) -> None:
+        for path in reversed(self._stale):
+            self._open.remove(path)
+        self._stale = []
+
+    def destroy_all(self) -> None:
+        with self._change:
+            self._remove_stale()
+            files, self._files = self._files, ()
+            for file in reversed(files):
+                self._open.remove(file.path)
+            self._newest_physical = _NOTHING
+            self._overlay = _Overlay()
+            self.position = 0
+
+
+class _Overlay:
+    """Keys taken by a store that must not write: hash -> (store time, physical offset), oldest first."""
+
+    def __init__(self) -> None:
+        self.newest: tuple[int, int] | None = None
+        self._entries: dict[int, list[tuple[int, int]]] = {}
+        self._newest_count = 0
+
+    def take(self, batch: RecordColumns, row: int, key: int) -> None:
+        for i in range(row, len(batch)):
+            numbers = batch.rows[i]
+            if int(numbers[C_SYS_FLAG]) & TRANSACTION_MASK == ROLLBACK:
+                continue
+            topic = batch.topic(i)
+            entry = int(numbers[C_STORE_TIME]), int(numbers[C_PHYSICAL])
+            for text in batch.keys(i)[key if i == row else 0 :]:
+                self._entries.setdefault(index_key_hash(topic, text), []).append(entry)
+                self._newest_count = self._newest_count + 1 if entry == self.newest else 1
+                self.newest = entry
+
+    def entries_of(self, physical_offset: int) -> int:
+        return self._newest_count if self.newest is not None and self.newest[1] == physical_offset else 0
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
+        entries = list(self._entries.get(key_hash, ()))
+        return [physical for time_ms, physical in reversed(entries) if begin_ms <= time_ms <= end_ms]
+
+
+class _State(msgspec.Struct):
+    slots_max: int
+    entries_max: int
+    files: list[tuple[str, int, int, int, int, int]]
+
+
+def _numbers(header: IndexHeader) -> tuple[int, int, int, int, int]:
+    """A header without its slot count, which follows from the entries."""
+    return (header.count, header.begin_timestamp, header.end_timestamp, header.begin_physical, header.end_physical)
+
+
+def _header(numbers: list[Any]) -> IndexHeader:
+    count, begin_timestamp, end_timestamp, begin_physical, end_physical = numbers
+    return IndexHeader(begin_timestamp, end_timestamp, begin_physical, end_physical, 0, count)
+
+
+def _end_of(files: list[IndexFile]) -> int:
+    return files[-1].header().end_physical if files else 0
+
+
+def _overlaps(header: IndexHeader, begin_ms: int, end_ms: int) -> bool:
+    """The reference's test whether a file can hold something of a time range."""
+    low, high = header.begin_timestamp, header.end_timestamp
+    return (begin_ms < low and end_ms > high) or low <= begin_ms <= high or low <= end_ms <= high
+
+
+def stamp_after(stamp: str) -> str:
+    """17 digits one millisecond later; of digits that are no time, the next number."""
+    try:
+        later = datetime.strptime(stamp[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(stamp[14:]) + 1)
+    except (ValueError, OverflowError):
+        return f"{int(stamp) + 1:017d}"
+    return later.strftime("%Y%m%d%H%M%S") + f"{later.microsecond // 1000:03d}"

@@ -1,0 +1,61 @@
+"""The index proof: `embermq.index.json`, what of the index is known to be durable.
+
+Index entries are stored into a mapped file in the order of the log, slots all over it; after a crash any
+page of it may be old. The proof says how far each file was when it was last synced. Recovery cuts the
+newest file back to that, computes its slots again from its entries, and indexes the rest from the log.
+
+    position   keys of records below this physical offset are in the files
+    state      IndexFiles.state() then
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from embermq.files.files import Files
+from embermq.store.index_files import IndexFiles
+
+NAME = "embermq.index.json"
+
+
+class IndexProof(msgspec.Struct, frozen=True):
+    position: int
+    state: dict[str, Any]
+
+    @property
+    def file_count(self) -> int:
+        return len(self.state.get("files", ()))
+
+    @property
+    def full_until_ms(self) -> int:
+        """Store time of the newest record in a file that is full, and so will not change any more."""
+        rows = self.state.get("files", ())
+        return int(rows[-2][3]) if len(rows) > 1 else 0
+
+
+def load_index_proof(files: Files, root: Path) -> IndexProof | None:
+    """The proof, or None if there is none that can be read."""
+    path = root / NAME
+    if not files.exists(path):
+        return None
+    try:
+        return msgspec.json.decode(files.read_all(path), type=IndexProof)
+    except (msgspec.DecodeError, OSError):
+        return None
+
+
+def prove_index(files: Files, root: Path, index: IndexFiles) -> IndexProof:
+    """Sync the index and write down what that made durable: what was there before the sync began."""
+    position = index.position
+    proof = IndexProof(position, index.state())
+    index.flush()
+    files.replace_file(root / NAME, msgspec.json.encode(proof))
+    return proof
+
+
+def drop_index_proof(files: Files, root: Path) -> None:
+    """The index is about to be made again: nothing vouches for it until then."""
+    if files.exists(root / NAME):
+        files.remove(root / NAME)
+        files.sync_directory(root)

@@ -1,0 +1,46 @@
+"""The inventory: `embermq.inventory.json`, what a clean close left behind.
+
+A clean start compares it with the directory. If everything is still there and as long as it was, only the
+tail of the log needs to be read; if anything is missing or changed (somebody deleted a queue file, or the
+reference had the store open meanwhile), what is derived is derived again.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from embermq.files.files import Files
+
+NAME = "embermq.inventory.json"
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """What was there at the last clean close."""
+
+    log_min: int
+    log_max: int
+    tail_mark: int  # A record begins here, a little before the end: a clean start reads from here on.
+    segment_bytes: int
+    checkpoint: str  # The three times as hexadecimal digits: the reference changes them when it runs.
+    dispatch: str
+    queues: dict[str, Any]
+    index: dict[str, Any]
+    next_offsets: list[tuple[str, int, int]]
+    version: int = 1
+
+
+def load_inventory(files: Files, root: Path) -> Inventory | None:
+    """The inventory of the store at `root`, or None if there is none that can be read."""
+    path = root / NAME
+    if not files.exists(path):
+        return None
+    try:
+        found = msgspec.json.decode(files.read_all(path), type=Inventory)
+    except (msgspec.DecodeError, OSError):
+        return None
+    return found if found.version == 1 else None
+
+
+def save_inventory(files: Files, root: Path, inventory: Inventory) -> None:
+    files.replace_file(root / NAME, msgspec.json.format(msgspec.json.encode(inventory), indent=1))

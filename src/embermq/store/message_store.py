@@ -1,0 +1,567 @@
+"""MessageStore: the public face of a store directory. It opens, wires and closes; the work is elsewhere.
+
+    append*    writer.py, then flush.py under SYNC_FLUSH
+    fetch      fetch.py over consume_queue.py
+    find       index_files.py, then records.py
+    get, at    records.py
+
+Every method may be called from any thread. `close` waits for what is under way, makes everything
+durable and leaves a directory that the reference opens as cleanly shut down.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+from embermq.clock import Clock, SystemClock
+from embermq.errors import AppendRefused, StoreClosed, StoreError, StoreReadOnly, TopicNameInvalid
+from embermq.files.allocation import SegmentAllocator
+from embermq.files.files import Files, RealFiles
+from embermq.files.pool import TransientPool
+from embermq.model.hosts import Host
+from embermq.model.ids import parse_message_id
+from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage
+from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.status import PutStatus
+from embermq.settings import BrokerRole, FlushDisk, StoreSettings
+from embermq.store import directory
+from embermq.store.admission import Admission
+from embermq.store.arrivals import ArrivalListener, Arrivals
+from embermq.store.consume_queue import ConsumeQueue
+from embermq.store.delayed import DelayedMessages, Parked, ProgressFile
+from embermq.store.dispatch import Dispatcher
+from embermq.store.fetch import Fetcher, FetchOutcome
+from embermq.store.flush import Flusher, Waiter
+from embermq.store.housekeeping import Housekeeping
+from embermq.store.inventory import Inventory, save_inventory
+from embermq.store.opening import Parts, open_parts
+from embermq.store.plugins import PluginFactory, chain, load_factories
+from embermq.store.records import Records
+from embermq.store.sink import Sink
+from embermq.store.stats import StoreStats
+from embermq.store.writer import Writer
+
+Dispatch = Literal["live", "none"]
+
+# How long a read waits for messages that were appended just before it to become visible.
+CATCH_UP_SECONDS = 5.0
+FOREVER_MS = 2**63 - 1
+
+
+class StatsSnapshot(msgspec.Struct, frozen=True):
+    """A store in figures."""
+
+    topics: int
+    queues: int
+    min_physical: int  # bytes
+    max_physical: int  # bytes
+    flushed_offset: int  # bytes
+    dispatch_behind_bytes: int
+    put_count: int
+    put_bytes: int
+    put_failed: int
+    segments: int
+    index_files: int
+    damages: int
+    read_only: bool
+
+
+class MessageStore:
+    """A message store. Open one with `MessageStore.open`."""
+
+    # -- opening and closing -------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls, path: str | Path, settings: StoreSettings | None = None, *, read_only: bool = False,
+        clock: Clock | None = None, files: Files | None = None, dispatch: Dispatch = "live",
+        sinks: Sequence[Sink] = (), plugins: Sequence[PluginFactory] = (),
+    ) -> "MessageStore":  # fmt: skip
+        """Open the store in directory `path`, making one if there is none.
+
+        With `read_only` nothing is ever written there, not even a lock. `dispatch="none"` keeps the log
+        alone, for something else to derive queues and index from it. `sinks` are fed with every record.
+        """
+        settings = settings if settings is not None else StoreSettings()
+        root = Path(path).expanduser().absolute()
+        parts = open_parts(
+            root, settings, files or RealFiles(), clock or SystemClock(), read_only=read_only,
+            derive=dispatch == "live",
+        )  # fmt: skip
+        store = cls(parts, sinks)
+        factories = [*plugins, *load_factories(settings.plugins)]
+        return chain(store, factories) if factories else store
+
+    def __init__(self, parts: Parts, sinks: Sequence[Sink]) -> None:
+        """Use `open`."""
+        self.path, self.settings, self.recovery = parts.root, parts.settings, parts.report
+        self._parts, self._clock, self._log = parts, parts.clock, parts.log
+        self._queues, self._index = parts.queues, parts.index
+        self._closed = False
+        self._sync = self.settings.flush is FlushDisk.SYNC
+        self._records = Records(self._log)
+        self._fetcher = Fetcher(self._log, self._records, self.settings)
+        self._arrivals = Arrivals(parts.end)
+        self._user_sinks = list(sinks)
+        self._wire()
+        if not parts.read_only:
+            self._start()
+
+    def _wire(self) -> None:
+        parts, log = self._parts, self._log
+        store_host = Host(*self.settings.store_host)
+        admission = Admission(self.settings, log.segments.segment_bytes, store_host)
+        self._writer = Writer(log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms)
+        self._writer.adopt_offsets(parts.next_offsets)
+        self._stats = StoreStats(self._clock, lambda: self._writer.counters)
+        self._writer.record_slow_put = self._stats.record_slow_put
+        derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
+        limit = (lambda: log.flushed_offset) if self._sync and not parts.read_only else (lambda: log.readable_offset)
+        self._dispatcher = Dispatcher(
+            log, parts.walker, [*derived, self._arrivals, *self._user_sinks], parts.end, limit, self._clock
+        )
+        self._dispatcher.continue_from(parts.report.walked_from, parts.last_store_timestamp)
+
+    def _start(self) -> None:
+        parts, settings = self._parts, self.settings
+        assert parts.page is not None
+        pooled = settings.transient_pool_active
+        pool = TransientPool(settings.transient_pool_buffers, self._log.segments.segment_bytes) if pooled else None
+        self._allocator = SegmentAllocator(
+            self._log.segments, pool=pool, needs_buffer=pooled and settings.transient_pool_fail_fast,
+            populate=_populate_mode(settings, self._sync), warm_whole_file=settings.warm_segments,
+            lock_in_memory=settings.warm_segments or settings.memory_lock, clock=self._clock,
+        )  # fmt: skip
+        self._log.segments.allocator = self._allocator
+        self._flusher = Flusher(self._log, settings, self._clock, self, pooled=pooled)
+        self._housekeeping = Housekeeping(
+            self.path, parts.files, settings, self._log, self._writer, self._dispatcher, self._queues,
+            self._index, parts.page, self._stats,
+        )  # fmt: skip
+        self._writer.wake_dispatch = self._dispatcher.wake
+        if settings.role is BrokerRole.SLAVE:
+            self._writer.refusal = AppendRefused("this store is a SLAVE; append to its master")
+        self._delayed = self._make_delayed()
+        parts.page.flushed = parts.end
+        self._log.flushed_timestamp = parts.last_store_timestamp
+        self._housekeeping.make_durable()
+        self._allocator.start()
+        self._flusher.start()
+        self._dispatcher.start()
+        self._housekeeping.start()
+        if self._delayed is not None:
+            self._delayed.load()
+            self._delayed.start()
+
+    def _make_delayed(self) -> DelayedMessages | None:
+        settings, queues = self.settings, self._queues
+        if queues is None or settings.role is BrokerRole.SLAVE or not settings.delayed_delivery:
+            return None
+
+        def bounds(queue_id: int) -> tuple[int, int] | None:
+            queue = queues.find(SCHEDULE_TOPIC, queue_id)
+            return None if queue is None else (queue.min_offset, queue.max_offset)
+
+        def units(queue_id: int, start: int) -> Any:
+            queue = queues.find(SCHEDULE_TOPIC, queue_id)
+            assert queue is not None
+            return queue.units(start, 1024)
+
+        parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, units, self._records.at)
+        progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
+        delayed = DelayedMessages(
+            parked, self._append_delivered, self.flush, progress, delay_ms=settings.delay_ms, clock=self._clock,
+            persist_interval_ms=settings.delay_offset_interval_ms,
+        )  # fmt: skip
+        self._arrivals.listen(lambda arrival: delayed.wake() if arrival.topic == SCHEDULE_TOPIC else None)
+        return delayed
+
+    def close(self) -> None:
+        """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        parts = self._parts
+        if parts.read_only:
+            self._log.close()
+            return
+        self._writer.stop(StoreClosed(self.path))
+        if self._delayed is not None:
+            self._delayed.stop()
+        self._flusher.stop()
+        self._dispatcher.stop()
+        self._housekeeping.stop()
+        self._allocator.close()
+        try:
+            self._close_derived()
+        finally:
+            self._log.close()
+            assert parts.lock is not None
+            parts.lock.release()
+
+    def _close_derived(self) -> None:
+        """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
+        parts = self._parts
+        self._housekeeping.make_durable()
+        for sink in self._user_sinks:
+            sink.flush()
+            sink.close()
+        complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
+        if complete and self._log.flushed_offset == self._log.wrote_offset == self._dispatcher.position:
+            self._save_inventory()
+            directory.mark_closed(parts.files, parts.root)
+        for derived in (self._queues, self._index):
+            if derived is not None:
+                derived.close()
+
+    def _save_inventory(self) -> None:
+        parts = self._parts
+        checkpoint = parts.files.read_all(parts.root / directory.CHECKPOINT)[:24].hex()
+        inventory = Inventory(
+            log_min=self._log.min_offset,
+            log_max=self._log.wrote_offset,
+            tail_mark=max(self._dispatcher.tail_mark, self._log.min_offset),
+            segment_bytes=self._log.segments.segment_bytes,
+            checkpoint=checkpoint,
+            dispatch="none" if self._queues is None else "live",
+            queues=self._queues.state() if self._queues is not None else {},
+            index=self._index.state() if self._index is not None else {},
+            next_offsets=[(*key, after) for key, after in sorted(self._writer.next_offsets().items())],
+        )
+        save_inventory(parts.files, parts.root, inventory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what the flusher tells ------------------------------------------------------------------------------
+
+    def flushed(self, flushed_offset: int) -> None:
+        """Called by the flusher: everything below is durable."""
+        assert self._parts.page is not None
+        self._parts.page.flushed = flushed_offset
+        self._dispatcher.wake()
+
+    def failed(self, failure: AppendRefused) -> None:
+        """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
+        self._writer.refusal = failure
+
+    # -- appending -------------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> Receipt:
+        """Store one message. PUT_OK says: stored, and under SYNC_FLUSH safe from a power cut.
+
+        MessageRejected if it can never be stored, AppendRefused if the store cannot take it now.
+        """
+        if self._parts.read_only:
+            raise StoreReadOnly(self.path)
+        receipt, wait = self._writer.append(message)
+        if self._sync:
+            return self._confirm([receipt], wait)[0]
+        return receipt
+
+    def append_many(self, messages: Iterable[Message]) -> list[Receipt]:
+        """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
+        self._check_writable()
+        listed = messages if isinstance(messages, list) else list(messages)
+        if not listed:
+            return []
+        receipts, wait = self._writer.append_many(listed)
+        return self._confirm(receipts, wait) if self._sync else receipts
+
+    def append_batch(self, batch: MessageBatch) -> Receipt:
+        """Store a batch: one topic and queue, side by side in one log file, all or nothing."""
+        self._check_writable()
+        receipt, wait = self._writer.append_batch(batch)
+        return self._confirm([receipt], wait)[0] if self._sync else receipt
+
+    def append_async(self, message: Message) -> "Future[Receipt]":
+        """Store one message; the future is done when it is as durable as the settings promise."""
+        self._check_writable()
+        future: Future[Receipt] = Future()
+        receipt, wait = self._writer.append(message)
+        if not (self._sync and wait):
+            self._flusher.nudge()
+            future.set_result(receipt)
+            return future
+
+        def settle(waiter: Waiter) -> None:
+            if isinstance(waiter.failure, AppendRefused):
+                future.set_exception(waiter.failure)
+            elif waiter.failure is not None:
+                future.set_result(msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT))
+            else:
+                future.set_result(receipt)
+
+        self._flusher.when_durable(receipt.physical_offset + receipt.size, settle)
+        return future
+
+    def _append_delivered(self, message: Message) -> Receipt:
+        receipt, wait = self._writer.append_delivered(message)
+        return self._confirm([receipt], wait)[0] if self._sync else receipt
+
+    def _confirm(self, receipts: list[Receipt], wait: bool) -> list[Receipt]:
+        """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares."""
+        if not wait:
+            self._flusher.nudge()
+            return receipts
+        newest = receipts[-1]
+        if self._flusher.wait(newest.physical_offset + newest.size):
+            return receipts
+        return [msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT) for receipt in receipts]
+
+    def flush(self) -> int:
+        """Make everything appended so far durable, whatever the settings; the flushed offset."""
+        self._check_writable()
+        end = self._log.wrote_offset
+        self._flusher.wait(end)
+        return self._log.flushed_offset
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(self.path)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._parts.read_only:
+            raise StoreReadOnly(self.path)
+
+    # -- reading by queue ------------------------------------------------------------------------------------
+
+    def fetch(
+        self, topic: str, queue_id: int, offset: int, max_messages: int = 32, tags: str = "*"
+    ) -> FetchOutcome:
+        """Messages of one queue from `offset` on; `tags` is a subscription such as `paid || sent`."""
+        self._check_open()
+        _check_name(topic)
+        if offset < 0 or max_messages < 0:
+            raise StoreError(f"offset {offset} and max_messages {max_messages} must not be negative")
+        began = time.perf_counter()
+        queue = self._find_queue(topic, queue_id)
+        if queue is None or offset >= queue.max_offset:
+            self._catch_up()
+            queue = self._find_queue(topic, queue_id)
+        outcome = self._fetcher.fetch(queue, offset, max_messages, tags)
+        self._stats.record_fetch(len(outcome.messages), time.perf_counter() - began)
+        return outcome
+
+    def _find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self._queues.find(topic, queue_id) if self._queues is not None else None
+
+    def _seen_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue with everything that was appended before this call."""
+        self._check_open()
+        _check_name(topic)
+        self._catch_up()
+        return self._find_queue(topic, queue_id)
+
+    def _catch_up(self) -> None:
+        """Let the dispatcher reach what is readable now: whoever appended wants to see it."""
+        limit = self._log.flushed_offset if self._sync else self._log.readable_offset
+        if not self._parts.read_only and self._dispatcher.position < limit:
+            self._dispatcher.wait_for(limit, CATCH_UP_SECONDS)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The oldest queue offset that can be read; 0 for a queue that never was."""
+        queue = self._seen_queue(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next message; 0 for a queue that never was."""
+        queue = self._seen_queue(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
+
+    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        """The queue offset nearest to a store time, by the reference's rules; 0 for an empty queue."""
+        queue = self._seen_queue(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.offset_at(timestamp_ms, self._records.store_time, self._log.min_offset)
+
+    def physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Where in the log a message of a queue lies; 0 if there is none."""
+        queue = self._seen_queue(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return unit[0] if unit is not None else 0
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When a message of a queue was stored, in milliseconds; -1 if there is none."""
+        queue = self._seen_queue(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        return self._records.store_time(unit[0], unit[1]) if unit is not None else -1
+
+    def earliest_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
+        """When the oldest message still here was stored (of a queue, or of the whole log); -1 if there is none."""
+        if topic is not None:
+            queue = self._seen_queue(topic, queue_id or 0)
+            return self.store_time(topic, queue_id or 0, queue.min_offset) if queue is not None else -1
+        self._check_open()
+        first = self._records.frame_at(self._log.min_offset)
+        return first.store_timestamp if first is not None else -1
+
+    def message_count(self, topic: str, queue_id: int) -> int:
+        """How many messages of a queue can be read."""
+        queue = self._seen_queue(topic, queue_id)
+        return queue.max_offset - queue.min_offset if queue is not None else 0
+
+    def topics(self) -> dict[str, list[int]]:
+        """Every topic with the ids of its queues."""
+        self._check_open()
+        self._catch_up()
+        return self._queues.topics() if self._queues is not None else {}
+
+    # -- reading by key, id, place -----------------------------------------------------------------------------
+
+    def find(
+        self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int | None = None
+    ) -> list[StoredMessage]:
+        """Messages with this key (one of KEYS, or the unique key), oldest first; with `limit`, the newest ones.
+
+        The time range is inclusive and exact; hash collisions are sorted out by comparing the text.
+        """
+        end_ms = FOREVER_MS if end_ms is None else end_ms
+        # The index keeps whole seconds, rounded down: ask a second earlier and compare exactly below.
+        offsets = self.index_offsets(topic, key, max(0, begin_ms - 1000), end_ms)
+        found: dict[int, StoredMessage] = {}
+        for physical_offset in offsets:
+            if limit is not None and len(found) >= limit:
+                break
+            message = self._records.at(physical_offset)
+            if message is None or message.topic != topic or not begin_ms <= message.store_timestamp <= end_ms:
+                continue
+            if key == message.unique_key or key in message.keys:
+                found[physical_offset] = message
+        return [found[physical_offset] for physical_offset in sorted(found)]
+
+    def index_offsets(
+        self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int | None = None
+    ) -> list[int]:
+        """What the index says about a key, newest first, collisions of its hash included."""
+        self._check_open()
+        _check_name(topic)
+        if self._index is None:
+            raise StoreError("this store keeps no index (messageIndexEnable=false or dispatch=none): no look-up by key")
+        self._catch_up()
+        end_ms = FOREVER_MS if end_ms is None else end_ms
+        return self._index.query(topic, key, limit, begin_ms, end_ms)
+
+    def get(self, message_id: str) -> StoredMessage | None:
+        """The message with this id, or None if it is not (any more) in this store."""
+        return self.at(parse_message_id(message_id).physical_offset)
+
+    def at(self, physical_offset: int) -> StoredMessage | None:
+        """The message that starts at this place of the log, or None if none does."""
+        self._check_open()
+        return self._records.at(physical_offset) if physical_offset >= 0 else None
+
+    def scan(self, start: int | None = None, end: int | None = None) -> Iterator[StoredMessage]:
+        """Every record between two physical offsets in log order, prepared and rolled-back ones too.
+
+        `start` must be where a record begins; the default is the whole log.
+        """
+        self._check_open()
+        at = self._log.min_offset if start is None else start
+        limit = self._log.readable_offset if end is None else min(end, self._log.readable_offset)
+        while at < limit:
+            message = self._records.at(at)
+            if message is not None:
+                yield message
+                at = message.end
+            else:
+                segment = self._log.segments.find(at)
+                if segment is None:
+                    return
+                at = segment.end
+
+    # -- the store itself --------------------------------------------------------------------------------------
+
+    def on_arrival(self, listener: ArrivalListener) -> Callable[[], None]:
+        """Call `listener` for each message that becomes visible; the answer ends it again."""
+        self._check_open()
+        return self._arrivals.listen(listener)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def min_physical(self) -> int:
+        """Where the log begins, in bytes."""
+        return self._log.min_offset
+
+    @property
+    def max_physical(self) -> int:
+        """Where the readable log ends, in bytes."""
+        return self._log.readable_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below is durable."""
+        return self._log.flushed_offset
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """How much of the log has not reached queues and index yet."""
+        return self._dispatcher.behind_bytes
+
+    def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
+        """Block until queues and index have everything that is readable now."""
+        limit = self._log.flushed_offset if self._sync else self._log.readable_offset
+        return self._parts.read_only or self._dispatcher.wait_for(limit, timeout_seconds)
+
+    def stats(self) -> StatsSnapshot:
+        """The store in figures."""
+        put = self._writer.counters
+        queues = self._queues.all() if self._queues is not None else []
+        return StatsSnapshot(
+            topics=len({queue.topic for queue in queues}),
+            queues=len(queues),
+            min_physical=self.min_physical,
+            max_physical=self.max_physical,
+            flushed_offset=self.flushed_offset,
+            dispatch_behind_bytes=self.dispatch_behind_bytes,
+            put_count=put.count,
+            put_bytes=put.bytes,
+            put_failed=put.failed,
+            segments=len(self._log.segments),
+            index_files=self._index.count if self._index is not None else 0,
+            damages=len(self.recovery.damages),
+            read_only=self._parts.read_only,
+        )
+
+    def runtime_info(self) -> dict[str, str]:
+        """Statistics and positions under the reference's names, all as text."""
+        ratio = str(self._parts.files.usage(self.path).used_ratio)
+        info = self._stats.runtime_info()
+        info["commitLogDiskRatio"] = ratio
+        info[f"commitLogDiskRatio_{self._log.segments.directories[0]}"] = ratio
+        info["consumeQueueDiskRatio"] = ratio
+        info["commitLogMinOffset"] = str(self.min_physical)
+        info["commitLogMaxOffset"] = str(self.max_physical)
+        info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
+        info["pageCacheLockTimeMills"] = str(self._writer.held_ms)
+        info["earliestMessageTimeStamp"] = str(self.earliest_time())
+        info["remainHowManyDataToFlush"] = str(max(0, self._log.readable_offset - self._log.flushed_offset))
+        if not self._parts.read_only and self._delayed is not None:
+            info |= self._delayed.runtime_info()
+        return info
+
+
+def _check_name(topic: Any) -> None:
+    if not isinstance(topic, str) or not topic:
+        raise TopicNameInvalid(topic, "a topic name is a text of 1 to 127 characters")
+
+
+def _populate_mode(settings: StoreSettings, sync: bool) -> Literal["write", "read", "none"]:
+    if settings.prefault_bytes_max == 0:
+        return "none"
+    return "read" if sync else "write"

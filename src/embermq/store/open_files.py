@@ -1,0 +1,138 @@
+"""Open files of derived data: a bounded number of descriptors over any number of paths.
+
+Remembers what was written since the last sync, so that one call makes it durable. Any thread may `find`;
+everything that changes the disk is called by whoever holds the owner's change lock.
+A file dropped from here stays usable for those who still hold it; its descriptor goes with the last one.
+"""
+
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from pathlib import Path
+
+from embermq.files.files import Files, OpenFile
+
+OPEN_MAX = 256
+
+
+class OpenFiles:
+    """At most `open_max` open files, the least recently used one goes first."""
+
+    def __init__(self, files: Files, *, read_only: bool, open_max: int = OPEN_MAX) -> None:
+        self._files = files
+        self._read_only = read_only
+        self._open_max = open_max
+        # Guards the table, and keeps "open and remember" apart from "remove and forget": otherwise a
+        # reader could bring back a removed file, and later reads of that path would see the old one.
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Path, OpenFile] = OrderedDict()
+        self._touched: set[Path] = set()
+        self._changed_directories: set[Path] = set()
+        self._sync_error: OSError | None = None
+
+    def find(self, path: Path) -> OpenFile | None:
+        """The open file at `path`, or None when there is none."""
+        with self._lock:
+            file = self._open.get(path)
+            if file is not None:
+                self._open.move_to_end(path)
+                return file
+            try:
+                file = self._files.open(path, not self._read_only)
+            except FileNotFoundError:
+                return None
+            self._remember(path, file)
+            return file
+
+    def _remember(self, path: Path, file: OpenFile) -> None:
+        self._open[path] = file
+        if len(self._open) > self._open_max:
+            self._open.popitem(last=False)  # Not closed: a reader may be inside pread.
+
+    def obtain(self, path: Path, size: int, *, fallocate: bool = False, fresh: bool = False) -> OpenFile:
+        """The file at `path`, created with `size` zero bytes if it is not there.
+
+        One of another length is brought to it, and with `fresh` its old content goes: nobody vouches for it.
+        """
+        assert not self._read_only
+        file = self.find(path)
+        if file is None:
+            self._make_directories(path.parent)
+            file = self._files.create(path, size, fallocate=fallocate)
+            self._changed_directories.add(path.parent)
+            with self._lock:
+                self._remember(path, file)
+        elif fresh or file.size != size:
+            if fresh:
+                file.truncate(0)
+            file.truncate(size)
+            if fallocate:
+                file.reserve(0, size)
+        self._touched.add(path)
+        return file
+
+    def _make_directories(self, directory: Path) -> None:
+        """Without a sync for each: with a thousand topics that would take seconds. flush() does it."""
+        missing = []
+        while not self._files.exists(directory):
+            missing.append(directory)
+            directory = directory.parent
+        for path in reversed(missing):
+            with suppress(FileExistsError):
+                self._files.make_one_directory(path)
+            self._changed_directories.add(path.parent)
+
+    def touch(self, path: Path) -> None:
+        """The content at `path` was changed and is to be synced."""
+        self._touched.add(path)
+
+    def remove(self, path: Path) -> None:
+        """Unlink, durable with the next sync; fine if it is gone already."""
+        assert not self._read_only
+        with self._lock:
+            self._open.pop(path, None)
+            with suppress(FileNotFoundError):
+                self._files.remove(path)
+        self._touched.discard(path)
+        self._changed_directories.add(path.parent)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove `path` if it is empty; a directory with anything left in it stays."""
+        try:
+            if self._files.list_directory(path):
+                return
+            self._files.remove_directory(path)
+        except FileNotFoundError:
+            return
+        self._changed_directories.discard(path)
+        self._changed_directories.add(path.parent)
+
+    def sync(self) -> None:
+        """Make everything written, created or removed since the last sync durable.
+
+        After one failure the pages may be gone and a second call would lie, so it raises for ever.
+        """
+        if self._sync_error is not None:
+            raise self._sync_error
+        try:
+            for path in sorted(self._touched):
+                file = self.find(path)
+                if file is not None:
+                    file.sync()
+            for directory in sorted(self._changed_directories):
+                with suppress(FileNotFoundError):  # removed since, with all that was in it
+                    self._files.sync_directory(directory)
+        except OSError as error:
+            self._sync_error = error
+            raise
+        self._touched.clear()
+        self._changed_directories.clear()
+
+    def sync_directory(self, path: Path) -> None:
+        """Make removals in `path` durable now, before what follows."""
+        self._files.sync_directory(path)
+        self._changed_directories.discard(path)
+
+    def close(self) -> None:
+        with self._lock:
+            self._open.clear()

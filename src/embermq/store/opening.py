@@ -1,0 +1,261 @@
+"""Opening a store: from a directory to parts that agree with each other.
+
+    check the path -> take the lock -> load files -> plan -> walk -> settle -> parts
+
+`MessageStore` starts the threads; nothing runs yet when this is done. What fails here raises one error
+that names the place, and leaves the directory locked by nobody.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from embermq.clock import Clock
+from embermq.errors import StorePathInvalid
+from embermq.files.files import Files, Lock
+from embermq.files.segments import Segments
+from embermq.settings import StoreSettings
+from embermq.store import directory
+from embermq.store.commit_log import CommitLog
+from embermq.store.consume_queues import ConsumeQueues
+from embermq.store.damage import Quarantine
+from embermq.store.index_files import IndexFiles
+from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
+from embermq.store.inventory import Inventory, load_inventory
+from embermq.store.multi_dispatch import MultiDispatch
+from embermq.store.next_offsets import NextOffsets
+from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
+from embermq.store.queue_extension import ExtensionSettings
+from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
+from embermq.store.sink import Sink
+from embermq.store.state_page import StatePage, create_state_page, load_state_page
+from embermq.store.walk import Walker
+
+_EPOCH_BITS = 62
+
+
+@dataclass(slots=True)
+class Parts:
+    """A store that has been recovered and is not running yet."""
+
+    root: Path
+    settings: StoreSettings
+    files: Files
+    clock: Clock
+    lock: Lock | None
+    log: CommitLog
+    walker: Walker
+    queues: ConsumeQueues | None
+    index: IndexFiles | None
+    page: StatePage | None  # None in a store opened read-only that has none.
+    report: RecoveryReport
+    end: int
+    last_store_timestamp: int
+    next_offsets: list[tuple[str, int, int]]
+
+    @property
+    def read_only(self) -> bool:
+        return self.lock is None
+
+
+def open_parts(
+    root: Path, settings: StoreSettings, files: Files, clock: Clock, *, read_only: bool, derive: bool
+) -> Parts:
+    """Everything up to the point where threads start."""
+    elsewhere = bool(settings.commit_log_paths)
+    directory.check_directory(files, root, read_only=read_only, has_log_elsewhere=elsewhere)
+    lock = None if read_only else directory.take_directory(files, root)
+    try:
+        return _Opening(root, settings, files, clock, lock, derive).run()
+    except OSError as problem:
+        _release(lock)
+        where = problem.filename or root
+        raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
+    except BaseException:
+        _release(lock)
+        raise
+
+
+def _release(lock: Lock | None) -> None:
+    if lock is not None:
+        lock.release()
+
+
+class _Opening:
+    """One opening; its steps share these parts."""
+
+    def __init__(
+        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, lock: Lock | None, derive: bool
+    ) -> None:
+        self.root, self.settings, self.files, self.clock, self.lock = root, settings, files, clock, lock
+        self.read_only = lock is None
+        self.derive = derive
+        self.clean = directory.was_closed_cleanly(files, root)
+        self.report = RecoveryReport(self.clean)
+        self.segments = self._load_segments()
+        self.log = CommitLog(self.segments)
+        self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
+        self.queues = self._make_queues() if derive else None
+        self.index = self._make_index() if derive and settings.index else None
+        self.next_offsets = NextOffsets()
+
+    # -- loading ---------------------------------------------------------------------------------------------
+
+    def _load_segments(self) -> Segments:
+        paths = self.settings.commit_log_paths or (self.root / directory.COMMIT_LOG,)
+        segments = Segments(
+            list(paths), self.files, self.settings.segment_bytes, read_only=self.read_only,
+            read_only_directories=self.settings.commit_log_read_only_paths,
+        )  # fmt: skip
+        if not self.read_only:
+            for path in (*paths, self.root / directory.CONSUME_QUEUE):
+                self.files.make_directory(path)
+        self.log_findings = segments.load()
+        self.report.findings += [f"{one.path}: {one.fault}; {one.remedy}" for one in self.log_findings]
+        return segments
+
+    def _make_queues(self) -> ConsumeQueues:
+        extension = None
+        if self.settings.queue_extension:
+            extension = ExtensionSettings(
+                self.root / directory.CONSUME_QUEUE_EXT, self.settings.queue_extension_file_bytes
+            )
+        multi = MultiDispatch(light_queues=self.settings.light_queues) if self.settings.multi_dispatch else None
+        return ConsumeQueues(
+            self.root / directory.CONSUME_QUEUE, self.files, self.settings.queue_file_bytes, self.clock,
+            extension=extension, read_only=self.read_only, log_min=lambda: self.log.min_offset,
+            multi_dispatch=multi,
+        )  # fmt: skip
+
+    def _make_index(self) -> IndexFiles:
+        return IndexFiles(
+            self.root / directory.INDEX, self.files, self.settings.index_slots_max,
+            self.settings.index_entries_max, self.clock, read_only=self.read_only,
+        )  # fmt: skip
+
+    # -- the steps -------------------------------------------------------------------------------------------
+
+    def run(self) -> Parts:
+        inventory = load_inventory(self.files, self.root) if self.clean else None
+        page = load_state_page(self.files, self.root, writable=not self.read_only)
+        seen = self._look(inventory, page)
+        proof = load_index_proof(self.files, self.root) if self.index is not None else None
+        plan, index_plan = make_plan(seen, inventory, self._proofs(page, proof))
+        if plan.walk_from != seen.log_min and not stands_at_record(self.log, plan.walk_from):
+            plan, index_plan = Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
+        if not self.read_only:
+            directory.mark_running(self.files, self.root)
+            page = page or create_state_page(self.files, self.root, secrets.randbits(_EPOCH_BITS))
+            plan = self._prepare_derived(plan, index_plan, page, proof)
+        end, last_timestamp = self._walk(plan)
+        if not self.derive and plan.walk_from != seen.log_min and inventory is not None:
+            self.next_offsets.add_all(inventory.next_offsets)
+        return Parts(
+            self.root, self.settings, self.files, self.clock, self.lock, self.log, self.walker, self.queues,
+            self.index, page, self.report, end, last_timestamp, self._all_next_offsets(),
+        )  # fmt: skip
+
+    def _look(self, inventory: Inventory | None, page: StatePage | None) -> Seen:
+        """Load the derived files and compare them with what the last clean close left."""
+        findings: list[str] = []
+        differences: list[str] = []
+        queues, index = self.queues, self.index
+        if queues is not None:
+            findings += _texts(queues.load(inventory.queues if inventory is not None else None))
+            differences += _texts(queues.matches(inventory.queues)) if inventory is not None else []
+        if index is not None:
+            findings += _texts(index.load())
+            differences += _texts(index.matches(inventory.index)) if inventory is not None else []
+        if inventory is not None:
+            differences += self._other_differences(inventory)
+        self.report.findings += findings + differences
+        last = self.segments.last
+        return Seen(
+            clean=self.clean,
+            log_min=self.log.min_offset,
+            log_capacity_end=last.end if last is not None else 0,
+            log_files_sound=not self.log_findings,
+            queue_files=sum(len(queue.file_starts) for queue in queues.all()) if queues is not None else 0,
+            index_files=index.count if index is not None else 0,
+            derived_findings=len(findings),
+            inventory_findings=len(differences),
+            read_only=self.read_only,
+            derived_position=self._derived_position(page),
+        )
+
+    def _derived_position(self, page: StatePage | None) -> int:
+        """How far queues and index seem to be, for a reader."""
+        positions = []
+        if self.queues is not None:
+            positions.append(self.queues.position if page is None else page.queues_written)
+        if self.index is not None:
+            proof = load_index_proof(self.files, self.root)
+            positions.append(max(self.index.position, proof.position if proof is not None else 0))
+        return min(positions, default=0)
+
+    def _proofs(self, page: StatePage | None, index: IndexProof | None) -> Proofs | None:
+        if page is None or (self.index is not None and index is None):
+            return None
+        queues = page.queues_durable if self.queues is not None else 0
+        index_position = index.position if index is not None else queues
+        index_files = index.file_count if index is not None else 0
+        queue_files = page.queue_files if self.queues is not None else 0
+        return Proofs(page.flushed, queues, index_position, queue_files, index_files)
+
+    def _other_differences(self, inventory: Inventory) -> list[str]:
+        checkpoint = self.root / directory.CHECKPOINT
+        found = self.files.read_all(checkpoint)[:24].hex() if self.files.exists(checkpoint) else ""
+        differences = []
+        if found != inventory.checkpoint:
+            differences.append("checkpoint: changed since the store was closed here")
+        if self.log.min_offset != inventory.log_min:
+            differences.append(f"commitlog: begins at {self.log.min_offset}, not at {inventory.log_min}")
+        if self.derive and inventory.dispatch == "none":
+            differences.append("consumequeue: the store was last open without dispatch")
+        return differences
+
+    def _prepare_derived(self, plan: Plan, index_plan: IndexPlan, page: StatePage, proof: IndexProof | None) -> Plan:
+        """Cut the index to its proof, or drop it; withdraw proofs for what is about to be made again."""
+        if self.index is not None and index_plan is IndexPlan.RESTORE:
+            findings = self.index.restore(proof.state if proof is not None else None)
+            if findings:
+                self.report.findings += _texts(findings)
+                index_plan = IndexPlan.REBUILD
+                plan = replace(plan, walk_from=self.log.min_offset)
+        if index_plan is IndexPlan.REBUILD:
+            page.queues_written = page.queues_durable = 0
+            page.sync()
+            drop_index_proof(self.files, self.root)
+            if self.index is not None:
+                self.index.destroy_all()
+        return plan
+
+    def _walk(self, plan: Plan) -> tuple[int, int]:
+        quarantine = Quarantine(self.files, self.root, self.clock, read_only=self.read_only)
+        sinks: list[Sink] = [sink for sink in (self.queues, self.index) if sink is not None]
+        if not self.derive:
+            sinks.append(self.next_offsets)
+        recovery = Recovery(
+            self.log, self.walker, sinks, quarantine, self.clock,
+            check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only,
+        )  # fmt: skip
+        if self.queues is not None:
+            self.queues.begin_replay()
+        end = recovery.run(plan, self.report)
+        if self.queues is not None:
+            self.queues.finish_replay(plan.walk_from, end)
+            self.queues.correct_min(self.log.min_offset)
+        if self.index is not None and not self.read_only:
+            self.index.truncate_to(end)
+        self.log.adopt_end(end)
+        return end, recovery.last_store_timestamp
+
+    def _all_next_offsets(self) -> list[tuple[str, int, int]]:
+        if self.queues is None:
+            return self.next_offsets.all()
+        return [(queue.topic, queue.queue_id, queue.max_offset) for queue in self.queues.all()]
+
+
+def _texts(findings: Sequence[object]) -> list[str]:
+    return [str(finding) for finding in findings]

@@ -1,0 +1,205 @@
+"""The extension of one consume queue: tag code, store time and filter bit map of each message.
+
+The queue's unit then holds the address of an extension unit in place of the tag code. Units have different
+lengths and follow one another; one that does not fit the rest of a file goes to the next, behind an end mark.
+A unit is put before the queue unit that names it, and reaches its file before it too, so an address never
+leads to nothing; units that nobody names are harmless and stay.
+
+`put`, `write_out` and everything that deletes are called under the change lock of the queues; `find` by any
+thread. Nothing is written before `write_out`.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from embermq.files.files import Files
+from embermq.format.columns import RecordColumns
+from embermq.format.names import parse_segment_name, segment_name
+from embermq.store.open_files import OpenFiles
+
+FAMILY = "consumequeue_ext"
+UNIT_BYTES_MAX = 32767
+_READ_BYTES = 256
+_WALK_BYTES = 1 << 20
+
+FIXED_BYTES = 20
+END_MARK = b"\xff\xff"
+END_ROOM_BYTES = 4
+_UNIT = struct.Struct(">hqqh")
+_ADDRESS_BASE = -(1 << 63)
+_ADDRESS_MAX = -(1 << 31) - 1  # below every tag hash
+
+
+class ExtensionUnit(msgspec.Struct, frozen=True, gc=False):
+    tag_code: int
+    store_time: int
+    bitmap: bytes
+
+
+def is_address(value: int) -> bool:
+    """Whether the third field of a queue unit is an address, and not a tag code."""
+    return value <= _ADDRESS_MAX
+
+
+def address_of(position: int) -> int:
+    return position + _ADDRESS_BASE
+
+
+def offset_of(address: int) -> int:
+    return address - _ADDRESS_BASE
+
+
+def encode_unit(unit: ExtensionUnit) -> bytes:
+    head = _UNIT.pack(FIXED_BYTES + len(unit.bitmap), unit.tag_code, unit.store_time, len(unit.bitmap))
+    return head + unit.bitmap
+
+
+def decode_unit(data: bytes) -> ExtensionUnit | None:
+    if len(data) < FIXED_BYTES:
+        return None
+    size, tag_code, store_time, length = _UNIT.unpack_from(data)
+    if size != FIXED_BYTES + length or length < 0 or size > len(data):
+        return None
+    return ExtensionUnit(tag_code, store_time, data[FIXED_BYTES:size])
+
+
+BitMapFor = Callable[[RecordColumns, int], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionSettings:
+    """Where extensions live, and who knows the bit map of a record (row i of the columns); b"" for none."""
+
+    root: Path
+    file_bytes: int = 48 << 20
+    bitmap_for: BitMapFor | None = None
+
+
+class QueueExtension:
+    """The extension files of one queue."""
+
+    def __init__(self, directory: Path, files: OpenFiles, file_bytes: int) -> None:
+        self.directory = directory
+        self._files = files
+        self._file_bytes = file_bytes
+        self._file_starts: set[int] = set()
+        self._end = 0  # where the next unit goes, unless it does not fit
+        self._pending: dict[int, bytes] = {}  # position -> bytes: units and end marks, in order
+
+    def load(self, files: Files) -> None:
+        """Find the files and the end of the last one that holds units."""
+        if not files.exists(self.directory):
+            return
+        for entry in files.list_directory(self.directory):
+            start = parse_segment_name(entry.name)
+            if entry.is_file and start is not None and start % self._file_bytes == 0 and entry.size == self._file_bytes:
+                self._file_starts.add(start)
+        for start in sorted(self._file_starts, reverse=True):
+            self._end = self._walk(start)
+            if self._end > start:
+                return
+
+    def _walk(self, start: int) -> int:
+        """The position after the last unit of one file."""
+        file = self._files.find(self._path_of(start))
+        assert file is not None
+        at, held, data = 0, 0, b""
+        while at + FIXED_BYTES <= self._file_bytes:
+            if at + 2 > held + len(data):
+                held, data = at, file.pread(_WALK_BYTES, at)
+            size = int.from_bytes(data[at - held : at - held + 2], "big", signed=True)
+            if size < FIXED_BYTES or at + size > self._file_bytes:
+                break
+            at += size
+        return start + at
+
+    def vouch_for(self, address: int) -> bool:
+        """A queue unit names `address`: new units go past it. False when there is no unit there."""
+        unit = self.find(address)
+        if unit is None:
+            return False
+        self._end = max(self._end, offset_of(address) + FIXED_BYTES + len(unit.bitmap))
+        return True
+
+    def find(self, address: int) -> ExtensionUnit | None:
+        """The unit at an address, or None: not an address, or nothing there."""
+        if not is_address(address):
+            return None
+        position = offset_of(address)
+        data = self._pending.get(position)
+        if data is None:
+            at = position % self._file_bytes
+            file = self._files.find(self._path_of(position - at))
+            if file is None:
+                return None
+            data = file.pread(_READ_BYTES, at)
+            size = int.from_bytes(data[:2], "big", signed=True)
+            if size > len(data):
+                data = file.pread(size, at)
+        return decode_unit(data)
+
+    def put(self, tag_code: int, store_time: int, bitmap: bytes) -> int | None:
+        """Add a unit; its address, or None when no file could hold it."""
+        if FIXED_BYTES + len(bitmap) > min(UNIT_BYTES_MAX, self._file_bytes - END_ROOM_BYTES):
+            return None
+        data = encode_unit(ExtensionUnit(tag_code, store_time, bitmap))
+        at = self._end % self._file_bytes
+        if len(data) > self._file_bytes - at - END_ROOM_BYTES:
+            if at + len(END_MARK) <= self._file_bytes:
+                self._pending[self._end] = END_MARK
+            self._end += self._file_bytes - at
+        address = address_of(self._end)
+        self._pending[self._end] = data
+        self._end += len(data)
+        return address
+
+    def write_out(self) -> None:
+        """Write what is pending, one write for each stretch of a file. On OSError all stays pending."""
+        stretch: list[bytes] = []
+        stretch_start = stretch_end = -1
+        for position, data in self._pending.items():
+            if position != stretch_end or position % self._file_bytes == 0:
+                self._write(stretch_start, stretch)
+                stretch, stretch_start = [], position
+            stretch.append(data)
+            stretch_end = position + len(data)
+        self._write(stretch_start, stretch)
+        self._pending = {}  # A new one: a reader may be looking into the old one.
+
+    def _write(self, position: int, stretch: list[bytes]) -> None:
+        if not stretch:
+            return
+        at = position % self._file_bytes
+        start = position - at
+        path = self._path_of(start)
+        file = self._files.obtain(path, self._file_bytes, fresh=start not in self._file_starts)
+        self._file_starts.add(start)
+        file.pwrite(b"".join(stretch), at)
+
+    def _path_of(self, start: int) -> Path:
+        return self.directory / segment_name(start)
+
+    def delete_before(self, address: int) -> None:
+        """Delete the files that lie wholly before `address`, the first one still named by a queue unit."""
+        if not is_address(address):
+            return
+        keep = offset_of(address)
+        for start in sorted(self._file_starts):
+            if start + self._file_bytes > keep:
+                break
+            self._files.remove(self._path_of(start))
+            self._files.sync_directory(self.directory)
+            self._file_starts.discard(start)
+
+    def destroy(self) -> None:
+        for start in sorted(self._file_starts, reverse=True):
+            self._files.remove(self._path_of(start))
+        self._file_starts.clear()
+        self._pending = {}
+        self._end = 0
+        self._files.remove_directory(self.directory)
+        self._files.remove_directory(self.directory.parent)

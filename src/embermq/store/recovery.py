@@ -1,0 +1,281 @@
+"""Recovery: from whatever lies on the disk to a log whose end is known, and derived files that agree with it.
+
+A clean and an unclean start are the same walk with another starting point:
+
+    plan     where to start, from the proofs earlier runs left (state page, inventory)
+    walk     every record from there on, sums checked, feeding the queues and the index again
+    decide   where the walk stops: the table below
+    settle   cut the log, cut what claims more than the log has, make all of it durable
+
+What a stop means (`decide`); "proven" is below the flushed position an earlier run vouched for, or
+anywhere when nobody vouches:
+
+    bytes there   proven   good record later     decision
+    zeros         -        no                    END     nothing was written here
+    garbage       -        no                    CUT     a torn tail
+    any           no       yes                   CUT     the tail was never confirmed: keep a prefix of it
+    any           yes      in this segment       FILL    damage: quarantine it, go on after it
+    any           yes      in a later segment    BLANK   damage: quarantine it, go on in the next segment
+
+Derived files are never a reason to refuse to start: whatever is wrong with them, they are derived again.
+Recovery's thread only; nobody else has the store yet.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from embermq.clock import Clock
+from embermq.files.segment import Bytes, Segment
+from embermq.format.columns import C_STORE_TIME, RecordColumns
+from embermq.format.frame import Frame, ScanStop, Torn, TornReason, decode, resync
+from embermq.store.commit_log import CommitLog
+from embermq.store.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record
+from embermq.store.sink import Sink
+from embermq.store.walk import Step, Walker
+
+log = logging.getLogger(__name__)
+
+_ZEROS = "zeros where records should be"
+_MISSING = "log file missing"
+
+
+class Decision(Enum):
+    END = auto()
+    CUT = auto()
+    FILL = auto()
+    BLANK = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about the place where a walk stopped."""
+
+    zeros: bool
+    proven: bool
+    good_here: bool
+    good_later: bool
+
+
+def decide(facts: Facts) -> Decision:
+    """The table at the head of this file; every combination of facts has exactly one answer."""
+    if not (facts.good_here or facts.good_later):
+        return Decision.END if facts.zeros else Decision.CUT
+    if not facts.proven:
+        return Decision.CUT
+    return Decision.FILL if facts.good_here else Decision.BLANK
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where a walk begins, and why."""
+
+    walk_from: int
+    proven: int | None  # Bytes below are known to have been durable; None: nobody vouches.
+    expected_end: int | None  # Where a clean close left the end.
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a store found and did."""
+
+    clean: bool
+    reason: str = ""
+    walked_from: int = 0
+    log_end: int = 0
+    records: int = 0
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Recovery:
+    """One walk over one log."""
+
+    def __init__(
+        self, commit_log: CommitLog, walker: Walker, sinks: list[Sink], quarantine: Quarantine, clock: Clock, *,
+        check_crc: bool, read_only: bool,
+    ) -> None:  # fmt: skip
+        self._log, self._walker, self._sinks, self._quarantine = commit_log, walker, sinks, quarantine
+        self._clock, self._check_crc, self._read_only = clock, check_crc, read_only
+        self._records = 0
+        self.last_store_timestamp = 0
+
+    def run(self, plan: Plan, report: RecoveryReport) -> int:
+        """Walk and settle the log; the end of the log. The caller settles the derived files."""
+        began = self._clock.monotonic()
+        self._complete_short_files()
+        walk_from = plan.walk_from
+        end = self._walk(walk_from, plan)
+        report.reason, report.walked_from, report.log_end = plan.reason, walk_from, end
+        report.records, report.scanned_bytes = self._records, end - walk_from
+        report.truncated_bytes = self._settle_log(end, plan)
+        report.damages = self._quarantine.damages
+        report.seconds = self._clock.monotonic() - began
+        return end
+
+    # -- the walk ----------------------------------------------------------------------------------------
+
+    def _walk(self, start: int, plan: Plan) -> int:
+        at = start
+        last = self._log.segments.last
+        while last is not None and at < last.end:
+            step = self._walker.step(at, last.end, self._take, check_crc=self._check_crc)
+            if step.stop is None:
+                at = self._bridge_missing_segment(at)
+            elif step.torn is None and step.stop != ScanStop.NOTHING:
+                at = step.at
+            else:
+                onward = self._pass_obstacle(step, plan)
+                if onward is None:
+                    return step.at
+                at = onward
+        return at
+
+    def _take(self, batch: RecordColumns, end: int) -> None:
+        self._records += len(batch)
+        self.last_store_timestamp = int(batch.rows[-1, C_STORE_TIME])
+        for sink in self._sinks:
+            sink.take(batch, end)
+
+    def _pass_obstacle(self, step: Step, plan: Plan) -> int | None:
+        """Where to go on after a place without a record; None if the log ends there."""
+        if step.at == plan.expected_end:
+            return None
+        segment = self._log.segments.find(step.at)
+        assert segment is not None
+        proven = plan.proven is None or step.at < plan.proven
+        at = step.at - segment.start
+        good_at = self._next_good(segment, at, step.torn) if proven or step.torn else -1
+        later = self._good_segment_after(segment)
+        facts = Facts(step.torn is None, proven, good_at >= 0, later is not None)
+        reason = _ZEROS if step.torn is None else step.torn.name.lower().replace("_", " ")
+        match decide(facts):
+            case Decision.END:
+                if plan.proven is not None and step.at < plan.proven:
+                    self._quarantine.note(step.at, plan.proven - step.at, _ZEROS, "the log ends here")
+                return None
+            case Decision.CUT:
+                if proven or facts.good_here or facts.good_later:
+                    self._keep_tail(segment, at, reason)
+                return None
+            case Decision.FILL:
+                self._quarantine.keep(segment, at, good_at, reason, "replaced by a filler record")
+                if not self._read_only:
+                    fill_with_record(segment, at, good_at, self.last_store_timestamp)
+                return segment.start + good_at
+            case Decision.BLANK:
+                assert later is not None
+                self._quarantine.keep(segment, at, segment.size, reason, "segment closed by a blank")
+                if not self._read_only:
+                    fill_with_blank(segment, at)
+                return segment.end if self._log.segments.find(segment.end) else later.start
+
+    def _keep_tail(self, segment: Segment, at: int, reason: str) -> None:
+        """Everything from here on goes; keep a copy, because some of it was, or may have been, good."""
+        self._quarantine.keep(segment, at, segment.size, reason, "cut from the end of the log")
+        for other in self._log.segments.all:
+            if other.start > segment.start and self._good_start(other):
+                self._quarantine.keep(other, 0, other.size, "after " + reason, "cut from the end of the log")
+
+    # -- looking for good records --------------------------------------------------------------------------
+
+    def _next_good(self, segment: Segment, at: int, torn: TornReason | None) -> int:
+        """The next good record in this segment after the bad one at `at`; -1 if there is none.
+
+        The bad record's own size is tried first: a body may hold bytes that look like a record.
+        """
+        with segment.array_for_scan() as data:
+            if torn is not None and torn not in (TornReason.BAD_MAGIC, TornReason.BAD_SIZE):
+                size = int.from_bytes(data[at : at + 4].tobytes(), "big", signed=True)
+                here = at + size
+                if size >= FILLER_BYTES_MIN and here <= len(data):
+                    found = decode(data.data, here, len(data), physical_offset=segment.start + here, check_crc=True)
+                    if isinstance(found, Frame):
+                        return here
+            search = _resync_for(len(data) - at)
+            return search(data, segment.start, min(at + FILLER_BYTES_MIN, len(data)), len(data))
+
+    def _good_segment_after(self, segment: Segment) -> Segment | None:
+        for other in self._log.segments.all:
+            if other.start > segment.start and self._good_start(other):
+                return other
+        return None
+
+    def _good_start(self, segment: Segment) -> bool:
+        with segment.array_for_scan() as data:
+            found = decode(data.data, 0, len(data), physical_offset=segment.start, check_crc=True)
+        return isinstance(found, Frame)
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def _complete_short_files(self) -> None:
+        """A file that is shorter than the others gets its length back; the walk finds what is missing."""
+        if self._read_only:
+            return
+        for segment in self._log.segments.all:
+            if segment.size < self._log.segments.segment_bytes:
+                self._log.segments.extend_short(segment)
+
+    def _bridge_missing_segment(self, at: int) -> int:
+        """`at` lies in no file, but later files exist: pass over the gap."""
+        later = next(segment for segment in self._log.segments.all if segment.start > at)
+        self._quarantine.note(at, later.start - at, _MISSING, "passed over")
+        return later.start
+
+    def _settle_log(self, end: int, plan: Plan) -> int:
+        """Make `end` the end of the log, on disk and in memory; how many written bytes that cut."""
+        segments = self._log.segments
+        if self._read_only:
+            for segment in segments.all:
+                segment.reset(min(max(end - segment.start, 0), segment.size))
+            return 0
+        cut = sum(_written_bytes(segment, end) for segment in segments.all if segment.end > end)
+        segments.truncate_to(end)
+        proven = plan.walk_from if plan.proven is None else min(plan.proven, end)
+        for segment in segments.all:
+            segment.reset(min(max(end - segment.start, 0), segment.size))
+            if segment.end > proven and segment.file is not None:
+                segment.file.sync()  # What was found may be in the page cache only.
+        last = segments.last
+        if last is not None and not last.is_full:
+            last.activate()
+            last.store_timestamp = self.last_store_timestamp
+        return cut
+
+
+def _written_bytes(segment: Segment, end: int) -> int:
+    """How many bytes of a segment, from physical offset `end` on, were ever written (an upper bound)."""
+    start = max(end - segment.start, 0)
+    for at in range(start, segment.size, 1 << 20):
+        data = segment.read(at, 1 << 20)
+        stripped = data.rstrip(b"\0")
+        if not stripped:
+            return at - start
+        if len(stripped) < len(data):
+            return at + len(stripped) - start
+    return segment.size - start
+
+
+def _resync_for(byte_count: int) -> Callable[[Bytes, int, int, int], int]:
+    """The kernel for long searches, its plain twin for short ones."""
+    if byte_count < 1 << 20:
+        return resync
+    from embermq.kernels.scan import resync as kernel
+
+    return kernel
+
+
+def stands_at_record(commit_log: CommitLog, physical_offset: int) -> bool:
+    """Does a record, a blank or the unwritten end begin here? Otherwise the proof that said so is void."""
+    segment = commit_log.segments.find(physical_offset)
+    if segment is None:
+        return physical_offset == commit_log.segments.max_offset
+    with segment.array_for_scan() as data:
+        at = physical_offset - segment.start
+        found = decode(data.data, at, len(data), physical_offset=physical_offset, check_crc=False)
+    return not isinstance(found, Torn)

@@ -1,0 +1,86 @@
+"""The state page: one small file of ours, `embermq.state`, that says how far each family of files is proven.
+
+    at   field                 meaning
+     0   magic                 b"EMBRMQ01"
+     8   epoch                 random, made with the store: another store at the same path has another one
+    16   flushed               every log byte below is durable
+    24   queues_written        queue units of records below are in the queue files, for other processes
+    32   queues_durable        ... and durable
+    40   queue_files           how many queue files there were then
+
+Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
+synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
+its own, and the index a file of its own (index_proof.py): none vouches for another. The reference ignores
+all of them; without them recovery assumes nothing.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embermq.files.files import Files, OpenFile
+
+NAME = "embermq.state"
+PAGE_BYTES = 4096
+_MAGIC = int.from_bytes(b"EMBRMQ01", "little")
+_FIELDS = (
+    "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files",
+)  # fmt: skip
+
+
+class StatePage:
+    """The numbers as attributes; assigning stores into the page. One writer per number, any reader."""
+
+    magic: int
+    epoch: int
+    flushed: int
+    queues_written: int
+    queues_durable: int
+    queue_files: int
+
+    def __init__(self, file: OpenFile, writable: bool) -> None:
+        object.__setattr__(self, "_file", file)
+        object.__setattr__(self, "_writable", writable)
+        object.__setattr__(self, "_numbers", np.frombuffer(file.map(writable, PAGE_BYTES), dtype="<i8"))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return int(self._numbers[_FIELDS.index(name)])
+        except ValueError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: int) -> None:
+        assert self._writable
+        self._numbers[_FIELDS.index(name)] = value
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def values(self) -> dict[str, int]:
+        return {name: int(self._numbers[at]) for at, name in enumerate(_FIELDS)}
+
+
+def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | None:
+    """The page of the store at `root`; None if there is none that can be believed."""
+    path = root / NAME
+    if not files.exists(path) or files.stat(path).size != PAGE_BYTES:
+        return None
+    page = StatePage(files.open(path, writable), writable)
+    numbers = page.values()
+    if numbers.pop("magic") != _MAGIC or any(number < 0 for number in numbers.values()):
+        return None
+    return page
+
+
+def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
+    """A fresh page that vouches for nothing, in the place of whatever was there."""
+    path = root / NAME
+    if files.exists(path):
+        files.remove(path)
+    page = StatePage(files.create(path, PAGE_BYTES, fallocate=True), True)
+    page.epoch = epoch
+    page.magic = _MAGIC
+    page.sync()
+    files.sync_directory(root)
+    return page

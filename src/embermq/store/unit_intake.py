@@ -1,0 +1,267 @@
+"""From records to pending queue units: which record becomes a unit, where, and what it needs around it.
+
+Two ways of taking. Live: a queue offset that is already there is ignored. Replaying (recovery): every unit
+takes its place again, and the walk is remembered so that what it did not meet can be cut afterwards.
+And two speeds: one by one in plain Python, which is what light traffic needs and the clear statement of the
+rules; and by columns, where only queues with something unusual go one by one.
+
+For holders of the change lock. No disk access, except where a queue begins anew behind expired records.
+"""
+
+import logging
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.format.columns import (
+    C_PHYSICAL,
+    C_QUEUE_ID,
+    C_QUEUE_OFFSET,
+    C_SIZE,
+    C_STORE_TIME,
+    C_SYS_FLAG,
+    C_TAG_CODE,
+    C_TOPIC_AT,
+    C_TOPIC_LEN,
+    RecordColumns,
+)
+from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
+from embermq.model.flags import PREPARED, has_queue_entry
+from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit
+from embermq.store.multi_dispatch import MultiDispatch
+from embermq.store.pending_units import NO_SLOT, Fill
+from embermq.store.queue_books import NOT_SEEN, QueueBooks
+from embermq.store.queue_extension import ExtensionSettings
+from embermq.store.queue_table import Queues
+
+log = logging.getLogger(__name__)
+
+# A lost stretch of log leaves a hole; one larger than a whole log file of the smallest records can only
+# come from a damaged queue offset, and filling it would fill the disk.
+HOLE_UNITS_MAX = 1 << 24
+QUEUE_OFFSET_MAX = (1 << 62) // ENTRY_BYTES
+FEW_ROWS = 64
+
+Columns = list[NDArray[Any]]  # slot, queue offset, physical offset, size, tag code
+
+
+class UnitIntake:
+    """Takes batches of records for all queues."""
+
+    def __init__(
+        self, books: QueueBooks, queues: Queues, extension: ExtensionSettings | None, multi: MultiDispatch | None
+    ) -> None:
+        self._books = books
+        self._queues = queues
+        self._extension = extension
+        self._multi = multi
+
+    def take(self, batch: RecordColumns) -> None:
+        if len(batch) < FEW_ROWS or self._extension is not None:
+            self._take_one_by_one(batch)
+        else:
+            self._take_together(batch)
+
+    # One by one
+
+    def _take_one_by_one(self, batch: RecordColumns) -> None:
+        for i, row in enumerate(batch.rows.tolist()):
+            if not has_queue_entry(row[C_SYS_FLAG]):
+                continue
+            at = row[C_TOPIC_AT]
+            slot = self._queues.slot_of(batch.data[at : at + row[C_TOPIC_LEN]].tobytes(), row[C_QUEUE_ID])
+            tag_code = row[C_TAG_CODE]
+            if slot != NO_SLOT and self._extension is not None:
+                tag_code = self._extend(self._queues.by_slot[slot], batch, i)
+            self._offer(slot, row[C_QUEUE_OFFSET], (row[C_PHYSICAL], row[C_SIZE], tag_code))
+            if self._multi is not None:
+                for name, queue_id, queue_offset in self._multi.targets(batch, i):
+                    slot = self._queues.slot_of(name, queue_id)
+                    self._offer(slot, queue_offset, (row[C_PHYSICAL], row[C_SIZE], row[C_TAG_CODE]))
+
+    def _offer(self, slot: int, queue_offset: int, unit: Unit) -> None:
+        if slot == NO_SLOT or not self._accept(slot, queue_offset, unit):
+            return
+        books = self._books
+        with books.lock:
+            books.pending.append_one(slot, queue_offset, ENTRY.pack(*unit))
+            books.next[slot] = max(int(books.next[slot]), queue_offset + 1)
+            books.max_physical[slot] = max(int(books.max_physical[slot]), unit[0] + unit[1])
+
+    def _accept(self, slot: int, queue_offset: int, unit: Unit) -> bool:
+        """Whether a unit may take its place; prepares the place if the queue does not reach to it."""
+        books = self._books
+        if not 0 <= queue_offset < QUEUE_OFFSET_MAX:
+            queue = self._queues.by_slot[slot]
+            log.warning("queue_offset_impossible queue=%r queue_offset=%d", queue, queue_offset)
+            return False
+        if not books.born[slot]:
+            self._begin(slot, queue_offset)
+        elif books.replaying:
+            return self._accept_again(slot, queue_offset, unit)
+        elif queue_offset != books.next[slot]:
+            return queue_offset > books.next[slot] and self._bridge(slot, int(books.next[slot]), queue_offset, unit)
+        return True
+
+    def _begin(self, slot: int, queue_offset: int) -> None:
+        """The first unit of a queue. One that does not begin at 0 gets blanks before it, in the same file."""
+        books = self._books
+        with books.lock:
+            start = queue_offset - queue_offset % books.units_per_file
+            books.pending.add_fill(Fill(slot, start, queue_offset, BLANK))
+            books.born[slot] = True
+            books.min[slot] = books.next[slot] = books.written[slot] = queue_offset
+            if books.replaying:
+                books.walk_first[slot], books.walk_next[slot] = queue_offset, queue_offset + 1
+        self._queues.show([slot])
+
+    def _bridge(self, slot: int, start: int, end: int, unit: Unit) -> bool:
+        """Fill a hole with copies of the unit behind it: a reader sees that the record is of another offset."""
+        books, queue = self._books, self._queues.by_slot[slot]
+        if books.walk_next[slot] == NOT_SEEN and queue.max_physical <= books.log_min():
+            log.info("queue_restarted queue=%r queue_offset=%d", queue, end)
+            queue.destroy()  # All its records have left the log.
+            self._begin(slot, end)
+            return True
+        if end - start > HOLE_UNITS_MAX:
+            log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
+            return False
+        log.warning("queue_hole queue=%r start=%d end=%d", queue, start, end)
+        with books.lock:
+            books.pending.add_fill(Fill(slot, start, end, unit))
+            books.next[slot] = max(int(books.next[slot]), end)
+        return True
+
+    # Replaying
+
+    def _accept_again(self, slot: int, queue_offset: int, unit: Unit) -> bool:
+        """As _accept, for a queue that has units, in a replay."""
+        books = self._books
+        seen = int(books.walk_next[slot])
+        if seen == NOT_SEEN:
+            if queue_offset > books.next[slot]:
+                if not self._bridge(slot, int(books.next[slot]), queue_offset, unit):
+                    return False
+            else:
+                self._blank_before(slot, queue_offset)
+            books.walk_first[slot], books.walk_next[slot] = queue_offset, queue_offset + 1
+            return True
+        if queue_offset == 0:
+            # The queue was deleted and began anew while this part of the log was written.
+            with books.lock:
+                books.pending.drop_from(slot, 0)
+            books.walk_first[slot], books.walk_next[slot] = 0, 1
+            return True
+        if queue_offset > seen and not self._bridge(slot, seen, queue_offset, unit):
+            return False
+        books.walk_next[slot] = max(seen, queue_offset + 1)
+        return True
+
+    def _blank_before(self, slot: int, queue_offset: int) -> None:
+        """A replay that begins before the queue's first file makes a new first file."""
+        books = self._books
+        starts = self._queues.by_slot[slot].file_starts
+        start = queue_offset - queue_offset % books.units_per_file
+        if starts and start < min(starts):
+            with books.lock:
+                books.pending.add_fill(Fill(slot, start, queue_offset, BLANK))
+
+    def _extend(self, queue: ConsumeQueue, batch: RecordColumns, i: int) -> int:
+        """What goes into the third field of a queue that has an extension: an address, if one can be had."""
+        row = batch.rows[i]
+        tag_code, store_time, queue_offset = int(row[C_TAG_CODE]), int(row[C_STORE_TIME]), int(row[C_QUEUE_OFFSET])
+        settings, extension = self._extension, queue.extension
+        assert settings is not None
+        assert extension is not None
+        if queue_offset < queue.max_offset:
+            if not self._books.replaying:
+                return tag_code  # It is there already and will not be taken.
+            old = queue.peek(queue_offset)
+            known = None if old is None else extension.find(old[2])
+            if old is not None and known is not None and (known.tag_code, known.store_time) == (tag_code, store_time):
+                return old[2]
+        bitmap = b"" if settings.bitmap_for is None else settings.bitmap_for(batch, i)
+        address = extension.put(tag_code, store_time, bitmap)
+        return tag_code if address is None else address
+
+    # By columns
+
+    def _take_together(self, batch: RecordColumns) -> None:
+        books = self._books
+        slots = self._queues.route(batch)
+        rows = batch.rows
+        slots[(rows[:, C_SYS_FLAG] & PREPARED) != 0] = NO_SLOT
+        columns: Columns = [slots, *(rows[:, c] for c in (C_QUEUE_OFFSET, C_PHYSICAL, C_SIZE, C_TAG_CODE))]
+        if self._multi is not None:
+            columns = self._with_copies(self._multi, batch, columns)
+        keep = columns[0] >= 0
+        if not books.replaying:
+            keep &= columns[1] >= books.next[columns[0]]  # NO_SLOT takes the last element; it is out anyway.
+        columns = _chosen(columns, keep)
+        order = self._order(columns[0])
+        unusual = self._unusual_slots(columns[0][order], columns[1][order])
+        if unusual:
+            plain = ~np.isin(columns[0], unusual)
+            for slot, queue_offset, *unit in zip(*(column[~plain].tolist() for column in columns), strict=True):
+                self._offer(slot, queue_offset, (unit[0], unit[1], unit[2]))
+            columns = _chosen(columns, plain)
+            order = self._order(columns[0])
+        if len(order):
+            self._append(columns, order)
+
+    def _order(self, slots: NDArray[np.int32]) -> NDArray[np.intp]:
+        """Rows by slot, in log order within a slot. 16-bit numbers are sorted by radix, several times faster."""
+        keys = slots.astype(np.uint16) if self._books.slot_count <= 1 << 16 else slots
+        return np.argsort(keys, kind="stable")
+
+    def _unusual_slots(self, slots: NDArray[np.int32], offsets: NDArray[np.int64]) -> list[int]:
+        """Slots (rows come sorted by slot) whose offsets do not follow their queue's last one without a gap."""
+        if not len(slots):
+            return []
+        books = self._books
+        first = np.empty(len(slots), np.bool_)
+        first[0] = True
+        np.not_equal(slots[1:], slots[:-1], out=first[1:])
+        heads = slots[first]
+        expected = np.empty(len(slots), np.int64)
+        expected[1:] = offsets[:-1] + 1
+        expected[first] = books.walk_next[heads] if books.replaying else books.next[heads]
+        wrong = offsets != expected
+        wrong[first] |= ~books.born[heads]
+        return [int(slot) for slot in np.unique(slots[wrong])] if wrong.any() else []
+
+    def _append(self, columns: Columns, order: NDArray[np.intp]) -> None:
+        """Rows that all follow their queue's last one."""
+        slots, offsets, physicals, sizes, tag_codes = columns
+        books = self._books
+        by_slot = slots[order]
+        last = order[np.append(by_slot[1:] != by_slot[:-1], True)]
+        touched, ends = slots[last], offsets[last] + 1
+        with books.lock:
+            books.pending.append_columns(slots, offsets, physicals, sizes, tag_codes)
+            books.max_physical[touched] = np.maximum(books.max_physical[touched], physicals[last] + sizes[last])
+            if books.replaying:
+                books.walk_next[touched] = ends
+                ends = np.maximum(books.next[touched], ends)
+            books.next[touched] = ends
+
+    def _with_copies(self, multi: MultiDispatch, batch: RecordColumns, columns: Columns) -> Columns:
+        """The columns with rows for the further queues that some records name, in log order."""
+        extra: list[tuple[int, int, int]] = []
+        for i in multi.rows_with_targets(batch):
+            if has_queue_entry(int(batch.rows[i, C_SYS_FLAG])):
+                for name, queue_id, queue_offset in multi.targets(batch, i):
+                    extra.append((i, self._queues.slot_of(name, queue_id), queue_offset))
+        if not extra:
+            return columns
+        sources, slots, offsets = (np.array(column, np.int64) for column in zip(*extra, strict=True))
+        both = [np.concatenate([column, column[sources]]) for column in columns]
+        both[0][len(batch) :] = slots
+        both[1][len(batch) :] = offsets
+        order = np.argsort(np.concatenate([np.arange(len(batch)), sources]), kind="stable")
+        return [column[order] for column in both]
+
+
+def _chosen(columns: Columns, keep: NDArray[np.bool_]) -> Columns:
+    return columns if keep.all() else [column[keep] for column in columns]

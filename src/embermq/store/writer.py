@@ -1,0 +1,265 @@
+"""The writer: gives each message its queue offset, its place and its time, and stores it.
+
+One writer at a time: whoever appends takes the put lock, stores into the mapped segment and leaves;
+handing messages to a thread of their own would cost a wake-up each (docs/decisions/0002-one-writer.md).
+
+    admit (no lock)  ->  lock: time, queue offset, roll if full, bytes, position  ->  confirm (no lock)
+
+The first 8 bytes of a record, size and magic, are stored last: a process killed in between leaves
+zeros there, which read as "nothing here", and not half a message.
+"""
+
+import logging
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+
+from embermq.clock import Clock
+from embermq.errors import PageCacheBusy, StoreError
+from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
+from embermq.model import flags
+from embermq.model.message import Message, MessageBatch, Receipt
+from embermq.model.properties import (
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from embermq.model.status import PutStatus
+from embermq.store.admission import Admission, Admitted
+from embermq.store.commit_log import CommitLog
+from embermq.store.stats import PutCounters
+
+log = logging.getLogger(__name__)
+
+SIZE_MAGIC = struct.Struct(">ii")
+# Everything between size-and-magic and the body, for each pair of host lengths.
+HEADS = {
+    (born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+}
+_HEAD_V4 = HEADS[8, 8]
+_PROPERTIES_LENGTH = struct.Struct(">h")
+COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
+SLOW_PUT_SECONDS = 0.5
+LMQ_PREFIX = "%LMQ%"
+
+
+class QueueTail:
+    """Where the next message of one queue goes. Writer's lock."""
+
+    __slots__ = ("next_offset", "queue_id", "slot", "topic")
+
+    def __init__(self, topic: str, queue_id: int, next_offset: int) -> None:
+        self.topic, self.queue_id, self.next_offset = topic, queue_id, next_offset
+        self.slot = -1  # Its number in the batch kernel's arrays, once it has one.
+
+
+class Writer:
+    """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
+
+    def __init__(self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int) -> None:
+        self._log, self._admission, self._clock = log, admission, clock
+        self._busy_seconds_max = busy_ms_max / 1000
+        self._lock = threading.Lock()
+        self._locked_since = 0.0
+        self._tails: dict[tuple[str, int], QueueTail] = {}
+        self.refusal: StoreError | None = None  # Set once something makes appending impossible.
+        self.wake_dispatch: Callable[[], None] = _nothing
+        self.record_slow_put: Callable[[int], None] = _ignore_slow_put
+        self._count = self._bytes = self._failed = 0
+
+    @property
+    def counters(self) -> PutCounters:
+        """Totals since the store was opened."""
+        return PutCounters(self._count, self._bytes, self._failed)
+
+    def stop(self, reason: StoreError) -> None:
+        """Wait for the append under way, and refuse every later one."""
+        with self._lock:
+            self.refusal = reason
+
+    # -- queue offsets ---------------------------------------------------------------------------------
+
+    def adopt_offsets(self, next_offsets: Iterable[tuple[str, int, int]]) -> None:
+        """Continue these queues (topic, queue id, next offset). Before the first append."""
+        for topic, queue_id, next_offset in next_offsets:
+            self._tails[topic, queue_id] = QueueTail(topic, queue_id, next_offset)
+
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        with self._lock:
+            return {key: tail.next_offset for key, tail in self._tails.items()}
+
+    def forget_topic(self, topic: str) -> None:
+        """A deleted topic starts again at offset 0."""
+        with self._lock:
+            for key in [key for key in self._tails if key[0] == topic]:
+                del self._tails[key]
+
+    def _tail(self, topic: str, queue_id: int) -> QueueTail:
+        tail = self._tails.get((topic, queue_id))
+        if tail is None:
+            tail = self._tails[topic, queue_id] = QueueTail(topic, queue_id, 0)
+        return tail
+
+    # -- appending -------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> tuple[Receipt, bool]:
+        """Store one message; the receipt, and whether its sender waits for the disk."""
+        admitted = self._admission.admit(message)
+        return self._store_one(admitted), admitted.wait
+
+    def append_delivered(self, message: Message) -> tuple[Receipt, bool]:
+        """Store a parked message that is due, in its own topic."""
+        admitted = self._admission.admit_delivered(message)
+        return self._store_one(admitted), admitted.wait
+
+    def _store_one(self, admitted: Admitted) -> Receipt:
+        self._enter()
+        receipt = None
+        try:
+            receipt = self._put(admitted, self._clock.now_ms())
+        finally:
+            self._leave(1, receipt is not None)
+        return receipt
+
+    def append_many(self, messages: Sequence[Message]) -> tuple[list[Receipt], bool]:
+        """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
+        admit = self._admission.admit
+        admitted = [admit(message) for message in messages]
+        receipts: list[Receipt] = []
+        self._enter()
+        try:
+            now_ms = self._clock.now_ms()
+            for one in admitted:
+                receipts.append(self._put(one, now_ms))
+        finally:
+            self._leave(len(admitted), len(receipts) == len(admitted))
+        return receipts, any(one.wait for one in admitted)
+
+    def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
+        """Store a batch side by side in one segment."""
+        items = self._admission.admit_batch(batch)
+        total = sum(item.size for item in items)
+        receipts: list[Receipt] = []
+        self._enter()
+        try:
+            now_ms = self._clock.now_ms()
+            segment = self._log.active
+            if segment is None or segment.wrote + total + BLANK_BYTES > segment.size:
+                self._log.roll()
+            for item in items:
+                receipts.append(self._put(item, now_ms))
+        finally:
+            self._leave(len(items), len(receipts) == len(items))
+        first = receipts[0]
+        later = tuple(receipt.physical_offset for receipt in receipts[1:])
+        whole = Receipt(
+            PutStatus.PUT_OK, first.physical_offset, total, first.queue_offset, first.store_timestamp,
+            first.store_host, len(items), later,
+        )  # fmt: skip
+        return whole, items[0].wait
+
+    def _enter(self) -> None:
+        """Take the put lock; PageCacheBusy if somebody has been holding it for too long."""
+        lock = self._lock
+        if not lock.acquire(blocking=False):
+            held = self._clock.monotonic() - self._locked_since
+            if self._locked_since and held > self._busy_seconds_max:
+                raise PageCacheBusy(int(held * 1000))
+            lock.acquire()
+        if self.refusal is not None:
+            lock.release()
+            raise self.refusal
+        self._locked_since = self._clock.monotonic()
+
+    def _leave(self, count: int, stored: bool) -> None:
+        """Give the put lock back, count, and let the dispatcher know."""
+        held = self._clock.monotonic() - self._locked_since
+        self._locked_since = 0.0
+        if stored:
+            self._count += count
+        else:
+            self._failed += count
+        self._lock.release()
+        if held >= COUNTED_PUT_SECONDS:
+            self._notice_slow_put(held)
+        self.wake_dispatch()
+
+    def _notice_slow_put(self, seconds: float) -> None:
+        self.record_slow_put(int(seconds * 1000))
+        if seconds > SLOW_PUT_SECONDS:
+            log.warning("slow append held_ms=%d wrote_offset=%d", int(seconds * 1000), self._log.wrote_offset)
+
+    @property
+    def held_ms(self) -> int:
+        """How long the current append has been going on; 0 when none is."""
+        since = self._locked_since
+        return int((self._clock.monotonic() - since) * 1000) if since else 0
+
+    def _put(self, one: Admitted, now_ms: int) -> Receipt:
+        """Store one record. Put lock held."""
+        if one.multi_dispatch:
+            one = self._with_multi_offsets(one)
+        segment = self._log.active
+        if segment is None or segment.wrote + one.size + BLANK_BYTES > segment.size:
+            segment = self._log.roll()
+        tail = self._tails.get((one.topic, one.queue_id)) or self._tail(one.topic, one.queue_id)
+        queued = one.sys_flag & flags.PREPARED == 0
+        queue_offset = tail.next_offset if queued else 0
+        at = segment.wrote
+        physical_offset = segment.start + at
+        body = one.body
+        born_timestamp = one.born_timestamp
+        pack = _HEAD_V4 if one.sys_flag & flags.HOST_V6_MASK == 0 else HEADS[len(one.born_host), len(one.store_host)]
+        record = b"".join(
+            (
+                pack.pack(
+                    zlib.crc32(body) & 0x7FFFFFFF, one.queue_id, one.flag, queue_offset, physical_offset,
+                    one.sys_flag, now_ms if born_timestamp is None else born_timestamp, one.born_host, now_ms,
+                    one.store_host, one.reconsume_times, one.prepared_transaction_offset, len(body),
+                ),
+                body, one.topic_part, _PROPERTIES_LENGTH.pack(len(one.properties)), one.properties,
+            )
+        )  # fmt: skip
+        end = at + one.size
+        target = segment.target
+        target[at + 8 : end] = record
+        SIZE_MAGIC.pack_into(target, at, one.size, MESSAGE_MAGIC)
+        segment.store_timestamp = now_ms
+        segment.wrote = end
+        self._bytes += one.size
+        if queued:
+            tail.next_offset = queue_offset + 1
+            if one.multi_dispatch:
+                self._advance_multi(one)
+        store_host = self._admission.host_of(one.store_host)
+        return Receipt(PutStatus.PUT_OK, physical_offset, one.size, queue_offset, now_ms, store_host)
+
+    # -- one message into several queues (light message queues) --------------------------------------------
+
+    def _multi_tails(self, one: Admitted, properties: dict[str, str]) -> list[QueueTail]:
+        names = properties[MULTI_DISPATCH].split(",")
+        return [self._tail(name, 0 if name.startswith(LMQ_PREFIX) else one.queue_id) for name in names]
+
+    def _with_multi_offsets(self, one: Admitted) -> Admitted:
+        """Write the message's offset in each further queue into its properties. Put lock held."""
+        properties = decode_properties(one.properties)
+        tails = self._multi_tails(one, properties)
+        properties[MULTI_QUEUE_OFFSET] = ",".join(str(tail.next_offset) for tail in tails)
+        properties.pop(WAIT, None)
+        encoded = encode_properties(properties)
+        return one._replace(properties=encoded, size=one.size + len(encoded) - len(one.properties))
+
+    def _advance_multi(self, one: Admitted) -> None:
+        for tail in self._multi_tails(one, decode_properties(one.properties)):
+            tail.next_offset += 1
+
+
+def _nothing() -> None:
+    """Nobody to wake: without a dispatcher."""
+
+
+def _ignore_slow_put(ms: int) -> None:
+    """Nobody counts yet."""
