@@ -19,13 +19,14 @@ from embermq.clock import Clock
 from embermq.files.files import Files
 from embermq.format.columns import RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
+from embermq.format.queue_extension import is_address
 from embermq.store.consume_queue import BLANK, ConsumeQueue
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.open_files import OpenFiles
 from embermq.store.pending_units import Fill, PendingUnits
 from embermq.store.queue_books import NOT_SEEN, QueueBooks
 from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
-from embermq.store.queue_extension import ExtensionSettings, is_address
+from embermq.store.queue_extension import ExtensionSettings
 from embermq.store.queue_loading import FAMILY, QueueLoader, QueueState, compare
 from embermq.store.queue_table import Queues, parse_queue_id
 from embermq.store.sink import Finding

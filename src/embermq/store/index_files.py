@@ -325,10 +325,11 @@ class IndexFiles:
 
     def destroy_all(self) -> None:
         with self._change:
-            self._remove_stale()
             files, self._files = self._files, ()
-            for file in reversed(files):
-                self._open.remove(file.path)
+            if not self._read_only:
+                self._remove_stale()
+                for file in reversed(files):
+                    self._open.remove(file.path)
             self._newest_physical = _NOTHING
             self._overlay = _Overlay()
             self.position = 0

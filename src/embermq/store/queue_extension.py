@@ -9,63 +9,33 @@ leads to nothing; units that nobody names are harmless and stay.
 thread. Nothing is written before `write_out`.
 """
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from embermq.files.files import Files
 from embermq.format.columns import RecordColumns
 from embermq.format.names import parse_segment_name, segment_name
+from embermq.format.queue_extension import (
+    END_MARK,
+    UNIT_BYTES_MAX,
+    UNIT_HEAD_BYTES,
+    ExtensionUnit,
+    address_of,
+    decode_unit,
+    encode_unit,
+    fits,
+    offset_of,
+    unit_size,
+)
+from embermq.format.queue_extension import (
+    is_address as is_address,
+)
 from embermq.store.open_files import OpenFiles
 
 FAMILY = "consumequeue_ext"
-UNIT_BYTES_MAX = 32767
 _READ_BYTES = 256
 _WALK_BYTES = 1 << 20
-
-FIXED_BYTES = 20
-END_MARK = b"\xff\xff"
-END_ROOM_BYTES = 4
-_UNIT = struct.Struct(">hqqh")
-_ADDRESS_BASE = -(1 << 63)
-_ADDRESS_MAX = -(1 << 31) - 1  # below every tag hash
-
-
-class ExtensionUnit(msgspec.Struct, frozen=True, gc=False):
-    tag_code: int
-    store_time: int
-    bitmap: bytes
-
-
-def is_address(value: int) -> bool:
-    """Whether the third field of a queue unit is an address, and not a tag code."""
-    return value <= _ADDRESS_MAX
-
-
-def address_of(position: int) -> int:
-    return position + _ADDRESS_BASE
-
-
-def offset_of(address: int) -> int:
-    return address - _ADDRESS_BASE
-
-
-def encode_unit(unit: ExtensionUnit) -> bytes:
-    head = _UNIT.pack(FIXED_BYTES + len(unit.bitmap), unit.tag_code, unit.store_time, len(unit.bitmap))
-    return head + unit.bitmap
-
-
-def decode_unit(data: bytes) -> ExtensionUnit | None:
-    if len(data) < FIXED_BYTES:
-        return None
-    size, tag_code, store_time, length = _UNIT.unpack_from(data)
-    if size != FIXED_BYTES + length or length < 0 or size > len(data):
-        return None
-    return ExtensionUnit(tag_code, store_time, data[FIXED_BYTES:size])
-
 
 BitMapFor = Callable[[RecordColumns, int], bytes]
 
@@ -108,21 +78,23 @@ class QueueExtension:
         file = self._files.find(self._path_of(start))
         assert file is not None
         at, held, data = 0, 0, b""
-        while at + FIXED_BYTES <= self._file_bytes:
-            if at + 2 > held + len(data):
+        while True:
+            if at + UNIT_HEAD_BYTES > held + len(data):
                 held, data = at, file.pread(_WALK_BYTES, at)
-            size = int.from_bytes(data[at - held : at - held + 2], "big", signed=True)
-            if size < FIXED_BYTES or at + size > self._file_bytes:
-                break
+            size = unit_size(data, at - held, len(data))
+            if size == 0 and held < at:  # It may only reach past what was read.
+                held, data = at, file.pread(_WALK_BYTES, at)
+                size = unit_size(data, 0, len(data))
+            if size == 0:
+                return start + at
             at += size
-        return start + at
 
     def vouch_for(self, address: int) -> bool:
         """A queue unit names `address`: new units go past it. False when there is no unit there."""
         unit = self.find(address)
         if unit is None:
             return False
-        self._end = max(self._end, offset_of(address) + FIXED_BYTES + len(unit.bitmap))
+        self._end = max(self._end, offset_of(address) + unit.size)
         return True
 
     def find(self, address: int) -> ExtensionUnit | None:
@@ -140,21 +112,21 @@ class QueueExtension:
             size = int.from_bytes(data[:2], "big", signed=True)
             if size > len(data):
                 data = file.pread(size, at)
-        return decode_unit(data)
+        return decode_unit(data, 0, len(data))
 
     def put(self, tag_code: int, store_time: int, bitmap: bytes) -> int | None:
         """Add a unit; its address, or None when no file could hold it."""
-        if FIXED_BYTES + len(bitmap) > min(UNIT_BYTES_MAX, self._file_bytes - END_ROOM_BYTES):
+        unit = ExtensionUnit(tag_code, store_time, bitmap)
+        if unit.size > UNIT_BYTES_MAX or not fits(unit.size, 0, self._file_bytes):
             return None
-        data = encode_unit(ExtensionUnit(tag_code, store_time, bitmap))
         at = self._end % self._file_bytes
-        if len(data) > self._file_bytes - at - END_ROOM_BYTES:
+        if not fits(unit.size, at, self._file_bytes):
             if at + len(END_MARK) <= self._file_bytes:
                 self._pending[self._end] = END_MARK
             self._end += self._file_bytes - at
         address = address_of(self._end)
-        self._pending[self._end] = data
-        self._end += len(data)
+        self._pending[self._end] = encode_unit(unit)
+        self._end += unit.size
         return address
 
     def write_out(self) -> None:
