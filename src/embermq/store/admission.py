@@ -8,7 +8,9 @@ Pure apart from a cache of topic names. Any thread.
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from embermq.errors import (
     BatchInvalid,
@@ -22,7 +24,7 @@ from embermq.errors import (
 )
 from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, HOST_V6_EXTRA, PROPERTIES_BYTES_MAX
 from embermq.model import flags
-from embermq.model.hosts import Host, pack_host, unpack_host
+from embermq.model.hosts import Host, pack_host
 from embermq.model.message import Message, MessageBatch
 from embermq.model.properties import (
     DELAY,
@@ -37,12 +39,14 @@ from embermq.settings import StoreSettings
 
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
+_FIXED_BUT_TOPIC_LENGTH = FIXED_BYTES - 1  # The topic's length byte is counted with the topic.
+_BOTH_HOSTS_V4 = 16
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _I32 = range(-(2**31), 2**31)
 _I64 = range(-(2**63), 2**63)
 
 
-class Admitted(NamedTuple):
+class Admitted(msgspec.Struct, frozen=True, gc=False):
     """A message as bytes, all but its place and its time."""
 
     topic: str
@@ -54,7 +58,8 @@ class Admitted(NamedTuple):
     sys_flag: int
     born_timestamp: int | None
     born_host: bytes
-    store_host: bytes
+    packed_store_host: bytes
+    store_host: Host
     reconsume_times: int
     prepared_transaction_offset: int
     size: int
@@ -101,46 +106,47 @@ class Admission:
 
     def _encode(self, message: Message, properties: bytes, wait: bool, multi_dispatch: bool) -> Admitted:
         body = message.body
+        queue_id = message.queue_id
         sys_flag = message.sys_flag
         topic_part = self._topic_parts.get(message.topic) or self._topic_part(message.topic)
-        size = FIXED_BYTES - 1 + len(body) + len(topic_part) + len(properties)
-        born_host, store_host = message.born_host, message.store_host
-        if sys_flag or born_host is not None or store_host is not None:
-            sys_flag &= ~flags.HOST_V6_MASK
-        packed_store = self._packed_store_host if store_host is None else pack_host(store_host)
-        packed_born = packed_store if born_host is None else pack_host(born_host)
-        if len(packed_born) != 8:
-            sys_flag |= flags.BORN_HOST_V6
-            size += HOST_V6_EXTRA
-        if len(packed_store) != 8:
-            sys_flag |= flags.STORE_HOST_V6
-            size += HOST_V6_EXTRA
-        self._check_limits(message, body, properties, size)
+        size = _FIXED_BUT_TOPIC_LENGTH + len(body) + len(topic_part) + len(properties)
+        store_host, packed_store = self.store_host, self._packed_store_host
+        if message.store_host is not None:
+            store_host = message.store_host
+            packed_store = pack_host(store_host)
+        packed_born = packed_store if message.born_host is None else pack_host(message.born_host)
+        if sys_flag or len(packed_born) + len(packed_store) > _BOTH_HOSTS_V4:
+            sys_flag = _host_flags(sys_flag, packed_born, packed_store)
+            size += HOST_V6_EXTRA * (sys_flag & flags.HOST_V6_MASK).bit_count()
+        if (
+            len(properties) > PROPERTIES_BYTES_MAX
+            or len(body) > self._body_bytes_max
+            or size > self._record_bytes_max
+            or type(queue_id) is not int
+            or not 0 <= queue_id <= QUEUE_ID_MAX
+        ):
+            raise self._objection(message, properties, size)
+        if message.flag or message.reconsume_times or message.prepared_transaction_offset or sys_flag:
+            _check_numbers(message)
         return Admitted(
-            message.topic, message.queue_id, body, topic_part, properties, message.flag, sys_flag,
-            message.born_timestamp, packed_born, packed_store, message.reconsume_times,
+            message.topic, queue_id, body, topic_part, properties, message.flag, sys_flag,
+            message.born_timestamp, packed_born, packed_store, store_host, message.reconsume_times,
             message.prepared_transaction_offset, size, wait, multi_dispatch,
         )  # fmt: skip
-
-    def host_of(self, packed: bytes) -> Host:
-        """The store host behind its packed form."""
-        return self.store_host if packed == self._packed_store_host else unpack_host(packed)
 
     def admit_delivered(self, message: Message) -> Admitted:
         """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
         return self._encode(message, message.property_bytes(), message.wait_for_store, False)
 
-    def _check_limits(self, message: Message, body: bytes, properties: bytes, size: int) -> None:
+    def _objection(self, message: Message, properties: bytes, size: int) -> MessageRejected:
+        """Which limit a message breaks, in the reference's order."""
         if len(properties) > PROPERTIES_BYTES_MAX:
-            raise _properties_too_large(properties)
-        if len(body) > self._body_bytes_max:
-            raise BodyTooLarge(len(body), self._body_bytes_max)
+            return _properties_too_large(properties)
+        if len(message.body) > self._body_bytes_max:
+            return BodyTooLarge(len(message.body), self._body_bytes_max)
         if size > self._record_bytes_max:
-            raise RecordTooLarge(size, self._record_bytes_max)
-        if type(message.queue_id) is not int or not 0 <= message.queue_id <= QUEUE_ID_MAX:
-            raise QueueIdInvalid(message.queue_id)
-        if message.flag or message.reconsume_times or message.prepared_transaction_offset or message.sys_flag:
-            _check_numbers(message)
+            return RecordTooLarge(size, self._record_bytes_max)
+        return QueueIdInvalid(message.queue_id)
 
     def _topic_part(self, topic: Any) -> bytes:
         """Length byte and name of a valid topic; names are kept, so this is slow only once."""
@@ -193,6 +199,16 @@ def _properties_too_large(properties: bytes) -> MessageRejected:
     if len(properties.decode("utf-8", "replace").encode("utf-16-le")) // 2 > PROPERTIES_BYTES_MAX:
         error.status = "MESSAGE_ILLEGAL"  # The reference tells too many characters from too many bytes.
     return error
+
+
+def _host_flags(sys_flag: int, packed_born: bytes, packed_store: bytes) -> int:
+    """sysFlag with its address bits computed: a caller's own would make the record's size wrong."""
+    sys_flag &= ~flags.HOST_V6_MASK
+    if len(packed_born) != 8:
+        sys_flag |= flags.BORN_HOST_V6
+    if len(packed_store) != 8:
+        sys_flag |= flags.STORE_HOST_V6
+    return sys_flag
 
 
 def _delay_level(text: str | None) -> int:

@@ -103,13 +103,14 @@ class MessageStore:
         self._parts, self._clock, self._log = parts, parts.clock, parts.log
         self._queues, self._index = parts.queues, parts.index
         self._closed = False
+        self._read_only = parts.read_only
         self._sync = self.settings.flush is FlushDisk.SYNC
         self._records = Records(self._log)
         self._fetcher = Fetcher(self._log, self._records, self.settings)
         self._arrivals = Arrivals(parts.end)
         self._user_sinks = list(sinks)
         self._wire()
-        if not parts.read_only:
+        if not self._read_only:
             self._start()
 
     def _wire(self) -> None:
@@ -121,7 +122,7 @@ class MessageStore:
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
         self._writer.record_slow_put = self._stats.record_slow_put
         derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
-        limit = (lambda: log.flushed_offset) if self._sync and not parts.read_only else (lambda: log.readable_offset)
+        limit = (lambda: log.flushed_offset) if self._sync and not self._read_only else (lambda: log.readable_offset)
         self._dispatcher = Dispatcher(
             log, parts.walker, [*derived, self._arrivals, *self._user_sinks], parts.end, limit, self._clock
         )
@@ -187,7 +188,7 @@ class MessageStore:
             return
         self._closed = True
         parts = self._parts
-        if parts.read_only:
+        if self._read_only:
             self._log.close()
             return
         self._writer.stop(StoreClosed(self.path))
@@ -262,12 +263,10 @@ class MessageStore:
 
         MessageRejected if it can never be stored, AppendRefused if the store cannot take it now.
         """
-        if self._parts.read_only:
+        if self._read_only:
             raise StoreReadOnly(self.path)
         receipt, wait = self._writer.append(message)
-        if self._sync:
-            return self._confirm([receipt], wait)[0]
-        return receipt
+        return self._confirm([receipt], wait)[0] if self._sync else receipt
 
     def append_many(self, messages: Iterable[Message]) -> list[Receipt]:
         """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
@@ -332,7 +331,7 @@ class MessageStore:
 
     def _check_writable(self) -> None:
         self._check_open()
-        if self._parts.read_only:
+        if self._read_only:
             raise StoreReadOnly(self.path)
 
     # -- reading by queue ------------------------------------------------------------------------------------
@@ -367,7 +366,7 @@ class MessageStore:
     def _catch_up(self) -> None:
         """Let the dispatcher reach what is readable now: whoever appended wants to see it."""
         limit = self._log.flushed_offset if self._sync else self._log.readable_offset
-        if not self._parts.read_only and self._dispatcher.position < limit:
+        if not self._read_only and self._dispatcher.position < limit:
             self._dispatcher.wait_for(limit, CATCH_UP_SECONDS)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -516,7 +515,7 @@ class MessageStore:
     def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
         """Block until queues and index have everything that is readable now."""
         limit = self._log.flushed_offset if self._sync else self._log.readable_offset
-        return self._parts.read_only or self._dispatcher.wait_for(limit, timeout_seconds)
+        return self._read_only or self._dispatcher.wait_for(limit, timeout_seconds)
 
     def stats(self) -> StatsSnapshot:
         """The store in figures."""
@@ -535,7 +534,7 @@ class MessageStore:
             segments=len(self._log.segments),
             index_files=self._index.count if self._index is not None else 0,
             damages=len(self.recovery.damages),
-            read_only=self._parts.read_only,
+            read_only=self._read_only,
         )
 
     def runtime_info(self) -> dict[str, str]:
@@ -551,7 +550,7 @@ class MessageStore:
         info["pageCacheLockTimeMills"] = str(self._writer.held_ms)
         info["earliestMessageTimeStamp"] = str(self.earliest_time())
         info["remainHowManyDataToFlush"] = str(max(0, self._log.readable_offset - self._log.flushed_offset))
-        if not self._parts.read_only and self._delayed is not None:
+        if not self._read_only and self._delayed is not None:
             info |= self._delayed.runtime_info()
         return info
 

@@ -15,6 +15,8 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from embermq.clock import Clock
 from embermq.errors import PageCacheBusy, StoreError
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
@@ -40,6 +42,7 @@ HEADS = {
     (born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }
 _HEAD_V4 = HEADS[8, 8]
+PUT_OK = PutStatus.PUT_OK  # A global is found faster than a member of an enumeration.
 _PROPERTIES_LENGTH = struct.Struct(">h")
 COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
 SLOW_PUT_SECONDS = 0.5
@@ -61,6 +64,7 @@ class Writer:
 
     def __init__(self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int) -> None:
         self._log, self._admission, self._clock = log, admission, clock
+        self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
         self._busy_seconds_max = busy_ms_max / 1000
         self._lock = threading.Lock()
         self._locked_since = 0.0
@@ -117,11 +121,12 @@ class Writer:
 
     def _store_one(self, admitted: Admitted) -> Receipt:
         self._enter()
-        receipt = None
         try:
-            receipt = self._put(admitted, self._clock.now_ms())
-        finally:
-            self._leave(1, receipt is not None)
+            receipt = self._put(admitted, self._now_ms())
+        except BaseException:
+            self._leave(0, 1)
+            raise
+        self._leave(1, 0)
         return receipt
 
     def append_many(self, messages: Sequence[Message]) -> tuple[list[Receipt], bool]:
@@ -131,11 +136,11 @@ class Writer:
         receipts: list[Receipt] = []
         self._enter()
         try:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms()
             for one in admitted:
                 receipts.append(self._put(one, now_ms))
         finally:
-            self._leave(len(admitted), len(receipts) == len(admitted))
+            self._leave(len(receipts), len(admitted) - len(receipts))
         return receipts, any(one.wait for one in admitted)
 
     def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
@@ -145,14 +150,14 @@ class Writer:
         receipts: list[Receipt] = []
         self._enter()
         try:
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms()
             segment = self._log.active
             if segment is None or segment.wrote + total + BLANK_BYTES > segment.size:
                 self._log.roll()
             for item in items:
                 receipts.append(self._put(item, now_ms))
         finally:
-            self._leave(len(items), len(receipts) == len(items))
+            self._leave(len(receipts), len(items) - len(receipts))
         first = receipts[0]
         later = tuple(receipt.physical_offset for receipt in receipts[1:])
         whole = Receipt(
@@ -164,24 +169,22 @@ class Writer:
     def _enter(self) -> None:
         """Take the put lock; PageCacheBusy if somebody has been holding it for too long."""
         lock = self._lock
-        if not lock.acquire(blocking=False):
-            held = self._clock.monotonic() - self._locked_since
+        if not lock.acquire(False):
+            held = self._monotonic() - self._locked_since
             if self._locked_since and held > self._busy_seconds_max:
                 raise PageCacheBusy(int(held * 1000))
             lock.acquire()
         if self.refusal is not None:
             lock.release()
             raise self.refusal
-        self._locked_since = self._clock.monotonic()
+        self._locked_since = self._monotonic()
 
-    def _leave(self, count: int, stored: bool) -> None:
+    def _leave(self, stored: int, failed: int) -> None:
         """Give the put lock back, count, and let the dispatcher know."""
-        held = self._clock.monotonic() - self._locked_since
+        held = self._monotonic() - self._locked_since
         self._locked_since = 0.0
-        if stored:
-            self._count += count
-        else:
-            self._failed += count
+        self._count += stored
+        self._failed += failed
         self._lock.release()
         if held >= COUNTED_PUT_SECONDS:
             self._notice_slow_put(held)
@@ -196,7 +199,7 @@ class Writer:
     def held_ms(self) -> int:
         """How long the current append has been going on; 0 when none is."""
         since = self._locked_since
-        return int((self._clock.monotonic() - since) * 1000) if since else 0
+        return int((self._monotonic() - since) * 1000) if since else 0
 
     def _put(self, one: Admitted, now_ms: int) -> Receipt:
         """Store one record. Put lock held."""
@@ -212,13 +215,14 @@ class Writer:
         physical_offset = segment.start + at
         body = one.body
         born_timestamp = one.born_timestamp
-        pack = _HEAD_V4 if one.sys_flag & flags.HOST_V6_MASK == 0 else HEADS[len(one.born_host), len(one.store_host)]
+        v4 = one.sys_flag & flags.HOST_V6_MASK == 0
+        head = _HEAD_V4 if v4 else HEADS[len(one.born_host), len(one.packed_store_host)]
         record = b"".join(
             (
-                pack.pack(
+                head.pack(
                     zlib.crc32(body) & 0x7FFFFFFF, one.queue_id, one.flag, queue_offset, physical_offset,
                     one.sys_flag, now_ms if born_timestamp is None else born_timestamp, one.born_host, now_ms,
-                    one.store_host, one.reconsume_times, one.prepared_transaction_offset, len(body),
+                    one.packed_store_host, one.reconsume_times, one.prepared_transaction_offset, len(body),
                 ),
                 body, one.topic_part, _PROPERTIES_LENGTH.pack(len(one.properties)), one.properties,
             )
@@ -234,8 +238,7 @@ class Writer:
             tail.next_offset = queue_offset + 1
             if one.multi_dispatch:
                 self._advance_multi(one)
-        store_host = self._admission.host_of(one.store_host)
-        return Receipt(PutStatus.PUT_OK, physical_offset, one.size, queue_offset, now_ms, store_host)
+        return Receipt(PUT_OK, physical_offset, one.size, queue_offset, now_ms, one.store_host)
 
     # -- one message into several queues (light message queues) --------------------------------------------
 
@@ -250,7 +253,7 @@ class Writer:
         properties[MULTI_QUEUE_OFFSET] = ",".join(str(tail.next_offset) for tail in tails)
         properties.pop(WAIT, None)
         encoded = encode_properties(properties)
-        return one._replace(properties=encoded, size=one.size + len(encoded) - len(one.properties))
+        return msgspec.structs.replace(one, properties=encoded, size=one.size + len(encoded) - len(one.properties))
 
     def _advance_multi(self, one: Admitted) -> None:
         for tail in self._multi_tails(one, decode_properties(one.properties)):
