@@ -202,7 +202,7 @@ class ConsumeQueue:
         """Write units that lie in one file."""
         at = queue_offset % self._books.units_per_file
         file = self._obtain(queue_offset - at)
-        file.pwrite(memoryview(units.view(np.uint8)), at * ENTRY_BYTES)
+        file.pwrite(units.view(np.uint8).data, at * ENTRY_BYTES)
 
     def write_fill(self, fill: Fill) -> None:
         at = fill.start

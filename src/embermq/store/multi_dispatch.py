@@ -28,7 +28,7 @@ class MultiDispatch:
         """Rows whose properties name further queues, ascending. Cheap when there are none."""
         starts = batch.column(C_PROPS_AT)
         ends = starts + batch.column(C_PROPS_LEN)
-        data = memoryview(batch.data)
+        data = batch.data.data
         found = []
         at, end = int(starts[0]), int(ends[-1])
         while (hit := _MARK.search(data, at, end)) is not None:

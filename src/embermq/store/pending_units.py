@@ -9,7 +9,7 @@ and may use it as long as it likes, since rows below its count never move (a dro
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,8 @@ class Fill:
     unit: tuple[int, int, int]  # physical offset, size, tag code
 
 
-class PendingView(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PendingView:
     """What was pending at one moment."""
 
     slots: NDArray[np.int32]
@@ -141,4 +142,4 @@ def _grown(array: NDArray[_T], count: int, capacity: int) -> NDArray[_T]:
 
 
 def _bytes_of(units: Units) -> memoryview:
-    return memoryview(units.view(np.uint8))
+    return units.view(np.uint8).data

@@ -25,13 +25,13 @@ from embermq.format.queue_extension import (
     decode_unit,
     encode_unit,
     fits,
+    is_address,
     offset_of,
     unit_size,
 )
-from embermq.format.queue_extension import (
-    is_address as is_address,
-)
 from embermq.store.open_files import OpenFiles
+
+__all__ = ["FAMILY", "BitMapFor", "ExtensionSettings", "QueueExtension", "is_address"]
 
 FAMILY = "consumequeue_ext"
 _READ_BYTES = 256

@@ -144,7 +144,7 @@ def test_a_replay_brings_queues_in_line_with_the_log(name: str, tmp_path: Path) 
 
 def test_a_queue_whose_log_lost_its_beginning_starts_with_blanks(tmp_path: Path) -> None:
     store = restore("deleted-segments", tmp_path)
-    before = {path: data for path, data in content(store / "consumequeue").items()}
+    before = content(store / "consumequeue")
     facts = manifest("deleted-segments")
     shutil.rmtree(store / "consumequeue")
     queues = derived("deleted-segments", store / "consumequeue", facts.answers.min_phy_offset)
