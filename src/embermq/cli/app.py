@@ -9,6 +9,7 @@ A mistake of the user never shows a traceback; a mistake of ours does, because i
 """
 
 import importlib
+import io
 import os
 import sys
 import warnings
@@ -20,7 +21,7 @@ import embermq
 from embermq.errors import EmberError, SettingsWarning
 
 # Noun: where its command is, and what it is for. The modules are imported when they are called for, so
-# that `embermq --help` does not wait for numpy.
+# that `embermq --help` does not wait for what only one of them needs.
 NOUNS = {
     "demo": ("embermq.cli.demo:demo", "See a store being written, killed, recovered and read."),
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
@@ -60,6 +61,9 @@ def app() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # A terminal without our characters is no reason to fail.
     sys.exit(run(arguments))
 
 

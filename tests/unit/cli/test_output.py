@@ -71,6 +71,7 @@ def test_text_without_a_terminal_is_plain_lines(capsys: Captured) -> None:
     output.finish()
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
+        [],
         ["log", "files"],
         ["name", "size"],
         ["first", "[not", "markup]", "1.5", "KiB"],
@@ -81,9 +82,7 @@ def test_text_without_a_terminal_is_plain_lines(capsys: Captured) -> None:
 
 def test_json_is_one_document_with_full_precision(capsys: Captured) -> None:
     output = Output(as_json=True)
-    output.show(
-        ROWS, Facts("facts", "", [Fact("seconds", "took", 0.5, show_seconds), Fact("raw", "", b"\xff")])
-    )
+    output.show(ROWS, Facts("facts", "", [Fact("seconds", "took", 0.5, show_seconds), Fact("raw", "", b"\xff")]))
     output.finish()
     assert json.loads(capsys.readouterr().out) == {
         "files": [
