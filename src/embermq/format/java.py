@@ -20,14 +20,18 @@ def wrap_i64(value: int) -> int:
     return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
-@lru_cache(maxsize=4096)  # Tags repeat; keys do not, and cost one eviction each.
-def string_hash(text: str) -> int:
-    """Java's String.hashCode of `text`, a signed 32-bit number."""
+def _hash_once(text: str) -> int:
     raw = text.encode("utf-16-be", "surrogatepass")
     code = 0
     for unit in struct.unpack(f">{len(raw) // 2}H", raw):
         code = (31 * code + unit) & 0xFFFF_FFFF
     return wrap_i32(code)
+
+
+@lru_cache(maxsize=4096)  # Tags repeat. Index keys do not, and go past the cache.
+def string_hash(text: str) -> int:
+    """Java's String.hashCode of `text`, a signed 32-bit number."""
+    return _hash_once(text)
 
 
 def string_hash_utf8(text: bytes) -> int:
@@ -37,5 +41,5 @@ def string_hash_utf8(text: bytes) -> int:
 
 def index_key_hash(topic: str, key: str) -> int:
     """The number an index file keeps for a key: |hash of `topic#key`|, never negative."""
-    code = abs(string_hash(f"{topic}#{key}"))
+    code = abs(_hash_once(f"{topic}#{key}"))
     return 0 if code == -_INT_MIN else code

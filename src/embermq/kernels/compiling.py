@@ -36,7 +36,8 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck"
 def _sources_digest() -> str:
     here = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in (*sorted(here.glob("*.py")), *sorted((here.parent / "format").glob("*.py"))):
+    above = here.parent
+    for path in (*sorted(here.glob("*.py")), *sorted((above / "format").glob("*.py")), above / "model" / "flags.py"):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
@@ -67,7 +68,7 @@ def _choose_cache_directory() -> str:
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     roots.append(Path(tempfile.gettempdir()) / f"embermq-{user}")
     for root in roots:
-        if root.is_absolute() and _is_usable(root / name):
+        if root.is_absolute() and _is_usable(root) and _is_usable(root / name):
             return str(root / name)
     return tempfile.mkdtemp(prefix="embermq-kernels-")
 
