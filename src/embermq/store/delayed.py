@@ -13,19 +13,18 @@ is the only one to call it then. The other methods: any thread.
 """
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, MessageRejected, StoreClosed, StoreError
 from embermq.files.files import Files
+from embermq.format.config_json import format_config, parse_config, with_integer_keys
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 
@@ -280,10 +279,6 @@ def _delivered(parked: StoredMessage) -> Message | str:
     )  # fmt: skip
 
 
-class _ProgressTable(msgspec.Struct):
-    offsetTable: dict[str, int] = {}  # noqa: N815 - the reference's name
-
-
 class ProgressFile:
     """config/delayOffset.json: {"offsetTable":{level:offset,...}}, and the version before it as .bak."""
 
@@ -301,7 +296,7 @@ class ProgressFile:
                 continue
             try:
                 table = _decode_table(content)
-            except (msgspec.DecodeError, ValueError) as problem:
+            except (ValueError, RecursionError) as problem:
                 log.warning("delayed.progress damaged file=%s reason=%s", path, problem)
                 continue
             if path == self._path:
@@ -323,22 +318,18 @@ class ProgressFile:
         self._content = content
 
 
-# A key that is a bare number, which JSON would not allow: the reference's way to write integer keys.
-_BARE_KEY = re.compile(rb"([{,]\s*)(\d+)(\s*:)")
-
-
 def _decode_table(content: bytes) -> dict[int, int]:
-    """The table in `content`; ValueError or DecodeError when it is none."""
-    quoted = _BARE_KEY.sub(rb'\1"\2"\3', content)
-    table = msgspec.json.decode(quoted, type=_ProgressTable).offsetTable
-    decoded = {int(level): offset for level, offset in table.items()}
-    if any(level < 1 or offset < 0 for level, offset in decoded.items()):
-        raise ValueError("a level below 1 or an offset below 0")
+    """The table in `content`; ValueError when it is none."""
+    document = parse_config(content.decode())
+    table = document.get("offsetTable", {}) if isinstance(document, dict) else None
+    if not isinstance(table, dict):
+        raise ValueError("there is no offsetTable")
+    decoded = with_integer_keys(table)
+    for level, offset in decoded.items():
+        if level < 1 or type(offset) is not int or offset < 0:
+            raise ValueError(f"level {level} has the offset {offset!r}")
     return decoded
 
 
 def _encode_table(table: dict[int, int]) -> bytes:
-    """The table in the reference's layout: bare keys, all on one line, tabs."""
-    pairs = ",".join(f"{level}:{offset}" for level, offset in sorted(table.items()))
-    inside = f"{{{pairs}\n\t}}" if pairs else "{}"
-    return f'{{\n\t"offsetTable":{inside}\n}}'.encode()
+    return format_config({"offsetTable": dict(sorted(table.items()))}).encode()

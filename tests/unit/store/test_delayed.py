@@ -272,9 +272,7 @@ def test_progress_is_written_in_the_references_layout_after_the_log_is_durable(t
     assert topic.path.read_bytes() == b'{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
 
 
-def test_progress_never_vouches_for_what_is_not_durable(
-    topic: ScheduleTopic, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_progress_never_vouches_for_what_is_not_durable(topic: ScheduleTopic, caplog: pytest.LogCaptureFixture) -> None:
     topic.park(1)
     topic.clock.advance(s=1)
     topic.deliver()
@@ -343,7 +341,18 @@ def test_loaded_offsets_are_brought_into_the_queue(
 
 
 @pytest.mark.parametrize(
-    "damage", [b"", b"{", b"\x00" * 40, b'{"offsetTable":{1:-2}}', b'{"offsetTable":{"a":2}}', b"[]", b"\xff"]
+    "damage",
+    [
+        b"",
+        b"{",
+        b"\x00" * 40,
+        b'{"offsetTable":{1:-2}}',
+        b'{"offsetTable":{"a":2}}',
+        b"[]",
+        b"\xff",
+        b'{"offsetTable":{1:"2"}}',
+        b'{"offsetTable":[]}',
+    ],
 )
 def test_a_damaged_file_falls_back_to_its_backup_and_then_to_the_start(
     topic: ScheduleTopic, damage: bytes, caplog: pytest.LogCaptureFixture
