@@ -8,6 +8,7 @@ Pure apart from a cache of topic names. Any thread.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ from embermq.model.properties import (
     encode_properties,
 )
 from embermq.settings import StoreSettings
+from embermq.store.runs import Run, make_run
 
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
@@ -77,6 +79,7 @@ class Admission:
         self._multi_dispatch = settings.multi_dispatch
         self.store_host = store_host
         self._packed_store_host = pack_host(store_host)
+        self.store_host_number = int.from_bytes(self._packed_store_host[:8], "big", signed=True)
         self._topic_parts: dict[str, bytes] = {}
 
     def admit(self, message: Message) -> Admitted:
@@ -137,6 +140,15 @@ class Admission:
     def admit_delivered(self, message: Message) -> Admitted:
         """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
         return self._encode(message, message.property_bytes(), message.wait_for_store, False)
+
+    def make_run(self, messages: Sequence[Message]) -> Run | None:
+        """`messages` for the batch kernel; None when they have to go the plain way."""
+        if len(self._packed_store_host) != 8:
+            return None
+        run = make_run(messages, self._topic_parts, self.store_host_number, self._body_bytes_max)
+        if run is None or run.largest_record > self._record_bytes_max:
+            return None
+        return run
 
     def _objection(self, message: Message, properties: bytes, size: int) -> MessageRejected:
         """Which limit a message breaks, in the reference's order."""

@@ -117,7 +117,10 @@ class MessageStore:
         parts, log = self._parts, self._log
         store_host = Host(*self.settings.store_host)
         admission = Admission(self.settings, log.segments.segment_bytes, store_host)
-        self._writer = Writer(log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms)
+        self._writer = Writer(
+            log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
+            kernels=self.settings.kernels,
+        )  # fmt: skip
         self._writer.adopt_offsets(parts.next_offsets)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
         self._writer.record_slow_put = self._stats.record_slow_put
@@ -268,7 +271,7 @@ class MessageStore:
         receipt, wait = self._writer.append(message)
         return self._confirm([receipt], wait)[0] if self._sync else receipt
 
-    def append_many(self, messages: Iterable[Message]) -> list[Receipt]:
+    def append_many(self, messages: Iterable[Message]) -> Sequence[Receipt]:
         """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
         self._check_writable()
         listed = messages if isinstance(messages, list) else list(messages)
@@ -308,7 +311,7 @@ class MessageStore:
         receipt, wait = self._writer.append_delivered(message)
         return self._confirm([receipt], wait)[0] if self._sync else receipt
 
-    def _confirm(self, receipts: list[Receipt], wait: bool) -> list[Receipt]:
+    def _confirm(self, receipts: Sequence[Receipt], wait: bool) -> Sequence[Receipt]:
         """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares."""
         if not wait:
             self._flusher.nudge()

@@ -16,10 +16,12 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from embermq.clock import Clock
 from embermq.errors import PageCacheBusy, StoreError
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
+from embermq.format.runs import N_PLACED_COLUMNS, R_BODY_LEN, R_BORN_TIME, R_PROPS_LEN
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.properties import (
@@ -30,8 +32,10 @@ from embermq.model.properties import (
     encode_properties,
 )
 from embermq.model.status import PutStatus
+from embermq.settings import KernelUse
 from embermq.store.admission import Admission, Admitted
 from embermq.store.commit_log import CommitLog
+from embermq.store.runs import BORN_NOW, Receipts, Run, RunChoice
 from embermq.store.stats import PutCounters
 
 log = logging.getLogger(__name__)
@@ -62,12 +66,15 @@ class QueueTail:
 class Writer:
     """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
 
-    def __init__(self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int) -> None:
+    def __init__(
+        self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse
+    ) -> None:
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
         self._busy_seconds_max = busy_ms_max / 1000
         self._lock = threading.Lock()
         self._locked_since = 0.0
+        self._runs = RunChoice(kernels)
         self._tails: dict[tuple[str, int], QueueTail] = {}
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
@@ -129,8 +136,12 @@ class Writer:
         self._leave(1, 0)
         return receipt
 
-    def append_many(self, messages: Sequence[Message]) -> tuple[list[Receipt], bool]:
+    def append_many(self, messages: Sequence[Message]) -> tuple[Sequence[Receipt], bool]:
         """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
+        if self._runs.prefers_kernel(len(messages)):
+            run = self._admission.make_run(messages)
+            if run is not None:
+                return self._store_run(run), True
         admit = self._admission.admit
         admitted = [admit(message) for message in messages]
         receipts: list[Receipt] = []
@@ -142,6 +153,41 @@ class Writer:
         finally:
             self._leave(len(receipts), len(admitted) - len(receipts))
         return receipts, any(one.wait for one in admitted)
+
+    def _store_run(self, run: Run) -> Receipts:
+        """Let the kernel write a run, rolling when a segment is full."""
+        from embermq.kernels.encode import encode_batch  # Loads numba: only for those who append many.
+
+        rows = run.rows
+        host_number = self._admission.store_host_number
+        placed = np.empty((len(rows), N_PLACED_COLUMNS), np.int64)
+        done = taken = 0
+        self._enter()
+        try:
+            now_ms = self._now_ms()
+            rows[rows[:, R_BORN_TIME] == BORN_NOW, R_BORN_TIME] = now_ms
+            tails = [self._tail(topic, queue_id) for topic, queue_id in run.queues]
+            next_offsets = np.array([tail.next_offset for tail in tails], np.int64)
+            payload = memoryview(run.payload)
+            while done < len(rows):
+                segment = self._log.active or self._log.roll()
+                count, end = encode_batch(
+                    segment.target_array, segment.wrote, segment.size, segment.start, payload[taken:], rows[done:],
+                    next_offsets, now_ms, host_number, placed[done:],
+                )  # fmt: skip
+                if count:
+                    self._bytes += end - segment.wrote
+                    segment.store_timestamp = now_ms
+                    segment.wrote = end
+                    taken += int(rows[done : done + count, R_BODY_LEN : R_PROPS_LEN + 1].sum())
+                    done += count
+                    for tail, after in zip(tails, next_offsets.tolist(), strict=True):
+                        tail.next_offset = after
+                if done < len(rows):
+                    self._log.roll()
+        finally:
+            self._leave(done, len(rows) - done)
+        return Receipts(placed, now_ms, self._admission.store_host)
 
     def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
         """Store a batch side by side in one segment."""

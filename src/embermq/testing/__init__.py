@@ -8,3 +8,9 @@
 
 The product itself never imports from here.
 """
+
+from embermq.testing.clock import ManualClock
+from embermq.testing.faulty_files import FaultyFiles
+from embermq.testing.lossy_files import LossyFiles
+
+__all__ = ["FaultyFiles", "LossyFiles", "ManualClock"]

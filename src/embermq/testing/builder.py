@@ -31,9 +31,7 @@ SMALL: dict[str, Any] = {
 class StoreBuilder:
     """Opens the same store again and again, with the same clock, files and settings."""
 
-    def __init__(
-        self, root: Path, *, clock: Clock | None = None, files: Files | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, root: Path, *, clock: Clock | None = None, files: Files | None = None, **settings: Any) -> None:
         self.root = root
         self.clock: Clock = clock or SystemClock()
         self.files: Files = files or RealFiles()
@@ -55,6 +53,4 @@ class StoreBuilder:
         # Here and not above: the doubles are of use where no store is.
         from embermq.store.message_store import MessageStore
 
-        return MessageStore.open(
-            self.root, self.settings, read_only=read_only, clock=self.clock, files=self.files
-        )
+        return MessageStore.open(self.root, self.settings, read_only=read_only, clock=self.clock, files=self.files)

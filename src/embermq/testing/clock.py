@@ -32,3 +32,8 @@ class ManualClock:
     def jump(self, *, ms: int) -> None:
         """Set the wall clock forwards or back, as an administrator does; monotonic time does not notice."""
         self._now_ms += ms
+
+    def set(self, now_ms: int) -> None:
+        """Put the wall clock to `now_ms`; monotonic time follows if that is later."""
+        self._monotonic += max(0, now_ms - self._now_ms) / 1000
+        self._now_ms = now_ms

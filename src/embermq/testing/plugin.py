@@ -1,7 +1,7 @@
 """Fixtures for pytest: `embermq_store`, `embermq_builder` and `manual_clock`.
 
 Loaded by pytest through its entry point in every project that has this package installed, so it imports
-nothing but pytest until a fixture is used.
+nothing of its own but pytest until a fixture is used; kernels in particular stay unloaded.
 """
 
 from collections.abc import Iterator

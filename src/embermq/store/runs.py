@@ -1,0 +1,192 @@
+"""Runs: many ordinary messages written into the log by one kernel call.
+
+A message is ordinary if it has tags and keys at most: no further properties, no delay, no transaction,
+hosts left to the store. `make_run` turns a list of them into the kernel's columns, or answers None when
+one of them is not ordinary, or not valid; the plain way then takes them all and says what is wrong.
+
+Time is spent on the messages one by one, so whatever can be asked of all of them at once is: rare fields
+are compared as tuples, separators counted over all properties joined together, lengths as columns.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+from operator import attrgetter
+from typing import overload
+
+import numpy as np
+
+from embermq.format import runs as r
+from embermq.format.columns import Rows
+from embermq.format.frame import FIXED_BYTES, PROPERTIES_BYTES_MAX
+from embermq.model.hosts import Host
+from embermq.model.message import Message, Receipt
+from embermq.model.status import PutStatus
+from embermq.settings import KernelUse
+
+RUN_MESSAGES_MIN = 32
+# Loading the kernel takes as long as appending some ten thousand messages without it.
+MESSAGES_BEFORE_KERNEL = 20_000
+
+BORN_NOW = -1  # Stands for the time of the append until that is known.
+
+QueueKey = tuple[str, int]
+
+_PLACE = attrgetter("topic", "queue_id")
+_TAGS_AND_KEYS = attrgetter("keys", "tags")
+_RARE = attrgetter(
+    "properties", "delay_level", "flag", "sys_flag", "born_host", "store_host", "reconsume_times",
+    "prepared_transaction_offset", "wait_for_store", "encoded_properties",
+)  # fmt: skip
+_PLAIN = _RARE(Message("plain"))
+
+
+class Run:
+    """Messages as columns: payload and rows as in format.runs, and the queues they go to."""
+
+    __slots__ = ("payload", "queues", "rows")
+
+    def __init__(self, payload: bytes, rows: Rows, queues: list[QueueKey]) -> None:
+        self.payload, self.rows, self.queues = payload, rows, queues
+
+    @property
+    def largest_record(self) -> int:
+        """Bytes of the largest record of the run."""
+        parts = self.rows[:, r.R_BODY_LEN : r.R_PROPS_LEN + 1].sum(axis=1)
+        return int(parts.max()) + FIXED_BYTES
+
+
+class RunChoice:
+    """When to use the kernel: at once, never, or when it is loaded or has become worth loading."""
+
+    def __init__(self, use: KernelUse) -> None:
+        self._use = use
+        self._seen = 0
+
+    def prefers_kernel(self, count: int) -> bool:
+        if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER:
+            return False
+        self._seen += count
+        if self._use is KernelUse.ALWAYS or "embermq.kernels.encode" in sys.modules:
+            return True
+        return self._seen >= MESSAGES_BEFORE_KERNEL
+
+
+def make_run(
+    messages: Sequence[Message], topics: dict[str, bytes], store_host_number: int, body_bytes_max: int
+) -> Run | None:
+    """The messages as a run, or None. `topics` knows valid topic names, each with its length byte and name."""
+    if list(map(_RARE, messages)).count(_PLAIN) != len(messages):
+        return None
+    places: list[QueueKey] = list(map(_PLACE, messages))
+    queues = {place: number for number, place in enumerate(dict.fromkeys(places))}
+    names = []
+    for topic, queue_id in queues:
+        part = topics.get(topic)
+        if part is None or type(queue_id) is not int or not 0 <= queue_id < 2**31:
+            return None
+        names.append(part[1:])
+    texts = _property_texts(messages)
+    if texts is None:
+        return None
+    rows = np.zeros((len(messages), r.N_RUN_COLUMNS), np.int64)
+    bodies = [m.body for m in messages]
+    rows[:, r.R_BODY_LEN] = [len(body) for body in bodies]
+    rows[:, r.R_PROPS_LEN] = [len(text) for text in texts]
+    rows[:, r.R_BORN_HOST] = store_host_number
+    borns = [m.born_timestamp for m in messages]
+    all_now = borns.count(None) == len(borns)
+    rows[:, r.R_BORN_TIME] = BORN_NOW if all_now else [BORN_NOW if born is None else born for born in borns]
+    if rows[:, r.R_BODY_LEN].max() > body_bytes_max or rows[:, r.R_PROPS_LEN].max() > PROPERTIES_BYTES_MAX:
+        return None
+    _place(rows, places, queues, names)
+    topic_of = repeat(names[0]) if len(names) == 1 else [names[number] for number in rows[:, r.R_QUEUE].tolist()]
+    try:
+        payload = b"".join(chain.from_iterable(zip(bodies, topic_of, map(str.encode, texts), strict=False)))
+    except TypeError:
+        return None  # A body that is no bytes: the plain way says so.
+    return Run(payload, rows, list(queues))
+
+
+def _place(rows: Rows, places: list[QueueKey], queues: dict[QueueKey, int], names: list[bytes]) -> None:
+    """Queue number, queue id and topic length of each message; mostly they are all the same."""
+    if len(queues) == 1:
+        rows[:, r.R_QUEUE_ID] = places[0][1]
+        rows[:, r.R_TOPIC_LEN] = len(names[0])
+        return
+    numbers = np.array(list(map(queues.__getitem__, places)), np.int64)
+    rows[:, r.R_QUEUE] = numbers
+    rows[:, r.R_QUEUE_ID] = np.array([queue_id for _, queue_id in queues], np.int64)[numbers]
+    rows[:, r.R_TOPIC_LEN] = np.array([len(name) for name in names], np.int64)[numbers]
+
+
+def _property_texts(messages: Sequence[Message]) -> list[str] | None:
+    """The property string of each message, or None if one of them needs a closer look."""
+    texts: list[str] = []
+    pairs = joints = 0
+    for keys, tags in map(_TAGS_AND_KEYS, messages):
+        if keys.__class__ is not str:
+            if len(keys) == 1:
+                keys = keys[0]
+                if " " in keys or not keys:
+                    return None
+            else:
+                joined = " ".join(keys)
+                if joined.split(" ") != list(keys) and joined:
+                    return None
+                keys = joined
+        if keys:
+            pairs += 1
+            if tags:
+                joints += 1
+                texts.append(f"KEYS\x01{keys}\x02TAGS\x01{tags}")
+            else:
+                texts.append(f"KEYS\x01{keys}")
+        elif tags:
+            pairs += 1
+            texts.append(f"TAGS\x01{tags}")
+        else:
+            texts.append("")
+    together = "".join(texts)
+    fits = together.isascii() and together.count("\x01") == pairs + joints and together.count("\x02") == joints
+    return texts if fits else None
+
+
+class Receipts(Sequence[Receipt]):
+    """The receipts of a run, made when looked at: whoever appends thousands looks at few."""
+
+    __slots__ = ("_host", "_placed", "_status", "_store_timestamp")
+
+    def __init__(self, placed: Rows, store_timestamp: int, host: Host, status: PutStatus = PutStatus.PUT_OK) -> None:
+        self._placed, self._store_timestamp, self._host, self._status = placed, store_timestamp, host, status
+
+    def __len__(self) -> int:
+        return len(self._placed)
+
+    @overload
+    def __getitem__(self, at: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Receipts": ...
+
+    def __getitem__(self, at: int | slice) -> "Receipt | Receipts":
+        if isinstance(at, slice):
+            return Receipts(self._placed[at], self._store_timestamp, self._host, self._status)
+        physical_offset, size, queue_offset = self._placed[at].tolist()
+        return Receipt(self._status, physical_offset, size, queue_offset, self._store_timestamp, self._host)
+
+    def __iter__(self) -> Iterator[Receipt]:
+        for physical_offset, size, queue_offset in self._placed.tolist():
+            yield Receipt(self._status, physical_offset, size, queue_offset, self._store_timestamp, self._host)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Receipts({list(self)!r})"
+
+    def with_status(self, status: PutStatus) -> "Receipts":
+        return Receipts(self._placed, self._store_timestamp, self._host, status)
+
