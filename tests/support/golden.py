@@ -6,6 +6,7 @@ decodes them. It must not judge: what has to hold is said in tests/compat. Nothi
 
 import base64
 import hashlib
+import ipaddress
 import lzma
 import os
 import tarfile
@@ -43,6 +44,11 @@ CLEAN_STORES = (*PUT_STORES, *BROKER_STORES)
 ALL_STORES = (*CLEAN_STORES, *UNCLEAN_STORES)
 
 HostPair = tuple[str, int]
+
+
+def host(pair: HostPair) -> Host:
+    """Java writes IPv6 addresses out in full; ours are in the usual short form."""
+    return Host(str(ipaddress.ip_address(pair[0])), pair[1])
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,8 +129,8 @@ class Put(msgspec.Struct, rename="camel", kw_only=True):
             flag=self.flag,
             sys_flag=self.sys_flag,
             born_timestamp=self.born_timestamp,
-            born_host=Host(*self.born_host),
-            store_host=Host(*self.store_host),
+            born_host=host(self.born_host),
+            store_host=host(self.store_host),
             reconsume_times=self.reconsume_times,
             prepared_transaction_offset=self.prepared_transaction_offset,
             encoded_properties=self.properties_string.encode(),
