@@ -32,8 +32,8 @@ _POLL_MIN_S = 0.001
 _POLL_IDLE_S = 0.05
 _RETRY_S = 1.0  # after a file could not be made that nobody waits for yet
 
-# Populating for "write" makes the pages dirty, so that the next sync writes their zeros once: right when
-# syncs are rare. "read" leaves them clean, and is right when every append is followed by a sync.
+# Populating for "write" makes the pages dirty, so that the next sync writes their zeros: when every append
+# is followed by a sync, twice the bytes go to the disk. "read" leaves them clean, and saves less.
 Populate = Literal["write", "read", "none"]
 
 
@@ -86,17 +86,24 @@ class SegmentAllocator:
         *,
         pool: TransientPool | None = None,
         needs_buffer: bool = False,
-        populate: Populate = "write",
+        synced_often: bool = False,
+        populate: Populate | None = None,
         warm_whole_file: bool = False,
         lock_in_memory: bool = False,
         wait_s: float = 5.0,
         clock: Clock | None = None,
     ) -> None:
-        """`needs_buffer`: a new segment is refused rather than made without a private buffer."""
+        """What the settings say about new files.
+
+        `needs_buffer`: a new segment is refused rather than made without a private buffer.
+        `synced_often`: a sync follows every append or nearly so; decides what is done to pages ahead.
+        """
         self.pace = Pace()
         self._segments = segments
         self._pool, self._needs_buffer = pool, needs_buffer
-        self._populate: Populate = populate
+        self._synced_often = synced_often
+        self._populate: Populate = populate or ("read" if synced_often else "write")
+        self._advised: Segment | None = None  # the active segment, once its pages have been spoken for
         self._warm_whole_file, self._lock_in_memory = warm_whole_file, lock_in_memory
         self._wait_s = wait_s
         self._clock = clock or SystemClock()
@@ -191,6 +198,7 @@ class SegmentAllocator:
         """One round: what somebody waits for first. Called by the thread; tests may call it instead."""
         self.pace.observe(self._segments.wrote_offset, self._clock.monotonic())
         self._make_wanted()
+        self._advise_active()
         self._seal_left()
         self._make_ahead()
         self._populate_ahead()
@@ -217,6 +225,8 @@ class SegmentAllocator:
         segment = self._segments.create(start)
         view = segment.view
         assert view is not None
+        if self._synced_often:
+            memory.advise_small_pages(view)
         if self._warm_whole_file:
             for at in range(0, segment.size, _POPULATE_STEP_BYTES):
                 if not memory.populate(view, at, at + _POPULATE_STEP_BYTES):
@@ -226,6 +236,13 @@ class SegmentAllocator:
             memory.lock_memory(view)
             memory.advise_willneed(view, 0, segment.size)
         return segment
+
+    def _advise_active(self) -> None:
+        """The active segment may be one that was found on the disk, and not made here."""
+        last = self._segments.last
+        if self._synced_often and last is not None and last is not self._advised and last.view is not None:
+            memory.advise_small_pages(last.view)
+            self._advised = last
 
     def _make_ahead(self) -> None:
         """Make the next file, and the one after it, when the writer will want them soon."""

@@ -312,6 +312,7 @@ class RealFiles:
         file = RealFile(path, fd, True)
         try:
             if fallocate:
+                self._check_room(path, size)
                 file.reserve(0, size)
             else:
                 file.truncate(size)
@@ -320,6 +321,12 @@ class RealFiles:
             os.unlink(path)
             raise
         return file
+
+    def _check_room(self, path: Path, size: int) -> None:
+        """Refuse beforehand what cannot fit: a file system may take all that is left before it says so,
+        and for that moment the disk is full for everybody else."""
+        if size > self.usage(path).available:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def open(self, path: Path, writable: bool) -> OpenFile:
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)

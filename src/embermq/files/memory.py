@@ -59,6 +59,18 @@ def advise_willneed(view: memoryview, start: int, end: int) -> bool:
     return _call("madvise", view, start, end, mmap.MADV_WILLNEED)
 
 
+def advise_small_pages(view: memoryview) -> bool:
+    """Let the page cache hold this file in single pages (by way of "access is random": no read-ahead).
+
+    Read-ahead of a mapped file grows to large folios, and a sync writes a folio as a whole even if one
+    byte of it changed. Measured on Linux 6.18 with ext4, 64 MiB stored in sequence with a sync after every
+    16 KiB: the process caused 59 bytes of writes for each byte stored, and 1.0 with this advice. The
+    price is slower page faults, about 0.9 instead of 3.5 GB/s. What it does to the time of one sync was
+    measured on a busy machine only, and lost in the noise.
+    """
+    return _call("madvise", view, 0, len(view), mmap.MADV_RANDOM)
+
+
 def drop(view: memoryview, start: int, end: int) -> bool:
     """Let go of the mapped pages of view[start:end]; the file keeps its content. Shared file maps only.
 

@@ -88,9 +88,7 @@ class Segment:
         return segment
 
     @classmethod
-    def open(
-        cls, files: Files, path: Path, start: int, *, writable: bool, size_limit: int | None = None
-    ) -> "Segment":
+    def open(cls, files: Files, path: Path, start: int, *, writable: bool, size_limit: int | None = None) -> "Segment":
         """A file found on disk, sealed, all positions at its end; bytes past `size_limit` are ignored."""
         file = files.open(path, writable)
         size = file.size if size_limit is None else min(file.size, size_limit)

@@ -176,9 +176,7 @@ class Segments:
         for number, item in enumerate(found):
             self._check(item, found[number + 1] if number + 1 < len(found) else None, findings)
             segments.append(
-                Segment.open(
-                    self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes
-                )
+                Segment.open(self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes)
             )
         self._all = tuple(segments)
         return findings
@@ -274,9 +272,7 @@ class Segments:
     def create(self, start: int, pool: TransientPool | None = None) -> Segment:
         """Make the file that starts at `start`, on the calling thread. It is not yet one of the set."""
         path = self.path_for(start)
-        return Segment.create(
-            self._files, path, start, self.segment_bytes, fallocate=self._fallocate, pool=pool
-        )
+        return Segment.create(self._files, path, start, self.segment_bytes, fallocate=self._fallocate, pool=pool)
 
     # -- moving data down ------------------------------------------------------------------------------
 

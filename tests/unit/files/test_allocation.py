@@ -3,6 +3,7 @@
 import errno
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,7 @@ from embermq.testing.faulty_files import FaultyFiles
 SIZE = 64 * 1024
 
 
-def make(
-    root: Path, files: Files | None = None, *, size: int = SIZE, clock: ManualClock | None = None
-) -> Segments:
+def make(root: Path, files: Files | None = None, *, size: int = SIZE, clock: ManualClock | None = None) -> Segments:
     segments = Segments([root], files or RealFiles(), size)
     segments.load()
     segments.allocator = SegmentAllocator(segments, clock=clock)
@@ -209,6 +208,34 @@ def test_a_kernel_that_cannot_populate_is_asked_once(tmp_path: Path, monkeypatch
     allocator_of(segments).step()
     assert asked == [0]
     assert segment.populated == 0
+
+
+@pytest.mark.parametrize("found_on_disk", [True, False])
+def test_small_pages_when_every_append_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found_on_disk: bool
+) -> None:
+    """Otherwise the kernel writes a large folio for every small store."""
+    asked: list[str] = []
+
+    def answer(name: str) -> Callable[..., bool]:
+        def note(view: memoryview, *range_: int) -> bool:
+            asked.append(name)
+            return True
+
+        return note
+
+    for name in ("advise_small_pages", "populate", "populate_for_reading"):
+        monkeypatch.setattr(memory, name, answer(name))
+    segments = Segments([tmp_path], RealFiles(), SIZE)
+    if found_on_disk:
+        segments.roll()
+    segments.allocator = allocator = SegmentAllocator(segments, synced_often=True)
+    if not found_on_disk:
+        segments.roll()
+    allocator.step()
+    allocator.step()
+    assert set(asked) == {"advise_small_pages", "populate_for_reading"}
+    assert asked[0] == "advise_small_pages", "before any page is there"
 
 
 def test_populating_never_undoes_a_store(tmp_path: Path) -> None:

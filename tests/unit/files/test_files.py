@@ -188,9 +188,7 @@ def test_fallocate_reserves_blocks_and_sparse_does_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_without_fallocate_zeros_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
-) -> None:
+def test_without_fallocate_zeros_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int) -> None:
     def refuse(fd: int, start: int, length: int) -> None:
         raise OSError(answer, os.strerror(answer))
 
@@ -204,9 +202,7 @@ def test_without_fallocate_zeros_are_written(
     assert file.size == (1 << 20) + 10
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(fd: int, start: int, length: int) -> None:
         os.ftruncate(fd, length // 2)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -218,12 +214,17 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_larger_than_the_disk_is_an_error_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_disk_is_refused_before_anything_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real attempt would fill the disk for a moment, for everybody."""
+    asked: list[int] = []
+    monkeypatch.setattr(files_module, "_fallocate", lambda fd, start, length: asked.append(length))
     files = RealFiles()
-    too_much = files.usage(tmp_path).total + (1 << 40)
     with pytest.raises(OSError) as caught:
-        files.create(tmp_path / "f", too_much, fallocate=True)
-    assert caught.value.errno in (errno.ENOSPC, errno.EFBIG)
+        files.create(tmp_path / "f", files.usage(tmp_path).total + 1, fallocate=True)
+    assert caught.value.errno == errno.ENOSPC
+    assert asked == []
     assert list(tmp_path.iterdir()) == []
 
 

@@ -85,6 +85,7 @@ def test_memory_can_be_locked_and_unlocked(view: memoryview) -> None:
     if memory.lock_memory(view):
         assert memory.unlock_memory(view)
     assert memory.advise_willneed(view, 0, len(view))
+    assert memory.advise_small_pages(view)
 
 
 def test_advice_runs_without_the_interpreter_lock(tmp_path: Path) -> None:
