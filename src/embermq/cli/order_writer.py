@@ -19,13 +19,18 @@ MESSAGES_PER_APPEND = 8
 
 
 def demo_settings() -> StoreSettings:
-    """Each acknowledgement waits for the disk; files are small, so that there are several."""
+    """Each acknowledgement waits for the disk; files are small, so that there are several.
+
+    A few megabytes fit on a disk that is nearly full as well.
+    """
     return StoreSettings(
         flush=FlushDisk.SYNC,
         segment_bytes=4 << 20,
         queue_file_bytes=200_000,
         index_slots_max=20_000,
         index_entries_max=100_000,
+        disk_full_percent=100,
+        disk_clean_percent=100,
     )
 
 

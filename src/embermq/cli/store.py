@@ -28,6 +28,7 @@ from embermq.cli.output import (
     show_time,
     show_yes,
 )
+from embermq.errors import CorruptFrame
 from embermq.model.message import Receipt, StoredMessage
 
 # Messages that are appended with one call, and so with one wait for the disk, when lines are read.
@@ -93,7 +94,7 @@ def append(
     )
     with MessageStore.open(directory, _load_settings(settings_file)) as opened:
         receipts = [receipt for some in _in_runs(messages) for receipt in opened.append_many(some)]
-    output.show(_receipts(receipts, queue_id))
+    output.show(_receipts(receipts, None if delay_level else queue_id))  # A parked one waits elsewhere.
     if not all(receipt.ok for receipt in receipts):
         click.get_current_context().exit(1)
 
@@ -127,7 +128,7 @@ def _parse_properties(pairs: Iterable[str]) -> dict[str, str]:
     return parsed
 
 
-def _receipts(receipts: list[Receipt], queue_id: int) -> Rows:
+def _receipts(receipts: list[Receipt], queue_id: int | None) -> Rows:
     columns = (
         Column("message_id", "message id"),
         Column("status", "status"),
@@ -288,11 +289,19 @@ def _messages(messages: Iterable[StoredMessage], empty: str) -> Rows:
     rows = [
         (
             one.queue_id, one.queue_offset, one.message_id, one.store_timestamp, one.tags, one.keys, one.size,
-            one.payload,
+            _readable_body(one),
         )
         for one in messages
     ]  # fmt: skip
     return Rows("messages", "", _MESSAGE_COLUMNS, rows, empty)
+
+
+def _readable_body(message: StoredMessage) -> bytes:
+    """The payload, or the bytes as stored when they do not decompress: looking on must stay possible."""
+    try:
+        return message.payload
+    except CorruptFrame:
+        return message.body
 
 
 def _whole(message: StoredMessage) -> Facts:
@@ -314,7 +323,7 @@ def _whole(message: StoredMessage) -> Facts:
             Fact("sys_flag", "system flag", message.sys_flag),
             Fact("reconsume_times", "times reconsumed", message.reconsume_times),
             Fact("properties", "properties", message.properties, _show_properties),
-            Fact("body", "body", message.payload, show_body),
+            Fact("body", "body", _readable_body(message), show_body),
         ],
     )
 

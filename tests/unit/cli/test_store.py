@@ -11,7 +11,14 @@ from embermq import Message, MessageStore, StoreSettings
 from embermq.cli.app import run
 
 Captured = pytest.CaptureFixture[str]
-SMALL = StoreSettings(segment_bytes=1 << 20, queue_file_bytes=2000, index_slots_max=100, index_entries_max=400)
+SMALL = StoreSettings(
+    segment_bytes=1 << 20,
+    queue_file_bytes=2000,
+    index_slots_max=100,
+    index_entries_max=400,
+    disk_full_percent=100,
+    disk_clean_percent=100,
+)
 
 
 @pytest.fixture
@@ -136,6 +143,19 @@ def test_get_the_body_alone(capsysbinary: pytest.CaptureFixture[bytes], director
         [message] = store.fetch("orders", 1, 0).messages
     assert run(["store", "get", str(directory), message.message_id, "--body"]) == 0
     assert capsysbinary.readouterr().out == b"\xff\x00"
+
+
+def test_a_body_that_does_not_decompress_is_shown_as_stored(
+    capsys: Captured, tmp_path: Path, settings_file: Path
+) -> None:
+    root = tmp_path / "new"
+    with MessageStore.open(root, SMALL) as store:
+        receipt = store.append(Message("t", b"not zlib", sys_flag=1))
+    [message] = answer(capsys, "fetch", root, "t", "0")["messages"]
+    assert message["body"] == "not zlib"
+    assert answer(capsys, "get", root, receipt.message_id)["message"]["body"] == "not zlib"
+    assert run(["store", "get", str(root), receipt.message_id, "--body"]) == 1
+    assert "does not decompress" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

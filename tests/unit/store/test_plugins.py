@@ -130,9 +130,7 @@ def test_a_name_that_cannot_be_used_is_explained(name: str, reason: str) -> None
     assert caught.value.key == "messageStorePlugIn"
 
 
-def test_a_mistake_in_the_plugins_own_module_keeps_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mistake_in_the_plugins_own_module_keeps_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken_plugin_for_test.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ZeroDivisionError) as caught:
