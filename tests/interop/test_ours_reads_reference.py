@@ -45,4 +45,4 @@ def test_after_a_kill(settings: Mapping[str, str], acknowledged: int, directory:
     for answer, put in zip(answers, puts, strict=False):
         assert_holds(records, answer.wrote_offset, put)
     with opened(directory, settings) as store:
-        assert_agree(store, theirs, index_complete=False)
+        assert_agree(store, theirs)

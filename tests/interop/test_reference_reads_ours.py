@@ -44,4 +44,4 @@ def test_after_a_kill(settings: Mapping[str, str], acknowledged: int, directory:
     for number, physical_offset in placed.items():
         assert_holds(records, physical_offset, puts[number])
     with opened(directory, settings) as store:
-        assert_agree(store, theirs, index_complete=False)
+        assert_agree(store, theirs)
