@@ -305,6 +305,17 @@ class Segments:
                 last.zero_from(last.wrote)
         return deleted
 
+    def forget_after(self, physical_offset: int) -> None:
+        """Let go of files that begin past `physical_offset`, and set the positions of the rest. For readers:
+        nothing changes on the disk."""
+        with self._lock:
+            gone = [segment for segment in self._all if segment.start > physical_offset]
+            self._all = tuple(segment for segment in self._all if segment.start <= physical_offset)
+            for segment in self._all:
+                segment.reset(min(physical_offset - segment.start, segment.size))
+        for segment in gone:
+            segment.close()
+
     def delete_first(self) -> Segment | None:
         """Delete the oldest file, never the last one; None if there is nothing to delete."""
         with self._lock:

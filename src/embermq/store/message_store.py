@@ -138,7 +138,8 @@ class MessageStore:
         pool = TransientPool(settings.transient_pool_buffers, self._log.segments.segment_bytes) if pooled else None
         self._allocator = SegmentAllocator(
             self._log.segments, pool=pool, needs_buffer=pooled and settings.transient_pool_fail_fast,
-            populate=_populate_mode(settings, self._sync), warm_whole_file=settings.warm_segments,
+            synced_often=self._sync, populate=None if settings.prefault_bytes_max else "none",
+            warm_whole_file=settings.warm_segments,
             lock_in_memory=settings.warm_segments or settings.memory_lock, clock=self._clock,
         )  # fmt: skip
         self._log.segments.allocator = self._allocator
@@ -345,8 +346,8 @@ class MessageStore:
         """Messages of one queue from `offset` on; `tags` is a subscription such as `paid || sent`."""
         self._check_open()
         _check_name(topic)
-        if offset < 0 or max_messages < 0:
-            raise StoreError(f"offset {offset} and max_messages {max_messages} must not be negative")
+        if max_messages < 0:
+            raise StoreError(f"max_messages {max_messages} is negative; at least one message is answered even for 0")
         began = time.perf_counter()
         queue = self._find_queue(topic, queue_id)
         if queue is None or offset >= queue.max_offset:
@@ -463,7 +464,9 @@ class MessageStore:
     def at(self, physical_offset: int) -> StoredMessage | None:
         """The message that starts at this place of the log, or None if none does."""
         self._check_open()
-        return self._records.at(physical_offset) if physical_offset >= 0 else None
+        if physical_offset < 0:
+            raise StoreError(f"physical offset {physical_offset} is negative; the log begins at {self.min_physical}")
+        return self._records.at(physical_offset)
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[StoredMessage]:
         """Every record between two physical offsets in log order, prepared and rolled-back ones too.
@@ -561,9 +564,3 @@ class MessageStore:
 def _check_name(topic: Any) -> None:
     if not isinstance(topic, str) or not topic:
         raise TopicNameInvalid(topic, "a topic name is a text of 1 to 127 characters")
-
-
-def _populate_mode(settings: StoreSettings, sync: bool) -> Literal["write", "read", "none"]:
-    if settings.prefault_bytes_max == 0:
-        return "none"
-    return "read" if sync else "write"

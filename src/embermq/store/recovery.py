@@ -231,8 +231,7 @@ class Recovery:
         """Make `end` the end of the log, on disk and in memory; how many written bytes that cut."""
         segments = self._log.segments
         if self._read_only:
-            for segment in segments.all:
-                segment.reset(min(max(end - segment.start, 0), segment.size))
+            segments.forget_after(end)
             return 0
         cut = sum(_written_bytes(segment, end) for segment in segments.all if segment.end > end)
         segments.truncate_to(end)
