@@ -1,0 +1,66 @@
+"""Power loss at every step: SYNC_FLUSH keeps all it acknowledged, ASYNC_FLUSH keeps a prefix and never a wrong message.
+
+One run of a script serves all its moments: before every operation that changes the disk, and after every
+acknowledgement, several power cuts and a kill are played through on copies (power.py).
+"""
+
+from pathlib import Path
+
+import pytest
+
+from embermq.settings import FlushDisk
+from embermq.testing.builder import StoreBuilder
+from embermq.testing.clock import ManualClock
+from tests.crash import numbered
+from tests.crash.power import PowerCuts
+
+ROOT = Path("/store")
+
+
+def builder(flush: FlushDisk, **settings: object) -> StoreBuilder:
+    return StoreBuilder(ROOT, clock=ManualClock(), flush=flush, **(numbered.TINY | settings))
+
+
+def run(cuts: PowerCuts, first: int, second: int) -> None:
+    """Write, close, open again, write more, close: with rolls of every kind of file on the way."""
+    with cuts.open() as store:
+        end = numbered.append_until(store, 0, first, cuts.acknowledge)
+    with cuts.open() as store:
+        numbered.append_until(store, end, second, cuts.acknowledge)
+    cuts.cut()
+    cuts.report()
+
+
+def test_sync_flush_keeps_everything_acknowledged() -> None:
+    run(PowerCuts(builder(FlushDisk.SYNC), survives="power", stride=3, cuts_per_moment=2), 40, 60)
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_async_flush_keeps_a_prefix(pool: bool) -> None:
+    settings = builder(
+        FlushDisk.ASYNC, flush_interval_ms=10, flush_pages_min=0, transient_pool=pool, transient_pool_buffers=4
+    )
+    run(PowerCuts(settings, survives="nothing" if pool else "kill", stride=3, cuts_per_moment=2), 40, 60)
+
+
+def test_power_fails_again_while_recovering() -> None:
+    """What a power cut left is recovered, and during that the power fails again."""
+    plain = builder(FlushDisk.SYNC)
+    before = PowerCuts(plain, survives="power", stride=1 << 16)
+    store = before.open()
+    end = numbered.append_until(store, 0, 50)
+    left = before.disk.crash()
+    store.close()
+    cuts = PowerCuts(plain, survives="power", cuts_per_moment=3)
+    cuts.start_with(left)
+    cuts.acknowledged = end
+    with cuts.open():
+        pass
+    cuts.report()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flush", list(FlushDisk))
+def test_power_loss_at_every_single_step(flush: FlushDisk) -> None:
+    settings = builder(flush, flush_interval_ms=10, flush_pages_min=0)
+    run(PowerCuts(settings, survives="power" if flush is FlushDisk.SYNC else "kill", seeds=range(10)), 120, 200)
