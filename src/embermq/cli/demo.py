@@ -47,14 +47,16 @@ from embermq.cli.output import (
     show_seconds,
     show_yes,
 )
+from embermq.settings import KernelUse
 
 # The writer is killed at the latest after this time, however far it got.
-WRITING_SECONDS_MAX = 5.0
+WRITING_SECONDS_MAX = 4.0
 # Where in the stream it is killed: somewhere between these shares of it.
 KILL_EARLIEST, KILL_LATEST = 0.4, 0.7
 APPEND_MESSAGES = 500
 # From about 4 MiB of log on a store uses compiled kernels.
 KERNELS_MESSAGES_MIN = 14_000
+KERNELS_SECONDS_MAX = 6.0
 KERNELS = ("embermq.kernels.scan", "embermq.kernels.derive")
 
 
@@ -62,7 +64,7 @@ KERNELS = ("embermq.kernels.scan", "embermq.kernels.derive")
 @click.option(
     "--messages",
     type=click.IntRange(min=100, max=1_000_000),
-    default=40_000,
+    default=30_000,
     show_default=True,
     help="Length of the stream.",
 )
@@ -116,12 +118,12 @@ def run_demo(output: Output, root: Path, count: int) -> bool:
         style="bold",
     )
     kill_after = int(count * random.uniform(KILL_EARLIEST, KILL_LATEST))
-    with _kernels_ready(output, count), KilledWriter(root, count) as writer:
-        with _progress_line(output, count) as progress:
+    with _compiling(output, count) as kernels_ready:
+        with KilledWriter(root, count) as writer, _progress_line(output, count) as progress:
             writer.listen(kill_after, WRITING_SECONDS_MAX, progress)
-        writer.kill()
         output.show(_writing(writer))
-    with MessageStore.open(root, demo_settings()) as store:
+        settings = demo_settings().replace(kernels=kernels_ready())
+    with MessageStore.open(root, settings) as store:
         recovered_end = store.max_physical
         output.show(_recovery(store))
         found = check(store, events, writer.acknowledged)
@@ -156,25 +158,34 @@ def _progress_line(output: Output, count: int) -> Iterator[Callable[[int], None]
 
 
 @contextmanager
-def _kernels_ready(output: Output, count: int) -> Iterator[None]:
-    """See that compiled kernels are there when the block is left, if the store is large enough for them.
+def _compiling(output: Output, count: int) -> Iterator[Callable[[], KernelUse]]:
+    """Compile kernels meanwhile, if the store gets large enough for them; the answer is for when they are needed.
 
-    The first use on a machine compiles them, which takes seconds; another process does it meanwhile.
+    Their first use on a machine compiles them, which takes seconds: another process does it during the
+    writing. Where that takes too long the demo goes on without them.
     """
     if count < KERNELS_MESSAGES_MIN:
-        yield
+        yield lambda: KernelUse.NEVER
         return
     command = [sys.executable, "-c", f"import {', '.join(KERNELS)}"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as compiler:
-        try:
-            yield
+
+        def ready() -> KernelUse:
             if compiler.poll() is None:
                 output.say("\nCompiling kernels; this happens once on a machine.", style="dim")
-            compiler.wait()
+            try:
+                compiled = compiler.wait(KERNELS_SECONDS_MAX) == 0
+            except subprocess.TimeoutExpired:
+                return KernelUse.NEVER
+            if compiled:
+                for name in KERNELS:
+                    importlib.import_module(name)
+            return KernelUse.AUTO if compiled else KernelUse.NEVER
+
+        try:
+            yield ready
         finally:
             compiler.kill()
-    for name in KERNELS:
-        importlib.import_module(name)
 
 
 # -- what happened -------------------------------------------------------------------------------------
