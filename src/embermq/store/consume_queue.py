@@ -5,8 +5,7 @@ record itself, so writing it twice changes nothing and files can be made again i
 Units not yet written are read from the pending list of all queues (`queue_books`).
 
 Reading is for any thread at any time; what is cut or deleted meanwhile is answered as not there.
-The methods that change anything take the books' change lock; the caller is the dispatcher, recovery or
-retention.
+The methods that change anything take the books' locks; the caller is the dispatcher, recovery or retention.
 """
 
 from bisect import bisect_left
@@ -105,6 +104,7 @@ class ConsumeQueue:
         with books.lock:
             next_offset, written = int(books.next[slot]), int(books.written[slot])
             pending, ordered = books.pending.view(), books.ordered
+            leaving = None if books.leaving is None else books.leaving.view()
         end = min(end, next_offset, self.roll_next_file(start))
         if start < 0 or start >= end:
             return _NO_UNITS
@@ -116,7 +116,9 @@ class ConsumeQueue:
             if not len(found) and ordered:
                 return _NO_UNITS  # The file was deleted meanwhile.
             out[: len(found)] = found
-        pending.overlay(slot, start, out, first=written if ordered else None)
+        for view in (leaving, pending):
+            if view is not None:
+                view.overlay(slot, start, out, first=written if ordered else None)
         return out
 
     def _read_file(self, start: int, end: int) -> Units:
@@ -191,7 +193,7 @@ class ConsumeQueue:
             return base + left
         return base + (left if timestamp - left_time <= right_time - timestamp else right)
 
-    # Changing: the change lock is held by the caller or taken here
+    # Changing: write and write_fill with the disk lock held, the others take what they need
 
     @property
     def low_offset(self) -> int:
@@ -203,6 +205,7 @@ class ConsumeQueue:
         at = queue_offset % self._books.units_per_file
         file = self._obtain(queue_offset - at)
         file.pwrite(units.view(np.uint8).data, at * ENTRY_BYTES)
+        self._books.files.touch(file.path)
 
     def write_fill(self, fill: Fill) -> None:
         at = fill.start
@@ -226,7 +229,7 @@ class ConsumeQueue:
         """Make `next_offset` the end of the queue. What lies past it is zeroed, so that no later start
         takes it for units."""
         books, slot = self._books, self.slot
-        with books.change:
+        with books.disk, books.change:
             last = self.peek(next_offset - 1)
             if not books.read_only:
                 self._cut_files(next_offset)
@@ -246,10 +249,11 @@ class ConsumeQueue:
             elif start + per_file > next_offset:
                 file = self._obtain(start)
                 file.zero((next_offset - start) * ENTRY_BYTES, per_file * ENTRY_BYTES)
+                self._books.files.touch(file.path)
 
     def truncate_to(self, physical_offset: int) -> bool:
         """Cut the units of records at or past `physical_offset`; False when no unit is left."""
-        with self._books.change:
+        with self._books.disk, self._books.change:
             if self.max_physical > physical_offset:
                 end = self.max_offset
                 self.cut(self._first(self.low_offset, end, lambda unit: unit[0] >= physical_offset))
@@ -290,7 +294,7 @@ class ConsumeQueue:
         """Make the first unit whose record is still in the log the queue's minimum; if there is none,
         the minimum stays."""
         books = self._books
-        with books.change:
+        with books.disk:
             low, end = self.low_offset, self.max_offset
             first = self._first(low, end, lambda unit: unit[0] >= log_min and is_valid(unit) and unit != BLANK)
             if first == end:
@@ -305,7 +309,7 @@ class ConsumeQueue:
         """Delete files all of whose records have left the log, never the last file; answers how many."""
         books = self._books
         removed = 0
-        with books.change:
+        with books.disk:
             starts = sorted(self.file_starts)
             for start, following in pairwise(starts):
                 last = self.peek(following - 1)
@@ -329,13 +333,13 @@ class ConsumeQueue:
     def destroy(self) -> None:
         """Remove the queue and its files."""
         books = self._books
-        with books.change:
+        with books.disk, books.change:
             books.reset(self.slot)
+            # If a removal fails, the queue is gone all the same and may begin anew; a later call finds the rest.
+            self.stale_files += [self.path_of(start) for start in sorted(self.file_starts, reverse=True)]
+            self.file_starts.clear()
             if books.read_only:
                 return
-            for start in sorted(self.file_starts, reverse=True):
-                books.files.remove(self.path_of(start))
-            self.file_starts.clear()
             self.remove_stale_files()
             if self.extension is not None:
                 self.extension.destroy()

@@ -4,10 +4,11 @@ A taken record becomes a row of the pending list (`unit_intake`, `pending_units`
 together, grouped by queue, when there are many or the oldest is a second old. A start after a crash needs
 none of them: the log has everything, and whoever walks it again gives each unit the same place.
 
-`take`, `flush`, `truncate_to` and the replay are for the thread that walks the log. `discard` and
+`take`, `truncate_to` and the replay are for the thread that walks the log. `write_out`, `flush`, `discard` and
 `delete_before` may come from another thread at any time. `find`, `topics`, `next_offset` are for any thread.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,16 @@ from embermq.format.queue_extension import is_address
 from embermq.store.consume_queue import BLANK, ConsumeQueue
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.open_files import OpenFiles
-from embermq.store.pending_units import Fill, PendingUnits
+from embermq.store.pending_units import Fill, PendingUnits, PendingView, order_by_slot
 from embermq.store.queue_books import NOT_SEEN, QueueBooks
 from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
 from embermq.store.queue_extension import ExtensionSettings
 from embermq.store.queue_loading import FAMILY, QueueLoader, QueueState, compare
 from embermq.store.queue_table import Queues, parse_queue_id
 from embermq.store.sink import Finding
-from embermq.store.unit_intake import UnitIntake
+from embermq.store.unit_intake import QueueExpired, UnitIntake
+
+log = logging.getLogger(__name__)
 
 PENDING_ROWS_MAX = 128 * 1024
 PENDING_AGE_MAX_S = 1.0
@@ -102,51 +105,87 @@ class ConsumeQueues:
     # Taking and writing
 
     def take(self, batch: RecordColumns, end: int) -> None:
-        with self._books.change:
-            if self._is_due(len(batch)):
-                self.write_out()
-            if len(batch):
-                if self._pending_since is None:
-                    self._pending_since = self._clock.monotonic()
-                self._intake.take(batch)
-            self.position = end
+        if self._is_due(len(batch)):
+            self.write_out()
+        while True:
+            try:
+                with self._books.change:
+                    if len(batch):
+                        if self._pending_since is None:
+                            self._pending_since = self._clock.monotonic()
+                        self._intake.take(batch)
+                    self.position = end
+                return
+            except QueueExpired as expired:
+                log.info("queue_restarts queue=%r", expired.queue)
+                self._remove(expired.queue)  # Without the change lock: this needs the disk lock before it.
 
     def _is_due(self, more: int) -> bool:
-        if self._pending_since is None:
+        since = self._pending_since
+        if since is None:
             return False
         if self._books.pending.count + more > PENDING_ROWS_MAX:
             return True
-        return self._clock.monotonic() - self._pending_since >= PENDING_AGE_MAX_S
+        return self._clock.monotonic() - since >= PENDING_AGE_MAX_S
 
     def write_out(self) -> None:
-        """Write all pending units to their files. On OSError they stay pending, readable and to be retried."""
+        """Write all pending units to their files. On OSError they stay pending, readable and to be retried.
+
+        Records can be taken meanwhile; those are not waited for.
+        """
         books = self._books
-        with books.change:
+        with books.disk:
             if books.read_only or not books.pending:
                 return
-            pending = books.pending.view()
-            if self._has_extension:
-                for queue in self._queues.by_slot:
-                    assert queue.extension is not None
-                    queue.extension.write_out()
-            for fill in pending.fills:
-                self._queues.by_slot[fill.slot].write_fill(fill)
-            slots = pending.slots[: pending.count]
-            rows = np.flatnonzero(slots >= 0)
-            rows = rows[np.argsort(slots[rows].astype(np.uint16), kind="stable")]
-            if books.slot_count > 1 << 16:
-                rows = rows[np.argsort(slots[rows], kind="stable")]
-            self._write_runs(slots[rows], pending.offsets[rows], pending.units[rows])
-            touched = np.unique(slots[rows])
+            with books.change:
+                if self._has_extension:
+                    for queue in self._queues.by_slot:
+                        assert queue.extension is not None
+                        queue.extension.set_aside()
+                with books.lock:
+                    books.leaving, books.pending = books.pending, PendingUnits()
+                self._pending_since = None
+            leaving = books.leaving.view()
+            written = None
+            try:
+                written = self._write(leaving)
+            finally:
+                if written is None:
+                    self._take_back(leaving)
             with books.lock:
-                books.written[touched] = books.next[touched]
-                books.pending = PendingUnits()
-            self._pending_since = None
+                books.leaving = None
+                slots, ends = written
+                books.written[slots] = np.maximum(books.written[slots], ends)
+
+    def _take_back(self, leaving: PendingView) -> None:
+        """Put units that could not be written before those taken since."""
+        books = self._books
+        with books.change, books.lock:
+            newer = books.pending.view()
+            books.pending, books.leaving = PendingUnits(), None
+            books.pending.append_all(leaving)
+            books.pending.append_all(newer)
+            self._pending_since = self._clock.monotonic()
+
+    def _write(self, leaving: PendingView) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Write units; answers slots and up to where each is written now."""
+        if self._has_extension:
+            for queue in list(self._queues.by_slot):
+                assert queue.extension is not None
+                queue.extension.write_out()
+        for fill in leaving.fills:
+            self._queues.by_slot[fill.slot].write_fill(fill)
+        rows = np.flatnonzero(leaving.slots[: leaving.count] >= 0)
+        rows = rows[order_by_slot(leaving.slots[rows], self._books.slot_count)]
+        slots, offsets = leaving.slots[rows], leaving.offsets[rows]
+        if not len(slots):
+            return slots, offsets
+        self._write_runs(slots, offsets, leaving.units[rows])
+        first = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
+        return slots[first], np.maximum.reduceat(offsets, first) + 1
 
     def _write_runs(self, slots: NDArray[np.int32], offsets: NDArray[np.int64], units: NDArray[np.void]) -> None:
         """One write per stretch of consecutive units in one file. A later unit of the same place wins."""
-        if not len(slots):
-            return
         breaks = (slots[1:] != slots[:-1]) | (offsets[1:] != offsets[:-1] + 1)
         breaks |= offsets[1:] % self._books.units_per_file == 0
         starts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
@@ -154,23 +193,21 @@ class ConsumeQueues:
             self._queues.by_slot[slots[start]].write(int(offsets[start]), units[start:end])
 
     def flush(self) -> None:
-        with self._books.change:
-            if not self._books.read_only:
-                self.write_out()
-                self._open.sync()
+        if not self._books.read_only:
+            self.write_out()
+            self._open.sync()
 
     def close(self) -> None:
         """Write and sync what is left, then let the files go."""
-        with self._books.change:
-            try:
-                self.flush()
-            finally:
-                self._open.close()
+        try:
+            self.flush()
+        finally:
+            self._open.close()
 
     # Cutting and deleting
 
     def truncate_to(self, physical_offset: int) -> None:
-        with self._books.change:
+        with self._books.disk, self._books.change:
             for queue in self.all():
                 if not queue.truncate_to(physical_offset):
                     self._remove(queue)
@@ -187,17 +224,18 @@ class ConsumeQueues:
 
     def discard(self, topic: str, queue_id: int) -> None:
         """Remove a queue with its files; fine if there is none. A later message begins it anew."""
-        with self._books.change:
+        with self._books.disk, self._books.change:
             queue = self._queues.find_slot(topic, queue_id)
             if queue is not None:
                 self._remove(queue)
 
     def _remove(self, queue: ConsumeQueue) -> None:
-        self._queues.hide(queue)
-        queue.destroy()
+        with self._books.disk, self._books.change:
+            self._queues.hide(queue)
+            queue.destroy()
 
     def destroy_all(self) -> None:
-        with self._books.change:
+        with self._books.disk, self._books.change:
             for queue in self._queues.by_slot:
                 self._remove(queue)
             self.position = 0
@@ -208,7 +246,7 @@ class ConsumeQueues:
         """From now on units are overwritten at their places. Files that load refused are removed here: drop
         whatever vouches for the queues first, or a crash in the middle goes unnoticed."""
         books = self._books
-        with books.change:
+        with books.disk, books.change:
             assert not books.replaying
             self.write_out()
             books.forget_walk()
@@ -221,7 +259,7 @@ class ConsumeQueues:
     def finish_replay(self, walk_start: int, log_end: int) -> None:
         """The log was walked from `walk_start` to its end: units of records there that were not met go."""
         books = self._books
-        with books.change:
+        with books.disk, books.change:
             assert books.replaying
             for queue in self.all():
                 if books.walk_next[queue.slot] == NOT_SEEN:
@@ -267,7 +305,7 @@ class ConsumeQueues:
         """
         known = QueueState.parse(state, self.file_bytes) or {}
         findings: list[Finding] = []
-        with self._books.change:
+        with self._books.disk, self._books.change:
             if self._files.exists(self.root):
                 for topic in self._files.list_directory(self.root):
                     if not topic.is_file:
@@ -304,7 +342,7 @@ class ConsumeQueues:
 
     def state(self) -> dict[str, Any]:
         """What a start can compare the directory with; take it after flush()."""
-        with self._books.change:
+        with self._books.disk, self._books.change:
             return {"file_bytes": self.file_bytes, "queues": sorted(QueueState.of(queue).row() for queue in self.all())}
 
     def matches(self, state: Any) -> list[Finding]:
@@ -315,6 +353,6 @@ class ConsumeQueues:
         findings = []
         for row in known.values():
             findings += compare(row, self.root, self._files, self._open, self.file_bytes)
-        for key in sorted(self._queues.queues.keys() - known.keys()):
+        for key in sorted(set(self._queues.queues) - known.keys()):
             findings.append(Finding(FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
         return findings

@@ -138,10 +138,15 @@ class IndexFile:
             carried = IndexHeader(
                 header.end_timestamp, header.end_timestamp, header.end_physical, header.end_physical, 0, 0
             )
-            self._view()[:HEADER_BYTES] = encode_header(carried)
+            try:
+                self._view()[:HEADER_BYTES] = encode_header(carried)
+                self._files.touch(self.path)
+            except OSError:
+                self._files.remove(self.path)
+                raise
 
     def _view(self) -> memoryview:
-        self._files.touch(self.path)
+        """The whole file, to write to; touch it afterwards."""
         if self._map is None:
             self._map = self._files.obtain(self.path, self.file_bytes, fallocate=True).map(True)
         return self._map
@@ -160,6 +165,7 @@ class IndexFile:
             row, key, _ = index_put(file, self.slots_max, self.entries_max, batch, row, key, guard)
         else:
             row, key, _ = put_rows(self._view(), self.slots_max, self.entries_max, batch, row, key, guard)
+        self._files.touch(self.path)
         return row, key
 
     def cut(self, header: IndexHeader) -> None:
@@ -173,6 +179,7 @@ class IndexFile:
             index_rebuild_slots(np.frombuffer(view, np.uint8), self.slots_max, header.count)
         else:
             rebuild_slots(view, self.slots_max, header.count)
+        self._files.touch(self.path)
 
     def header_before(self, physical_offset: int) -> IndexHeader:
         """The header that the file has with only the records before `physical_offset`."""

@@ -4,7 +4,7 @@ A file is named by the local time of its birth; a full one is followed by the ne
 if need be. What is already indexed is known from the files themselves: the newest entry's record, and how
 many of its keys are there. So a batch may be offered again after an error or a kill, and nothing is there twice.
 
-`take`, `flush`, `truncate_to`, `restore` are for the thread that walks the log; `delete_before` may come from
+`take`, `truncate_to`, `restore` are for the thread that walks the log; `flush` and `delete_before` may come from
 another one. `query` and `last_update` are for any thread. A read-only store keeps what it takes in memory.
 """
 
@@ -134,9 +134,9 @@ class IndexFiles:
         return [entry.name for entry in entries if entry.is_file and parse_index_name(entry.name)]
 
     def flush(self) -> None:
-        with self._change:
-            if not self._read_only:
-                self._open.sync()
+        # Not under the change lock: dispatch goes on while the disk works.
+        if not self._read_only:
+            self._open.sync()
 
     def close(self) -> None:
         with self._change:

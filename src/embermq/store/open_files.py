@@ -1,7 +1,8 @@
 """Open files of derived data: a bounded number of descriptors over any number of paths.
 
-Remembers what was written since the last sync, so that one call makes it durable. Any thread may `find`;
-everything that changes the disk is called by whoever holds the owner's change lock.
+Remembers what was written since the last sync, so that one call makes it durable. Any thread may `find` and
+`sync`; everything that changes the disk is called by whoever holds the owner's lock for that.
+A writer says `touch` after it wrote, never only before: a sync may run in between.
 A file dropped from here stays usable for those who still hold it; its descriptor goes with the last one.
 """
 
@@ -28,6 +29,7 @@ class OpenFiles:
         self._open: OrderedDict[Path, OpenFile] = OrderedDict()
         self._touched: set[Path] = set()
         self._changed_directories: set[Path] = set()
+        self._syncing = threading.Lock()  # A second sync must not return before the first has done its part.
         self._sync_error: OSError | None = None
 
     def find(self, path: Path) -> OpenFile | None:
@@ -59,16 +61,16 @@ class OpenFiles:
         if file is None:
             self._make_directories(path.parent)
             file = self._files.create(path, size, fallocate=fallocate)
-            self._changed_directories.add(path.parent)
             with self._lock:
                 self._remember(path, file)
+                self._changed_directories.add(path.parent)
         elif fresh or file.size != size:
             if fresh:
                 file.truncate(0)
             file.truncate(size)
             if fallocate:
                 file.reserve(0, size)
-        self._touched.add(path)
+            self.touch(path)
         return file
 
     def _make_directories(self, directory: Path) -> None:
@@ -80,11 +82,13 @@ class OpenFiles:
         for path in reversed(missing):
             with suppress(FileExistsError):
                 self._files.make_one_directory(path)
-            self._changed_directories.add(path.parent)
+            with self._lock:
+                self._changed_directories.add(path.parent)
 
     def touch(self, path: Path) -> None:
         """The content at `path` was changed and is to be synced."""
-        self._touched.add(path)
+        with self._lock:
+            self._touched.add(path)
 
     def remove(self, path: Path) -> None:
         """Unlink, durable with the next sync; fine if it is gone already."""
@@ -93,8 +97,8 @@ class OpenFiles:
             self._open.pop(path, None)
             with suppress(FileNotFoundError):
                 self._files.remove(path)
-        self._touched.discard(path)
-        self._changed_directories.add(path.parent)
+            self._touched.discard(path)
+            self._changed_directories.add(path.parent)
 
     def remove_directory(self, path: Path) -> None:
         """Remove `path` if it is empty; a directory with anything left in it stays."""
@@ -104,34 +108,36 @@ class OpenFiles:
             self._files.remove_directory(path)
         except FileNotFoundError:
             return
-        self._changed_directories.discard(path)
-        self._changed_directories.add(path.parent)
+        with self._lock:
+            self._changed_directories.discard(path)
+            self._changed_directories.add(path.parent)
 
     def sync(self) -> None:
-        """Make everything written, created or removed since the last sync durable.
+        """Make everything written, created or removed before this call durable.
 
         After one failure the pages may be gone and a second call would lie, so it raises for ever.
         """
-        if self._sync_error is not None:
-            raise self._sync_error
-        try:
-            for path in sorted(self._touched):
-                file = self.find(path)
-                if file is not None:
-                    file.sync()
-            for directory in sorted(self._changed_directories):
-                with suppress(FileNotFoundError):  # removed since, with all that was in it
-                    self._files.sync_directory(directory)
-        except OSError as error:
-            self._sync_error = error
-            raise
-        self._touched.clear()
-        self._changed_directories.clear()
+        with self._syncing:
+            if self._sync_error is not None:
+                raise self._sync_error
+            with self._lock:
+                touched, self._touched = self._touched, set()
+                directories, self._changed_directories = self._changed_directories, set()
+            try:
+                for path in sorted(touched):
+                    file = self.find(path)
+                    if file is not None:
+                        file.sync()
+                for directory in sorted(directories):
+                    with suppress(FileNotFoundError):  # removed since, with all that was in it
+                        self._files.sync_directory(directory)
+            except OSError as error:
+                self._sync_error = error
+                raise
 
     def sync_directory(self, path: Path) -> None:
         """Make removals in `path` durable now, before what follows."""
         self._files.sync_directory(path)
-        self._changed_directories.discard(path)
 
     def close(self) -> None:
         with self._lock:

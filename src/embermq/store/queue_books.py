@@ -1,12 +1,14 @@
-"""What all consume queues share: their numbers, the pending units, the open files, and the two locks.
+"""What all consume queues share: their numbers, the pending units, the open files, and the locks.
 
-A queue has a slot, its row in every array here, for the life of the process. The locks:
+A queue has a slot, its row in every array here, for the life of the process. The locks, in the order in which
+they are taken:
 
-    change   held by whoever changes anything: taking, writing out, cutting, deleting. Held over disk writes.
+    disk     held by whoever writes, cuts or deletes queue files. Never by one who only takes records, so that
+             writing out thousands of files does not hold up dispatch.
+    change   held by whoever changes what queues there are and what is in them: taking, cutting, deleting.
+             Held over disk access only by those who hold `disk` too.
     lock     held for a moment, by changers while they change numbers or pending units and by readers while
              they look at them together. Never held over disk access.
-
-`change` is taken before `lock`, never the other way round.
 """
 
 import threading
@@ -31,9 +33,11 @@ class QueueBooks:
         self.files = files
         self.read_only = read_only
         self.log_min = log_min
+        self.disk = threading.RLock()
         self.change = threading.RLock()
         self.lock = threading.Lock()
         self.pending = PendingUnits()
+        self.leaving: PendingUnits | None = None  # being written out; nothing is added any more
         self.replaying = False
         self.ordered = True  # pending units of a queue follow one another; not so while a log is replayed
         self.slot_count = 0

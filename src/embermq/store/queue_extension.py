@@ -5,8 +5,8 @@ lengths and follow one another; one that does not fit the rest of a file goes to
 A unit is put before the queue unit that names it, and reaches its file before it too, so an address never
 leads to nothing; units that nobody names are harmless and stay.
 
-`put`, `write_out` and everything that deletes are called under the change lock of the queues; `find` by any
-thread. Nothing is written before `write_out`.
+`put` and `set_aside` are called under the change lock of the queues, `write_out` and what deletes under their
+disk lock (`queue_books`); `find` by any thread. Nothing is written before `write_out`.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,9 @@ class QueueExtension:
         self._file_bytes = file_bytes
         self._file_starts: set[int] = set()
         self._end = 0  # where the next unit goes, unless it does not fit
-        self._pending: dict[int, bytes] = {}  # position -> bytes: units and end marks, in order
+        # Position -> bytes, of units and end marks, in order: what comes in, and what is to be written next.
+        self._pending: dict[int, bytes] = {}
+        self._leaving: dict[int, bytes] = {}
 
     def load(self, files: Files) -> None:
         """Find the files and the end of the last one that holds units."""
@@ -102,7 +104,7 @@ class QueueExtension:
         if not is_address(address):
             return None
         position = offset_of(address)
-        data = self._pending.get(position)
+        data = self._pending.get(position) or self._leaving.get(position)
         if data is None:
             at = position % self._file_bytes
             file = self._files.find(self._path_of(position - at))
@@ -129,18 +131,24 @@ class QueueExtension:
         self._end += unit.size
         return address
 
+    def set_aside(self) -> None:
+        """What is pending now is what `write_out` writes."""
+        if self._pending:
+            self._leaving = {**self._leaving, **self._pending}
+            self._pending = {}
+
     def write_out(self) -> None:
-        """Write what is pending, one write for each stretch of a file. On OSError all stays pending."""
+        """Write what was set aside, one write for each stretch of a file. After an OSError it is still there."""
         stretch: list[bytes] = []
         stretch_start = stretch_end = -1
-        for position, data in self._pending.items():
+        for position, data in self._leaving.items():
             if position != stretch_end or position % self._file_bytes == 0:
                 self._write(stretch_start, stretch)
                 stretch, stretch_start = [], position
             stretch.append(data)
             stretch_end = position + len(data)
         self._write(stretch_start, stretch)
-        self._pending = {}  # A new one: a reader may be looking into the old one.
+        self._leaving = {}  # A new one: a reader may be looking into the old one.
 
     def _write(self, position: int, stretch: list[bytes]) -> None:
         if not stretch:
@@ -151,6 +159,7 @@ class QueueExtension:
         file = self._files.obtain(path, self._file_bytes, fresh=start not in self._file_starts)
         self._file_starts.add(start)
         file.pwrite(b"".join(stretch), at)
+        self._files.touch(path)
 
     def _path_of(self, start: int) -> Path:
         return self.directory / segment_name(start)
@@ -172,6 +181,7 @@ class QueueExtension:
             self._files.remove(self._path_of(start))
         self._file_starts.clear()
         self._pending = {}
+        self._leaving = {}
         self._end = 0
         self._files.remove_directory(self.directory)
         self._files.remove_directory(self.directory.parent)

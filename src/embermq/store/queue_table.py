@@ -1,8 +1,8 @@
 """Which queue is a record's: topic and queue id -> slot -> ConsumeQueue.
 
 A slot is given once per topic and queue id and kept, also when the queue is deleted: a later message
-begins the queue anew in the same slot. `queues` holds those that have units; it is replaced, never changed
-in place, so any thread may look. Everything else is for holders of the change lock.
+begins the queue anew in the same slot. `queues` holds those that have units; any thread may look something up
+there or take a list() of it, which is one step. Everything else is for holders of the change lock.
 """
 
 import logging
@@ -77,17 +77,13 @@ class Queues:
 
     def show(self, slots: Iterable[int]) -> None:
         """Queues that have just got their first unit."""
-        queues = dict(self.queues)
         for slot in slots:
             queue = self.by_slot[slot]
-            queues[queue.topic, queue.queue_id] = queue
-        self.queues = queues
+            self.queues[queue.topic, queue.queue_id] = queue
 
     def hide(self, queue: ConsumeQueue) -> None:
         """A queue that has no units any more."""
-        queues = dict(self.queues)
-        queues.pop((queue.topic, queue.queue_id), None)
-        self.queues = queues
+        self.queues.pop((queue.topic, queue.queue_id), None)
 
     def route(self, batch: RecordColumns) -> NDArray[np.int32]:
         """The slot of each row. The kernel needs numba, which is slow to load: only when it pays."""

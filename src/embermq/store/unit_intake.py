@@ -5,7 +5,7 @@ takes its place again, and the walk is remembered so that what it did not meet c
 And two speeds: one by one in plain Python, which is what light traffic needs and the clear statement of the
 rules; and by columns, where only queues with something unusual go one by one.
 
-For holders of the change lock. No disk access, except where a queue begins anew behind expired records.
+For holders of the change lock. Writes nothing.
 """
 
 import logging
@@ -30,7 +30,7 @@ from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.flags import PREPARED, has_queue_entry
 from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit
 from embermq.store.multi_dispatch import MultiDispatch
-from embermq.store.pending_units import NO_SLOT, Fill
+from embermq.store.pending_units import NO_SLOT, Fill, order_by_slot
 from embermq.store.queue_books import NOT_SEEN, QueueBooks
 from embermq.store.queue_extension import ExtensionSettings
 from embermq.store.queue_table import Queues
@@ -46,6 +46,14 @@ FEW_ROWS = 64
 Columns = list[NDArray[Any]]  # slot, queue offset, physical offset, size, tag code
 
 
+class QueueExpired(Exception):
+    """All records of a queue have left the log, and the next one begins further on: remove it and take again."""
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        super().__init__(queue)
+        self.queue = queue
+
+
 class UnitIntake:
     """Takes batches of records for all queues."""
 
@@ -58,6 +66,7 @@ class UnitIntake:
         self._multi = multi
 
     def take(self, batch: RecordColumns) -> None:
+        """Raises QueueExpired when a queue must be removed first; nothing is wrong then with taking again."""
         if len(batch) < FEW_ROWS or self._extension is not None:
             self._take_one_by_one(batch)
         else:
@@ -120,10 +129,7 @@ class UnitIntake:
         """Fill a hole with copies of the unit behind it: a reader sees that the record is of another offset."""
         books, queue = self._books, self._queues.by_slot[slot]
         if books.walk_next[slot] == NOT_SEEN and queue.max_physical <= books.log_min():
-            log.info("queue_restarted queue=%r queue_offset=%d", queue, end)
-            queue.destroy()  # All its records have left the log.
-            self._begin(slot, end)
-            return True
+            raise QueueExpired(queue)
         if end - start > HOLE_UNITS_MAX:
             log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
             return False
@@ -199,21 +205,16 @@ class UnitIntake:
         if not books.replaying:
             keep &= columns[1] >= books.next[columns[0]]  # NO_SLOT takes the last element; it is out anyway.
         columns = _chosen(columns, keep)
-        order = self._order(columns[0])
+        order = order_by_slot(columns[0], books.slot_count)
         unusual = self._unusual_slots(columns[0][order], columns[1][order])
         if unusual:
             plain = ~np.isin(columns[0], unusual)
             for slot, queue_offset, *unit in zip(*(column[~plain].tolist() for column in columns), strict=True):
                 self._offer(slot, queue_offset, (unit[0], unit[1], unit[2]))
             columns = _chosen(columns, plain)
-            order = self._order(columns[0])
+            order = order_by_slot(columns[0], books.slot_count)
         if len(order):
             self._append(columns, order)
-
-    def _order(self, slots: NDArray[np.int32]) -> NDArray[np.intp]:
-        """Rows by slot, in log order within a slot. 16-bit numbers are sorted by radix, several times faster."""
-        keys = slots.astype(np.uint16) if self._books.slot_count <= 1 << 16 else slots
-        return np.argsort(keys, kind="stable")
 
     def _unusual_slots(self, slots: NDArray[np.int32], offsets: NDArray[np.int64]) -> list[int]:
         """Slots (rows come sorted by slot) whose offsets do not follow their queue's last one without a gap."""
