@@ -27,6 +27,7 @@ from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.next_offsets import NextOffsets
 from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
 from embermq.store.queue_extension import ExtensionSettings
+from embermq.store.records import Records
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.sink import Sink
 from embermq.store.state_page import StatePage, create_state_page, load_state_page
@@ -188,11 +189,19 @@ class _Opening:
         """How far queues and index seem to be, for a reader."""
         positions = []
         if self.queues is not None:
-            positions.append(self.queues.position if page is None else page.queues_written)
+            positions.append(self._queue_position(self.queues) if page is None else page.queues_written)
         if self.index is not None:
             proof = load_index_proof(self.files, self.root)
             positions.append(max(self.index.position, proof.position if proof is not None else 0))
         return min(positions, default=0)
+
+    def _queue_position(self, queues: ConsumeQueues) -> int:
+        """The end of the newest record that queues know, if the log has it: after a crash it may not."""
+        newest = max(queues.all(), key=lambda queue: queue.max_physical, default=None)
+        unit = newest.unit(newest.max_offset - 1) if newest is not None else None
+        if unit is None or Records(self.log).frame_at(unit[0], unit[1]) is None:
+            return 0
+        return unit[0] + unit[1]
 
     def _proofs(self, page: StatePage | None, index: IndexProof | None) -> Proofs | None:
         if page is None or (self.index is not None and index is None):
