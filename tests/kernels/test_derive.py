@@ -81,6 +81,19 @@ def test_put_into_a_file_of_nonsense(header: bytes, rest: bytes, slots: int, gua
     assert_same_put(believable, slots, entries, keyed(2), 0, 0, 0)
 
 
+@pytest.mark.parametrize("link", [0, 1, 2, 3, 4, -1])
+def test_a_put_that_was_stopped_before_the_count_is_taken_over(link: int) -> None:
+    slots, entries = 1, 10
+    file, _ = assert_same_put(
+        bytes(index_file_bytes(slots, entries)), slots, entries, keyed(1, b"KEYS\x01a b"), 0, 0, 0
+    )
+    stopped = bytearray(file)  # slot and entry 3 are written, the count still says 3
+    struct.pack_into(">i", stopped, 40, 3)
+    struct.pack_into(">iqii", stopped, entry_at(3, slots), 5, BASE, 0, link)
+    file, _ = assert_same_put(bytes(stopped), slots, entries, keyed(1, b"KEYS\x01c"), 0, 0, 0)
+    assert index.decode_entry(file, 3, slots).previous == (link if link in (1, 2) else 0)
+
+
 def test_more_keys_than_are_put_at_a_time() -> None:
     words = b" ".join(b"w%d" % k for k in range(150))
     file, done = assert_same_put(bytes(index_file_bytes(50, 2000)), 50, 2000, keyed(5, b"KEYS\x01" + words), 0, 0, 0)

@@ -103,6 +103,16 @@ def test_every_byte_made_wild_in_turn() -> None:
                 assert_same_scan(data[:at] + bytes([value]) * width + data[at + width :])
 
 
+def test_every_length_of_topic_body_and_properties_at_the_end_of_memory() -> None:
+    data = bytearray(records(1)[0])
+    topic_at = 88 + len(b"body")
+    for place in (87, topic_at, topic_at + len("?TopicTest") + 1):
+        for value in range(256):
+            damaged = data.copy()
+            damaged[place] = value
+            assert_same_scan(bytes(damaged))
+
+
 def test_no_rows_no_bytes() -> None:
     assert scan(b"", 0, 0, 0, new_rows(0), NO_DELAYS, True, True) == (0, 0, ScanStop.BUFFER_END)
     assert scan(bytes(8), 0, 0, 8, new_rows(0), NO_DELAYS, True, True) == (0, 0, ScanStop.ROWS_FULL)
