@@ -251,7 +251,7 @@ class RealFile:
     def zero(self, start: int, end: int) -> int:
         rewritten = 0
         for at, stop in self._pieces_with_data(start, min(end, self.size)):
-            if any(self.pread(stop - at, at)):
+            if self.pread(stop - at, at) != _ZEROS[: stop - at]:
                 self.pwrite(memoryview(_ZEROS)[: stop - at], at)
                 rewritten += stop - at
         return rewritten

@@ -75,7 +75,7 @@ class Housekeeping:
         """Put pending queue units into their files, where other processes can see them."""
         queues = self._queues
         if queues is not None:
-            position = self._dispatcher.taken[0]
+            position = queues.position
             queues.write_out()
             self._page.queues_written = position
 
@@ -90,8 +90,14 @@ class Housekeeping:
             self._files.replace_file(self._root / CHECKPOINT, encode_checkpoint(self.checkpoint))
 
     def _flush_queues(self, queues: ConsumeQueues) -> int:
-        """Store time up to which the queues are durable now."""
-        position, timestamp = self._dispatcher.taken
+        """Store time up to which the queues are durable now.
+
+        The queues' own position counts: the dispatcher goes on without a sink that has failed.
+        """
+        timestamp = self._dispatcher.taken[1]
+        position = queues.position
+        if queues.name in self._dispatcher.failed_sinks:
+            timestamp = self.checkpoint.queues_ms
         queues.flush()
         page = self._page
         page.queues_written = page.queues_durable = position

@@ -179,12 +179,10 @@ class MessageStore:
 
         parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, units, self._records.at)
         progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
-        delayed = DelayedMessages(
-            parked, self._append_delivered, self.flush, progress, delay_ms=settings.delay_ms, clock=self._clock,
-            persist_interval_ms=settings.delay_offset_interval_ms,
+        return DelayedMessages(
+            parked, self._append_delivered, self._flush_log, progress, delay_ms=settings.delay_ms,
+            clock=self._clock, persist_interval_ms=settings.delay_offset_interval_ms,
         )  # fmt: skip
-        self._arrivals.listen(lambda arrival: delayed.wake() if arrival.topic == SCHEDULE_TOPIC else None)
-        return delayed
 
     def close(self) -> None:
         """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine."""
@@ -325,8 +323,10 @@ class MessageStore:
     def flush(self) -> int:
         """Make everything appended so far durable, whatever the settings; the flushed offset."""
         self._check_writable()
-        end = self._log.wrote_offset
-        self._flusher.wait(end)
+        return self._flush_log()
+
+    def _flush_log(self) -> int:
+        self._flusher.wait(self._log.wrote_offset)
         return self._log.flushed_offset
 
     def _check_open(self) -> None:
