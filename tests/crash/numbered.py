@@ -14,7 +14,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from embermq import BatchItem, FetchStatus, Message, MessageBatch, MessageStore, Receipt
 from embermq.model import flags
@@ -28,7 +28,7 @@ FILLER_TOPIC = "EMBERMQ_DAMAGED"
 SHARED_KEYS = 5
 
 # Files so small that a few dozen messages fill several of each kind.
-TINY: dict[str, object] = {
+TINY: dict[str, Any] = {
     "segment_bytes": 8192,
     "queue_file_bytes": 20 * 8,
     "index_slots_max": 16,
@@ -93,7 +93,7 @@ def append(store: MessageStore, n: int) -> list[Receipt]:
     """Append message n and those that go with it; their receipts, all PUT_OK."""
     place = n % ROUND
     if place in (4, 5, 6):
-        receipts = store.append_many([message(one) for one in range(n, n - place + 7)])
+        receipts = list(store.append_many([message(one) for one in range(n, n - place + 7)]))
     elif place in (7, 8, 9):
         numbers = range(n, n - place + 10)
         items = [BatchItem(known(one).body, message(one).all_properties()) for one in numbers]
@@ -124,11 +124,11 @@ def numbers_in(store: MessageStore) -> list[int]:
     return [number_of(one.body) for one in store.scan() if one.topic != FILLER_TOPIC[: len(one.topic)]]
 
 
-def check(store: MessageStore, numbers: Iterable[int] | None = None) -> list[int]:
+def check(store: MessageStore, numbers: Iterable[int] | None = None, *, damaged: bool = False) -> list[int]:
     """Everything about a store that follows from the numbers in its log; the numbers.
 
-    With `numbers`: those and no others. Queue offsets count the messages of a queue from 0 on, so the numbers
-    must have begun at 0; a message that was damaged later leaves its queue offset unused.
+    With `numbers`: those and no others. Queue offsets count the messages of a queue from 0 on. A number that
+    is missing was never stored, or with `damaged` it was, and its queue offset stays unused.
     """
     found = numbers_in(store)
     assert found == sorted(set(found)), f"out of order or twice: {found}"
@@ -142,7 +142,7 @@ def check(store: MessageStore, numbers: Iterable[int] | None = None) -> list[int
             again = store.get(one.message_id)
             assert again is not None
             assert again.body == one.body
-    check_queues(store, found)
+    check_queues(store, found, range(max(found, default=-1) + 1) if damaged else found)
     check_keys(store, found)
     return found
 
@@ -152,12 +152,12 @@ def _difference(found: list[int], wanted: list[int]) -> str:
     return f"missing {missing}, not expected {extra}"
 
 
-def check_queues(store: MessageStore, found: list[int]) -> None:
-    """Each queue delivers exactly its messages, at the offsets they were given."""
+def check_queues(store: MessageStore, found: list[int], stored: Iterable[int]) -> None:
+    """Each queue delivers exactly its messages, at the offsets they were given when all of `stored` were there."""
     alive = set(found)
     queues: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     next_offset: dict[tuple[str, int], int] = defaultdict(int)
-    for n in range(max(found, default=-1) + 1):
+    for n in stored:
         one = known(n)
         if one.queued:
             queue = one.topic, one.queue_id

@@ -5,6 +5,7 @@ acknowledgement, several power cuts and a kill are played through on copies (pow
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.crash.power import PowerCuts
 ROOT = Path("/store")
 
 
-def builder(flush: FlushDisk, **settings: object) -> StoreBuilder:
+def builder(flush: FlushDisk, **settings: Any) -> StoreBuilder:
     return StoreBuilder(ROOT, clock=ManualClock(), flush=flush, **(numbered.TINY | settings))
 
 
