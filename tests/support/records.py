@@ -45,9 +45,13 @@ class LogOfRecords:
         self.offsets.append(at)
         return at
 
-    def skip(self, count: int) -> None:
-        """Bytes without a record."""
-        self._data += bytes(count)
+    def cut(self, count: int) -> "LogOfRecords":
+        """A log with the first `count` records only; appending goes on from there."""
+        shorter = LogOfRecords(self.start)
+        end = self.offsets[count] if count < len(self.offsets) else self.end
+        shorter._data = self._data[: end - self.start]
+        shorter.offsets = self.offsets[:count]
+        return shorter
 
     def columns(self, first: int = 0, last: int | None = None) -> RecordColumns:
         """Records number first..last (half-open)."""

@@ -117,8 +117,11 @@ class ConsumeQueues:
                     self.position = end
                 return
             except QueueExpired as expired:
-                log.info("queue_restarts queue=%r", expired.queue)
-                self._remove(expired.queue)  # Without the change lock: this needs the disk lock before it.
+                # Here, without the change lock: this needs the disk lock before it.
+                log.info("queue_restarts queue=%r queue_offset=%d", expired.queue, expired.queue_offset)
+                with self._books.disk, self._books.change:
+                    self._remove(expired.queue)
+                    self._intake.begin(expired.queue.slot, expired.queue_offset)
 
     def _is_due(self, more: int) -> bool:
         since = self._pending_since

@@ -97,7 +97,11 @@ class QueueLoader:
             self._books.restore(queue.slot, known.min_offset, known.max_offset, known.max_physical)
             return []
         findings = self._scan(queue, found)
-        if known is not None and not findings and queue.max_offset != known.max_offset:
+        if known is None or findings:
+            return findings
+        if min(queue.file_starts, default=0) > known.first_file:
+            findings.append(Finding(FAMILY, known.where, "has lost its first file", 0))
+        elif queue.max_offset != known.max_offset:
             reason = f"ends at {queue.max_offset}, was closed at {known.max_offset}"
             replay_from = max(min(queue.max_physical, known.max_physical), 0)
             findings.append(Finding(FAMILY, known.where, reason, replay_from))
@@ -116,7 +120,7 @@ class QueueLoader:
         per_file = self._books.units_per_file
         if [file.start for file in found] != known.file_starts(per_file) or not found:
             return False
-        if any(file.size != self._file_bytes for file in found):
+        if self._usable(found) != (found, None):
             return False
         if not found[0].start <= known.max_offset - 1 < found[-1].start + per_file:  # type: ignore[operator]
             return False
@@ -214,10 +218,11 @@ def compare(known: QueueState, root: Path, files: Files, opened: OpenFiles, file
         if sizes.get(name) != file_bytes:
             reason = "is missing" if name not in sizes else f"is {sizes[name]} bytes long, not {file_bytes}"
             return [Finding(FAMILY, f"{known.where}/{name}", reason, replay_from)]
-        number = min(known.max_offset - start, per_file) - 1
-        unit = read_unit(opened, directory / name, number)
-        if not is_valid(unit):
-            reason = f"holds no unit at {start + number}"
-            return [Finding(FAMILY, f"{known.where}/{name}", reason, replay_from)]
-        replay_from = unit[0]
+        last = min(known.max_offset - start, per_file) - 1
+        for number in (0, last):
+            unit = read_unit(opened, directory / name, number)
+            if not is_valid(unit):
+                reason = f"holds no unit at {start + number}"
+                return [Finding(FAMILY, f"{known.where}/{name}", reason, replay_from)]
+            replay_from = unit[0] if number == last else replay_from
     return []

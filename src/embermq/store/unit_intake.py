@@ -47,11 +47,12 @@ Columns = list[NDArray[Any]]  # slot, queue offset, physical offset, size, tag c
 
 
 class QueueExpired(Exception):
-    """All records of a queue have left the log, and the next one begins further on: remove it and take again."""
+    """All records of a queue have left the log, and it goes on further up: remove it, `begin` it there, and take
+    the batch again."""
 
-    def __init__(self, queue: ConsumeQueue) -> None:
-        super().__init__(queue)
-        self.queue = queue
+    def __init__(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        super().__init__(queue, queue_offset)
+        self.queue, self.queue_offset = queue, queue_offset
 
 
 class UnitIntake:
@@ -106,14 +107,14 @@ class UnitIntake:
             log.warning("queue_offset_impossible queue=%r queue_offset=%d", queue, queue_offset)
             return False
         if not books.born[slot]:
-            self._begin(slot, queue_offset)
+            self.begin(slot, queue_offset)
         elif books.replaying:
             return self._accept_again(slot, queue_offset, unit)
         elif queue_offset != books.next[slot]:
             return queue_offset > books.next[slot] and self._bridge(slot, int(books.next[slot]), queue_offset, unit)
         return True
 
-    def _begin(self, slot: int, queue_offset: int) -> None:
+    def begin(self, slot: int, queue_offset: int) -> None:
         """The first unit of a queue. One that does not begin at 0 gets blanks before it, in the same file."""
         books = self._books
         with books.lock:
@@ -129,7 +130,7 @@ class UnitIntake:
         """Fill a hole with copies of the unit behind it: a reader sees that the record is of another offset."""
         books, queue = self._books, self._queues.by_slot[slot]
         if books.walk_next[slot] == NOT_SEEN and queue.max_physical <= books.log_min():
-            raise QueueExpired(queue)
+            raise QueueExpired(queue, end)
         if end - start > HOLE_UNITS_MAX:
             log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
             return False
