@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 
 from embermq.files.files import Files
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
-from embermq.format.queue_extension import ExtensionUnit, is_address
 from embermq.model.flags import COMMIT, PREPARED, ROLLBACK
 from embermq.store import consume_queues as module
 from embermq.store import unit_intake
 from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit
 from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.multi_dispatch import MultiDispatch
-from embermq.store.queue_extension import ExtensionSettings
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
@@ -657,64 +655,6 @@ def test_a_wrong_file_size_setting_rebuilds_everything() -> None:
     queue = reader.find("T", 0)
     assert queue is not None
     assert [unit[0] for n in range(37) if (unit := queue.unit(n)) is not None] == log.offsets
-
-
-# Extension
-
-
-def extended(files: Files, **options: object) -> ConsumeQueues:
-    settings = ExtensionSettings(ROOT.with_name("consumequeue_ext"), 150, lambda batch, i: bytes([i]) * (i % 5))
-    return opened(files, extension=settings, **options)
-
-
-def test_extension_units_are_found_through_their_addresses() -> None:
-    files = LossyFiles()
-    log, queues = LogOfRecords(), extended(files)
-    for n in range(40):
-        log.append("T", 0, n, tags="a" * n, store_ms=1000 + n)
-    log.feed(queues, 0, 25)
-    queues.write_out()
-    log.feed(queues, 25)
-    queues.flush()
-    again = extended(files)
-    assert again.load() == []
-    for seen in (queues, again):
-        queue = seen.find("T", 0)
-        assert queue is not None
-        assert queue.extension is not None
-        for n in range(40):
-            unit = queue.unit(n)
-            assert unit is not None
-            assert is_address(unit[2])
-            found = queue.extension.find(unit[2])
-            i = n if n < 25 else n - 25
-            assert isinstance(found, ExtensionUnit)
-            assert (found.store_time, found.bitmap) == (1000 + n, bytes([i]) * (i % 5))
-        assert queue.extension.find(5) is None
-    replayed(again, log)
-    before = {entry.name for entry in files.list_directory(ROOT.with_name("consumequeue_ext") / "T" / "0")}
-    again.flush()
-    assert {e.name for e in files.list_directory(ROOT.with_name("consumequeue_ext") / "T" / "0")} == before
-    queues.discard("T", 0)
-    assert files.list_directory(ROOT.with_name("consumequeue_ext")) == []
-
-
-def test_a_lost_extension_is_reported_and_made_again() -> None:
-    files = LossyFiles()
-    log, queues = log_of(40), extended(files)
-    log.feed(queues)
-    queues.flush()
-    directory = ROOT.with_name("consumequeue_ext") / "T" / "0"
-    for entry in files.list_directory(directory):
-        files.remove(directory / entry.name)
-    again = extended(files)
-    assert [finding.family for finding in again.load()] == ["consumequeue_ext"]
-    replayed(again, log)
-    again.flush()
-    queue = again.find("T", 0)
-    assert queue is not None
-    assert queue.extension is not None
-    assert all(queue.extension.find(unit[2]) for n in range(40) if (unit := queue.unit(n)) is not None)
 
 
 # Threads
