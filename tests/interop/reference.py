@@ -222,7 +222,8 @@ class ReferenceSession:
         try:
             self.opened = self._hear()
             if self.opened["is"] != "open":
-                raise ReferenceFailed(f"the reference refuses to load {directory}:\n{self._errors()}")
+                empty = [str(path) for path in _empty_files(directory)]
+                raise ReferenceFailed(f"the reference refuses to load {directory}; empty files: {empty}")
         except ReferenceFailed:
             self.kill()
             self._release()
@@ -365,20 +366,27 @@ class ReferenceSession:
         return self._said.read()[-4000:].decode(errors="replace")
 
 
+def _empty_files(directory: Path) -> list[Path]:
+    """Log and queue files of no length: one is enough for the reference to refuse a store."""
+    families = [directory / "commitlog", directory / "consumequeue"]
+    paths = [path for family in families for path in family.rglob("*")]
+    return [path for path in paths if path.is_file() and path.stat().st_size == 0]
+
+
 @contextmanager
-def copied(directory: Path) -> Iterator[Path]:
+def copied(directory: Path, *, drop_empty_files: bool = False) -> Iterator[Path]:
     """A sparse copy of a store, so that looking at it changes nothing.
 
-    The reference creates a file and sizes it in two steps; killed in between it leaves an empty file, and
-    then refuses to load the store. Such files are left out of the copy, as an operator would remove them.
+    `drop_empty_files` is for stores the reference itself was killed on, and for no others: it creates a file and
+    sizes it in two steps, and killed in between it refuses its own store. A store written here must load as it
+    is, so there an empty file has to show.
     """
     scratch = Path(tempfile.mkdtemp(prefix="embermq-copy-", dir=directory.parent))
     try:
         subprocess.run(["cp", "-a", "--sparse=always", f"{directory}/.", str(scratch)], check=True)
-        for family in ("commitlog", "consumequeue"):
-            for path in (scratch / family).rglob("*"):
-                if path.is_file() and path.stat().st_size == 0:
-                    path.unlink()
+        if drop_empty_files:
+            for path in _empty_files(scratch):
+                path.unlink()
         yield scratch
     finally:
         shutil.rmtree(scratch)
