@@ -110,6 +110,10 @@ class OpenFile(Protocol):
         """Make [start, end) read as zero and say how many bytes had to be rewritten; length unchanged."""
         ...
 
+    def data_end(self, start: int) -> int:
+        """No byte from here to the end was ever written; at least `start`. A hint: it may be later."""
+        ...
+
     def map(self, writable: bool, size: int | None = None) -> memoryview:
         """The first `size` bytes (default: all) as shared memory.
 
@@ -255,6 +259,12 @@ class RealFile:
                 self.pwrite(memoryview(_ZEROS)[: stop - at], at)
                 rewritten += stop - at
         return rewritten
+
+    def data_end(self, start: int) -> int:
+        end = start
+        for _, stop in self._pieces_with_data(start, self.size):
+            end = stop
+        return end
 
     def _pieces_with_data(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """[start, end) without its holes, in pieces of at most 1 MiB."""

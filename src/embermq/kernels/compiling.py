@@ -11,6 +11,7 @@ import os
 import platform
 import stat
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,6 +74,7 @@ def _choose_cache_directory() -> str:
     return tempfile.mkdtemp(prefix="embermq-kernels-")
 
 
+_setting_borrowed = threading.Lock()
 CACHE_DIRECTORY = _choose_cache_directory()
 
 
@@ -80,11 +82,13 @@ def kernel(signature: str) -> Callable[[F], F]:
     """Compile now, for exactly these types, and keep the result in the cache."""
 
     def compile_now(function: F) -> F:
-        before, _config.CACHE_DIR = _config.CACHE_DIR, CACHE_DIRECTORY
-        try:
-            compiled: F = _njit(signature, cache=True, **_OPTIONS)(function)
-        finally:
-            _config.CACHE_DIR = before
+        # Two threads may import two kernels at once, and the setting belongs to the whole process.
+        with _setting_borrowed:
+            before, _config.CACHE_DIR = _config.CACHE_DIR, CACHE_DIRECTORY
+            try:
+                compiled: F = _njit(signature, cache=True, **_OPTIONS)(function)
+            finally:
+                _config.CACHE_DIR = before
         return compiled
 
     return compile_now

@@ -9,6 +9,7 @@ Every method may be called from any thread. `close` waits for what is under way,
 durable and leaves a directory that the reference opens as cleanly shut down.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -19,7 +20,14 @@ from typing import Any, Literal, Self
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.errors import AppendRefused, StoreClosed, StoreError, StoreReadOnly, TopicNameInvalid
+from embermq.errors import (
+    AppendRefused,
+    StoreClosed,
+    StoreError,
+    StorePathInvalid,
+    StoreReadOnly,
+    TopicNameInvalid,
+)
 from embermq.files.allocation import SegmentAllocator
 from embermq.files.files import Files, RealFiles
 from embermq.files.pool import TransientPool
@@ -45,6 +53,8 @@ from embermq.store.records import Records
 from embermq.store.sink import Sink
 from embermq.store.stats import StoreStats
 from embermq.store.writer import Writer
+
+log = logging.getLogger(__name__)
 
 Dispatch = Literal["live", "none"]
 
@@ -94,6 +104,7 @@ class MessageStore:
             derive=dispatch == "live",
         )  # fmt: skip
         store = cls(parts, sinks)
+        store._open()
         factories = [*plugins, *load_factories(settings.plugins)]
         return chain(store, factories) if factories else store
 
@@ -110,28 +121,41 @@ class MessageStore:
         self._arrivals = Arrivals(parts.end)
         self._user_sinks = list(sinks)
         self._wire()
-        if not self._read_only:
-            self._start()
 
     def _wire(self) -> None:
-        parts, log = self._parts, self._log
+        parts, commit_log = self._parts, self._log
         store_host = Host(*self.settings.store_host)
-        admission = Admission(self.settings, log.segments.segment_bytes, store_host)
+        admission = Admission(self.settings, commit_log.segments.segment_bytes, store_host)
         self._writer = Writer(
-            log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
+            commit_log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
             kernels=self.settings.kernels,
         )  # fmt: skip
         self._writer.adopt_offsets(parts.next_offsets)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
         self._writer.record_slow_put = self._stats.record_slow_put
         derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
-        limit = (lambda: log.flushed_offset) if self._sync and not self._read_only else (lambda: log.readable_offset)
+        sinks = [*derived, self._arrivals, *self._user_sinks]
         self._dispatcher = Dispatcher(
-            log, parts.walker, [*derived, self._arrivals, *self._user_sinks], parts.end, limit, self._clock
+            commit_log, parts.walker, sinks, parts.end, self._visible_end, self._clock
         )
         self._dispatcher.continue_from(parts.report.walked_from, parts.last_store_timestamp)
 
-    def _start(self) -> None:
+    def _open(self) -> None:
+        """Start the threads of a store that may write; give the lock back if that fails."""
+        if self._read_only:
+            return
+        try:
+            self._prepare_to_run()
+            self._housekeeping.make_durable()
+        except OSError as problem:
+            self._let_go()
+            raise StorePathInvalid(self.path, f"cannot be written: {problem.strerror or problem}") from problem
+        except BaseException:
+            self._let_go()
+            raise
+        self._start()
+
+    def _prepare_to_run(self) -> None:
         parts, settings = self._parts, self.settings
         assert parts.page is not None
         pooled = settings.transient_pool_active
@@ -154,13 +178,15 @@ class MessageStore:
         self._delayed = self._make_delayed()
         parts.page.flushed = parts.end
         self._log.flushed_timestamp = parts.last_store_timestamp
-        self._housekeeping.make_durable()
+        if self._delayed is not None:
+            self._delayed.load()
+
+    def _start(self) -> None:
         self._allocator.start()
         self._flusher.start()
         self._dispatcher.start()
         self._housekeeping.start()
         if self._delayed is not None:
-            self._delayed.load()
             self._delayed.start()
 
     def _make_delayed(self) -> DelayedMessages | None:
@@ -185,42 +211,56 @@ class MessageStore:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine."""
+        """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine.
+
+        StoreError if something derived could not be made durable; the log is, and the next open derives it.
+        """
         if self._closed:
             return
         self._closed = True
-        parts = self._parts
         if self._read_only:
             self._log.close()
             return
         self._writer.stop(StoreClosed(self.path))
+        try:
+            self._stop_threads()
+            self._settle()
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise StoreError(f"{self.path} was not closed cleanly ({reason}); the next open recovers it") from problem
+        finally:
+            self._let_go()
+
+    def _stop_threads(self) -> None:
+        """In the order of the flow: what feeds others stops first."""
         if self._delayed is not None:
             self._delayed.stop()
         self._flusher.stop()
         self._dispatcher.stop()
         self._housekeeping.stop()
         self._allocator.close()
-        try:
-            self._close_derived()
-        finally:
-            self._log.close()
-            assert parts.lock is not None
-            parts.lock.release()
 
-    def _close_derived(self) -> None:
+    def _settle(self) -> None:
         """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
-        parts = self._parts
         self._housekeeping.make_durable()
         for sink in self._user_sinks:
             sink.flush()
-            sink.close()
         complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
         if complete and self._log.flushed_offset == self._log.wrote_offset == self._dispatcher.position:
             self._save_inventory()
-            directory.mark_closed(parts.files, parts.root)
-        for derived in (self._queues, self._index):
-            if derived is not None:
-                derived.close()
+            directory.mark_closed(self._parts.files, self.path)
+
+    def _let_go(self) -> None:
+        """Close files and give the lock back, whatever happened before."""
+        for sink in (self._queues, self._index, *self._user_sinks):
+            try:
+                if sink is not None:
+                    sink.close()
+            except OSError as problem:  # Without a clean close the next open derives it again.
+                log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
+        self._log.close()
+        assert self._parts.lock is not None
+        self._parts.lock.release()
 
     def _save_inventory(self) -> None:
         parts = self._parts
@@ -369,9 +409,13 @@ class MessageStore:
 
     def _catch_up(self) -> None:
         """Let the dispatcher reach what is readable now: whoever appended wants to see it."""
-        limit = self._log.flushed_offset if self._sync else self._log.readable_offset
-        if not self._read_only and self._dispatcher.position < limit:
-            self._dispatcher.wait_for(limit, CATCH_UP_SECONDS)
+        end = self._visible_end()
+        if not self._read_only and self._dispatcher.position < end:
+            self._dispatcher.wait_for(end, CATCH_UP_SECONDS)
+
+    def _visible_end(self) -> int:
+        """Nobody may be shown anything past this: under SYNC_FLUSH a crash could still take it back."""
+        return self._log.flushed_offset if self._sync and not self._read_only else self._log.readable_offset
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The oldest queue offset that can be read; 0 for a queue that never was."""
@@ -520,8 +564,7 @@ class MessageStore:
 
     def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
         """Block until queues and index have everything that is readable now."""
-        limit = self._log.flushed_offset if self._sync else self._log.readable_offset
-        return self._read_only or self._dispatcher.wait_for(limit, timeout_seconds)
+        return self._read_only or self._dispatcher.wait_for(self._visible_end(), timeout_seconds)
 
     def stats(self) -> StatsSnapshot:
         """The store in figures."""

@@ -197,8 +197,10 @@ class Recovery:
                     found = decode(data.data, here, len(data), physical_offset=segment.start + here, check_crc=True)
                     if isinstance(found, Frame):
                         return here
-            search = _resync_for(len(data) - at)
-            return search(data, segment.start, min(at + FILLER_BYTES_MIN, len(data)), len(data))
+            start = min(at + FILLER_BYTES_MIN, len(data))
+            # A log file is mostly hole where it was not written yet: do not read that.
+            end = min(segment.file.data_end(start), len(data)) if segment.file is not None else len(data)
+            return _resync_for(end - start)(data, segment.start, start, end)
 
     def _good_segment_after(self, segment: Segment) -> Segment | None:
         for other in self._log.segments.all:

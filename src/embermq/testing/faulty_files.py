@@ -234,6 +234,9 @@ class FaultyFile:
         self._files.check("zero", self.path)
         return self._inner.zero(start, end)
 
+    def data_end(self, start: int) -> int:
+        return self._inner.data_end(start)
+
     def map(self, writable: bool, size: int | None = None) -> memoryview:
         self._files.check("map", self.path)
         return self._inner.map(writable, size)
