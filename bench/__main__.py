@@ -1,0 +1,118 @@
+"""`python -m bench`: run the scenarios and print what came out, good or bad.
+
+    python -m bench                              all of them at real size: minutes, and some 25 GiB of disk
+    python -m bench --size smoke                 seconds; the figures say little, the hashes everything
+    python -m bench --only scan --only append    some of them
+    python -m bench --peers                      beside the reference (needs java and mvn)
+    python -m bench --output json                for programs
+
+The exit code says whether the work was done right, not whether it was fast.
+"""
+
+import os
+import platform
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from bench import append, memory, rebuild, recovery, scan, sync, topics
+from bench.course import GIB, Course, Size
+from bench.figures import Figure, show_number
+from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option
+
+SCENARIOS: dict[str, ModuleType] = {
+    module.NAME: module for module in (scan, rebuild, recovery, append, topics, sync, memory)
+}
+_COLUMNS = [
+    Column("case", "case"),
+    Column("measure", "measure"),
+    Column("median", "median", right=True),
+    Column("range", "[min..max]"),
+    Column("unit", "unit"),
+    Column("target", "target"),
+    Column("verdict", "verdict"),
+    Column("answer", "answer"),
+]
+
+
+@click.command(help="Measure the store on this machine.")
+@click.option("--only", "names", multiple=True, type=click.Choice(list(SCENARIOS)), help="Run this one; repeatable.")
+@click.option("--size", type=click.Choice(["smoke", "full"]), default="full", show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each measurement [default: 5; smoke: 2].")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Where to put the files: on the disk to measure [default: the directory for temporary files].",
+)  # fmt: skip
+@click.option("--peers", is_flag=True, help="Measure the reference as well.")
+@output_option
+def main(
+    output: Output, names: tuple[str, ...], size: Size, rounds: int | None, directory: Path | None, peers: bool
+) -> None:
+    course = Course(
+        size=size,
+        rounds=rounds or (2 if size == "smoke" else 5),
+        directory=directory or Path(tempfile.gettempdir()),
+        peers=peers,
+        note=lambda text: output.say(text, style="dim"),
+    )
+    output.show(_machine(course))
+    if size == "smoke":
+        output.say("\nSmoke size: check the hashes; the figures are too short to mean anything.", style="bold")
+    everything: list[dict[str, Any]] = []
+    missed: list[str] = []
+    for name, scenario in SCENARIOS.items():
+        if names and name not in names:
+            continue
+        figures = scenario.run(course)
+        everything += [figure.as_json(name) for figure in figures]
+        missed += [f"{name}: {figure.case}, {figure.measure}" for figure in figures if figure.verdict == "missed"]
+        if not output.as_json:
+            output.show(Rows(name, f"{name}: {scenario.ABOUT}", _COLUMNS, [_cells(figure) for figure in figures]))
+    output.record("figures", everything)
+    output.record("missed", missed)
+    held = sum(1 for figure in everything if figure["target"] is not None and figure["verdict"] == "met")
+    output.say(f"\n{held} targets met, {len(missed)} missed" + "".join(f"\n  missed: {line}" for line in missed))
+
+
+def _cells(figure: Figure) -> list[str]:
+    target = "" if figure.target is None else str(figure.target)
+    if figure.median is None:
+        return [figure.case, figure.measure, "-", figure.why_not, figure.unit, target, figure.verdict, figure.answer]
+    low, high = show_number(min(figure.rounds)), show_number(max(figure.rounds))
+    median = show_number(figure.median)
+    return [
+        figure.case, figure.measure, median, f"[{low}..{high}]", figure.unit, target, figure.verdict, figure.answer
+    ]  # fmt: skip
+
+
+def _machine(course: Course) -> Facts:
+    """What the figures depend on besides the code."""
+    disk = os.statvfs(course.directory)
+    return Facts(
+        "machine", "machine",
+        [
+            Fact("processor", "processor", _processor()),
+            Fact("cores", "cores", os.cpu_count()),
+            Fact("load", "load average (1 min)", round(os.getloadavg()[0], 1)),
+            Fact("system", "system", f"{platform.system()} {platform.release()}"),
+            Fact("python", "python", platform.python_version()),
+            Fact("directory", "directory", str(course.directory)),
+            Fact("free_gib", "free there (GiB)", round(disk.f_bavail * disk.f_frsize / GIB)),
+            Fact("size", "size", course.size),
+            Fact("rounds", "rounds", course.rounds),
+        ],
+    )  # fmt: skip
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Sync: SYNC_FLUSH with 64 waiting threads, beside a plain loop that writes and syncs the same bytes.
+
+The flusher's steps are noted while the store works, so the loop can repeat them: the same records, in portions
+of the sizes that group commit reached, each written to a new preallocated file and synced with fdatasync. What
+the loop lacks is everything else a store does.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from bench.answers import joined, log_files, map_file
+from bench.course import Course
+from bench.figures import Figure, at_least
+from bench.workload import FIRST_NUMBER, Form, load_kernels, make_messages, quiet
+from embermq import FlushDisk, Message, MessageStore, Sink
+from embermq.store.opening import Parts
+
+NAME = "sync"
+ABOUT = "SYNC_FLUSH with 64 threads"
+THREADS = 64
+BODY_BYTES = 1024
+
+
+class NotingStore(MessageStore):
+    """A store that notes how far each sync reached."""
+
+    def __init__(self, parts: Parts, sinks: Sequence[Sink]) -> None:
+        self.flushes: list[int] = []
+        super().__init__(parts, sinks)
+
+    def flushed(self, flushed_offset: int) -> None:
+        self.flushes.append(flushed_offset)
+        super().flushed(flushed_offset)
+
+
+def run(course: Course) -> list[Figure]:
+    load_kernels()
+    each = course.pick(4, 300)
+    rates, loop_rates, per_flush, answers = [], [], [], set()
+    for _ in range(course.rounds):
+        with course.scratch() as scratch:
+            seconds, ends, answer = _store_round(course, scratch / "store", each)
+            loop_seconds = _loop_round(scratch, ends)
+        rates.append(THREADS * each / seconds)
+        loop_rates.append(THREADS * each / loop_seconds)
+        per_flush.append(THREADS * each / (len(ends) - 1))
+        answers.add(answer)
+    assert len(answers) == 1, f"rounds give different answers: {answers}"
+    answer = answers.pop()
+    ratios = [own / loop for own, loop in zip(rates, loop_rates, strict=True)]
+    case = f"{THREADS} threads, 1 KiB"
+    return [
+        Figure(case, "store", "msg/s", rates, answer=answer),
+        Figure(case, "messages per sync", "msg", per_flush, answer=answer),
+        Figure(case, "loop of write and fdatasync", "msg/s", loop_rates, answer=answer),
+        Figure(case, "store / loop", "x", ratios, at_least(0.7), answer),
+    ]
+
+
+def _store_round(course: Course, path: Path, each: int) -> tuple[float, list[int], str]:
+    """Seconds; the ends of all syncs, beginning with the start of the first; a hash of what was stored."""
+    work = [
+        make_messages(FIRST_NUMBER + number * each, each, BODY_BYTES, Form.ENCODED, queue_id=number % 4)
+        for number in range(THREADS)
+    ]
+    settings = course.settings().replace(flush=FlushDisk.SYNC)
+    gate = threading.Barrier(THREADS + 1)
+    store: Any = NotingStore.open(path, settings)
+    with store:
+        store.append(make_messages(0, 1, BODY_BYTES)[0])
+        threads = [threading.Thread(target=_append_all, args=(store, gate, messages)) for messages in work]
+        for thread in threads:
+            thread.start()
+        quiet()
+        start = store.flushed_offset
+        store.flushes.clear()
+        gate.wait()
+        began = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - began
+        ends = [start, *store.flushes]
+        assert ends[-1] == store.max_physical
+        # Threads interleave as they like: only what was stored is the same each time.
+        stored = sorted((message.unique_key, message.body_crc) for message in store.scan())
+        fetched = sum(store.message_count("bench", queue_id) for queue_id in range(4))
+    assert len(stored) == fetched == THREADS * each + 1, (len(stored), fetched)
+    return seconds, ends, joined(*stored)
+
+
+def _append_all(store: MessageStore, gate: threading.Barrier, messages: list[Message]) -> None:
+    gate.wait()
+    for message in messages:
+        receipt = store.append(message)
+        assert receipt.ok, receipt
+
+
+def _loop_round(scratch: Path, ends: list[int]) -> float:
+    """Seconds to write and sync the store's records in the store's portions."""
+    first = log_files(scratch / "store")[0]
+    assert ends[-1] <= first.stat().st_size, "the measured part lies in one file"
+    log = map_file(first)
+    portions = [log[start:end].tobytes() for start, end in pairwise(ends)]
+    descriptor = os.open(scratch / "loop", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    try:
+        os.posix_fallocate(descriptor, 0, first.stat().st_size)
+        os.fsync(descriptor)
+        at = ends[0]
+        began = time.perf_counter()
+        for portion in portions:
+            at += os.pwrite(descriptor, portion, at)
+            os.fdatasync(descriptor)
+        seconds = time.perf_counter() - began
+    finally:
+        os.close(descriptor)
+    assert at == ends[-1]
+    return seconds

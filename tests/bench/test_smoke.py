@@ -1,0 +1,113 @@
+"""Every benchmark scenario at smoke size: it runs, its answers are the known ones, its figures are complete.
+
+Speeds are not judged here, with one exception: a scan kernel that is not clearly faster than plain Python is no
+compiled kernel at all. A changed hash means that a scenario now does other work; if that is meant, write the new
+one down here.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench import append, memory, rebuild, recovery, scan, sync, topics
+from bench.__main__ import SCENARIOS, main
+from bench.course import Course
+from bench.figures import Figure, at_least, at_most
+
+pytestmark = pytest.mark.bench
+
+ANSWERS = {
+    "append": {
+        "100 B, with unique key": "aacbf021a374",
+        "100 B, tags and keys": "3d6979ded5d7",
+        "1 KiB, with unique key": "2fb893c54eb0",
+        "1 KiB, tags and keys": "af7eb4790459",
+    },
+    "memory": {
+        "recovery of 4 MiB": "d5aafea0708e",
+        "rebuild of 4 MiB": "d5aafea0708e",
+    },
+    "rebuild": {
+        "1 KiB": "6fe2bf1048b1",
+        "100 B": "8034bf19c5ee",
+    },
+    "recovery": {
+        "killed, 4 MiB": "7db1c2cbf5cf",
+        "closed, 2 MiB": "b0f2bc3d34b8",
+        "closed, 8 MiB": "ddc41d40e4bc",
+    },
+    "scan": {
+        "1 KiB": "2b857a1a7048",
+        "100 B": "ee2db8bae17f",
+    },
+    "sync": {
+        "64 threads, 1 KiB": "005bf111e429",
+    },
+    "topics": {
+        "single, 1 topics": "5d5d2aa96680",
+        "single, 10 topics": "948efb94efba",
+        "single, 50 topics": "7861f8858b2b",
+        "256 at a time, 1 topics": "5d5d2aa96680",
+        "256 at a time, 10 topics": "948efb94efba",
+        "256 at a time, 50 topics": "7861f8858b2b",
+    },
+}
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Course:
+    return Course("smoke", 1, tmp_path)
+
+
+def answers_of(figures: list[Figure]) -> dict[str, str]:
+    """Case -> hash; every figure of a case has the same one, or none."""
+    found: dict[str, str] = {}
+    for figure in figures:
+        assert figure.rounds, figure
+        assert all(value > 0 for value in figure.rounds), figure
+        assert figure.unit, figure
+        if figure.answer:
+            assert found.setdefault(figure.case, figure.answer) == figure.answer, figure
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_a_scenario_gives_the_known_answers(name: str, course: Course) -> None:
+    figures: list[Figure] = SCENARIOS[name].run(course)
+    assert answers_of(figures) == ANSWERS[name]
+    assert any(figure.target is not None for figure in figures) or name == append.NAME
+    assert not list(course.directory.iterdir()), "a scenario leaves nothing behind"
+    if name == scan.NAME:
+        ratios = [figure for figure in figures if figure.measure == "kernel / twin"]
+        assert len(ratios) == 2
+        assert all(ratio.rounds[0] >= 3 for ratio in ratios), ratios
+
+
+def test_every_scenario_has_answers_to_compare_with() -> None:
+    modules = (append, memory, rebuild, recovery, scan, sync, topics)
+    assert set(ANSWERS) == set(SCENARIOS) == {module.NAME for module in modules}
+
+
+def test_the_verdict_is_given_on_the_median_and_never_hidden() -> None:
+    assert Figure("c", "m", "x", [1.0, 9.0, 10.0], at_least(9)).verdict == "met"
+    assert Figure("c", "m", "x", [1.0, 8.9, 10.0], at_least(9)).verdict == "missed"
+    assert Figure("c", "m", "x", [1.0, 8.9, 10.0], at_most(9)).verdict == "met"
+    assert Figure("c", "m", "x", [1.0]).verdict == ""
+    assert Figure("c", "m", "x", [], at_least(9), why_not="no java").verdict == "not measured"
+
+
+def test_the_command_prints_one_json_document(tmp_path: Path) -> None:
+    words = ["--size", "smoke", "--rounds", "2", "--only", "sync", "--output", "json", "--dir", str(tmp_path)]
+    ran = CliRunner().invoke(main, words)
+    assert ran.exit_code == 0, ran.output
+    document = json.loads(ran.stdout)
+    assert document["machine"]["size"] == "smoke"
+    figures = document["figures"]
+    assert {figure["scenario"] for figure in figures} == {"sync"}
+    assert all(figure["unit"] and len(figure["rounds"]) == 2 for figure in figures)
+    assert all(figure["min"] <= figure["median"] <= figure["max"] for figure in figures)
+    held = [figure for figure in figures if figure["target"] is not None]
+    assert held
+    assert {figure["verdict"] for figure in held} <= {"met", "missed"}
