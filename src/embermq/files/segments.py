@@ -274,6 +274,15 @@ class Segments:
         path = self.path_for(start)
         return Segment.create(self._files, path, start, self.segment_bytes, fallocate=self._fallocate, pool=pool)
 
+    def insert(self, start: int) -> Segment:
+        """Make the file that starts at `start` in the place of a missing one; sealed, and full of zeros."""
+        segment = self.create(start)
+        segment.seal()
+        segment.reset(segment.size)
+        with self._lock:
+            self._all = tuple(sorted((*self._all, segment), key=_start_of))
+        return segment
+
     # -- moving data down ------------------------------------------------------------------------------
 
     def commit(self) -> bool:

@@ -117,7 +117,7 @@ class BatchItem(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageBatch(msgspec.Struct, frozen=True, gc=False):
-    """Messages of one topic and queue that are stored side by side in one log file, or not at all.
+    """Messages of one topic and queue that are stored side by side in one log file.
 
     `header` gives topic, queue, hosts, times and the properties added to each item; its body is unused.
     """

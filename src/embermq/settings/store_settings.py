@@ -38,7 +38,8 @@ from embermq.settings.values import (
 
 QUEUE_UNIT_BYTES = 20
 
-_ONE_WRITER = "one writer thread appends, there is no put lock to choose or to watch"
+_ONE_WRITER = "there is one kind of put lock, and how long it is held is always measured"
+_NO_RETENTION = "old files are not deleted yet"
 _NO_DLEDGER = "DLedger keeps another kind of commit log"
 _NO_REPLICA = "replication is not part of this store yet"
 _NO_HANGING = "a deleted file leaves the directory at once; readers keep what they mapped"

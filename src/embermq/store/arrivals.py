@@ -30,8 +30,9 @@ class Arrivals:
 
     name = "arrivals"
 
-    def __init__(self, position: int) -> None:
+    def __init__(self, position: int, *, announce: bool = True) -> None:
         self.position = position
+        self._announce = announce
         self._listeners: list[ArrivalListener] = []
 
     def listen(self, listener: ArrivalListener) -> Callable[[], None]:
@@ -45,7 +46,7 @@ class Arrivals:
 
     def take(self, batch: RecordColumns, end: int) -> None:
         listeners = self._listeners
-        if listeners:
+        if listeners and self._announce:
             for i, row in enumerate(batch.rows):
                 arrival = Arrival(
                     batch.topic(i), int(row[C_QUEUE_ID]), int(row[C_QUEUE_OFFSET]) + 1, int(row[C_TAG_CODE]),

@@ -98,10 +98,11 @@ class CommitLog:
             yield Lent(data, segment.start, start, max(start, end))
 
     def next_segment_start(self, physical_offset: int) -> int:
-        """The first byte after the segment that holds `physical_offset`."""
+        """Where the segment after this place begins: the end of its own one, or, in a gap, the next there is."""
         segment = self.segments.find(physical_offset)
-        assert segment is not None, physical_offset
-        return segment.end
+        if segment is not None:
+            return segment.end
+        return next((later.start for later in self.segments.all if later.start > physical_offset), self.wrote_offset)
 
     # -- durability ------------------------------------------------------------------------------------
 

@@ -10,34 +10,33 @@ derives the rest; the log and the other sinks go on.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
-from embermq.clock import Clock
 from embermq.format.columns import C_STORE_TIME, RecordColumns
+from embermq.format.frame import resync
 from embermq.store.commit_log import CommitLog
 from embermq.store.sink import Sink
+from embermq.store.tail_mark import TailMark
 from embermq.store.walk import Walker
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
-# A clean start reads at least this much of the log's tail.
-TAIL_BYTES = 64 << 20
 
 
 class Dispatcher:
     """Feeds sinks from `position` on."""
 
     def __init__(
-        self, commit_log: CommitLog, walker: Walker, sinks: Sequence[Sink], position: int, limit: Callable[[], int],
-        clock: Clock,
+        self, commit_log: CommitLog, walker: Walker, sinks: Sequence[Sink], taken: tuple[int, int],
+        tail_mark: TailMark, limit: Callable[[], int],
     ) -> None:  # fmt: skip
-        self._log, self._walker, self._limit, self._clock = commit_log, walker, limit, clock
+        self._log, self._walker, self._limit, self.tail_mark = commit_log, walker, limit, tail_mark
         self.sinks = list(sinks)
         self.failed_sinks: dict[str, str] = {}
-        self.position = position
-        self.taken = (position, 0)  # Position and store time of the newest record all sinks have taken.
-        self._marks = (position, position)  # Two places where records begin, TAIL_BYTES apart.
+        self.taken = taken  # Position and store time of the newest record all sinks have taken.
+        self.position = taken[0]
         self._idle = False
         self._wake = threading.Event()
         self._advanced = threading.Condition()
@@ -60,11 +59,11 @@ class Dispatcher:
 
     def wait_for(self, physical_offset: int, timeout_seconds: float) -> bool:
         """Block until everything below `physical_offset` was dispatched; False if that takes too long."""
-        deadline = self._clock.monotonic() + timeout_seconds
+        deadline = time.monotonic() + timeout_seconds
         with self._advanced:
             while self.position < physical_offset:
                 self.wake()
-                left = deadline - self._clock.monotonic()
+                left = deadline - time.monotonic()
                 if left <= 0 or not self._thread.is_alive():
                     return self.position >= physical_offset
                 self._advanced.wait(min(left, IDLE_SECONDS))
@@ -105,18 +104,7 @@ class Dispatcher:
             except OSError as problem:
                 self._drop(sink, problem)
         self.taken = (end, int(batch.rows[-1, C_STORE_TIME]))
-        if end - self._marks[1] >= TAIL_BYTES:
-            self._marks = (self._marks[1], end)
-
-    def continue_from(self, walked_from: int, store_timestamp: int) -> None:
-        """Recovery has walked from there up to the position, and the newest record had this time."""
-        self.taken = (self.position, store_timestamp)
-        self._marks = (walked_from, self.position if self.position - walked_from >= TAIL_BYTES else walked_from)
-
-    @property
-    def tail_mark(self) -> int:
-        """A record begins here, at most some TAIL_BYTES before the position."""
-        return self._marks[0]
+        self.tail_mark.note(end)
 
     def _drop(self, sink: Sink, problem: OSError) -> None:
         log.error("sink failed name=%s position=%d error=%s", sink.name, sink.position, problem)
@@ -131,9 +119,14 @@ class Dispatcher:
     def _pass_obstacle(self, at: int, stop: int | None, limit: int) -> None:
         """Nothing could be walked where a record should be: damage that appeared while running.
 
-        The rest of the segment is passed over; recovery will look at it with more care.
+        It is passed over up to the next good record; recovery will look at it with more care.
         """
         log.error("record unreadable physical_offset=%d stop=%s", at, stop)
+        with self._log.lend(at, limit) as lent:
+            good = -1 if lent is None else resync(lent.data, lent.base, lent.start + 1, lent.end)
+            if lent is not None and good >= 0:
+                self._move_to(lent.base + good)
+                return
         segment = self._log.segments.find(at)
         if segment is not None and segment.end <= limit:
             self._move_to(segment.end)

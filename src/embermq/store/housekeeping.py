@@ -46,6 +46,7 @@ class Housekeeping:
         self._stop = threading.Event()
         self._one_at_a_time = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
+        self._is_full = False
         self.checkpoint = Checkpoint()
 
     def start(self) -> None:
@@ -105,14 +106,15 @@ class Housekeeping:
         return timestamp
 
     def check_disk(self) -> None:
-        """Refuse appends while the disk is too full, and take them again when there is room."""
-        used = self._files.usage(self._root).used_ratio
+        """Refuse appends while the disk of the log is too full, and take them again when there is room."""
         limit = self._settings.disk_full_percent / 100
-        refusal = self._writer.refusal
-        if used > limit and refusal is None:
-            reason = f"the disk of {self._root} is {used:.0%} full, appends stop at {limit:.0%}; free some space"
-            log.error("disk full path=%s used=%.2f limit=%.2f", self._root, used, limit)
-            self._writer.refusal = DiskFull(reason)
-        elif used <= limit and isinstance(refusal, DiskFull):
-            log.info("disk has room again path=%s used=%.2f", self._root, used)
-            self._writer.refusal = None
+        used, path = min((self._files.usage(path).used_ratio, path) for path in self._log.segments.directories)
+        was_full = self._is_full
+        self._is_full = used > limit
+        if self._is_full:
+            reason = f"the disk of {path} is {used:.0%} full, appends stop at {limit:.0%}; free some space"
+            self._writer.refuse_while_full(DiskFull(reason))
+        else:
+            self._writer.refuse_while_full(None)
+        if was_full != self._is_full:
+            log.warning("disk full=%s path=%s used=%.2f limit=%.2f", self._is_full, path, used, limit)

@@ -118,7 +118,7 @@ class MessageStore:
         self._sync = self.settings.flush is FlushDisk.SYNC
         self._records = Records(self._log)
         self._fetcher = Fetcher(self._log, self._records, self.settings)
-        self._arrivals = Arrivals(parts.end)
+        self._arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
         self._user_sinks = list(sinks)
         self._wire()
 
@@ -128,17 +128,15 @@ class MessageStore:
         admission = Admission(self.settings, commit_log.segments.segment_bytes, store_host)
         self._writer = Writer(
             commit_log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
-            kernels=self.settings.kernels,
+            kernels=self.settings.kernels, light_queues=self.settings.light_queues,
         )  # fmt: skip
         self._writer.adopt_offsets(parts.next_offsets)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
         self._writer.record_slow_put = self._stats.record_slow_put
         derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
         sinks = [*derived, self._arrivals, *self._user_sinks]
-        self._dispatcher = Dispatcher(
-            commit_log, parts.walker, sinks, parts.end, self._visible_end, self._clock
-        )
-        self._dispatcher.continue_from(parts.report.walked_from, parts.last_store_timestamp)
+        taken = (parts.end, parts.last_store_timestamp)
+        self._dispatcher = Dispatcher(commit_log, parts.walker, sinks, taken, parts.tail_mark, self._visible_end)
 
     def _open(self) -> None:
         """Start the threads of a store that may write; give the lock back if that fails."""
@@ -174,7 +172,7 @@ class MessageStore:
         )  # fmt: skip
         self._writer.wake_dispatch = self._dispatcher.wake
         if settings.role is BrokerRole.SLAVE:
-            self._writer.refusal = AppendRefused("this store is a SLAVE; append to its master")
+            self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
         self._delayed = self._make_delayed()
         parts.page.flushed = parts.end
         self._log.flushed_timestamp = parts.last_store_timestamp
@@ -221,7 +219,7 @@ class MessageStore:
         if self._read_only:
             self._log.close()
             return
-        self._writer.stop(StoreClosed(self.path))
+        self._writer.refuse(StoreClosed(self.path))
         try:
             self._stop_threads()
             self._settle()
@@ -268,7 +266,7 @@ class MessageStore:
         inventory = Inventory(
             log_min=self._log.min_offset,
             log_max=self._log.wrote_offset,
-            tail_mark=max(self._dispatcher.tail_mark, self._log.min_offset),
+            tail_mark=max(self._dispatcher.tail_mark.position, self._log.min_offset),
             segment_bytes=self._log.segments.segment_bytes,
             checkpoint=checkpoint,
             dispatch="none" if self._queues is None else "live",
@@ -296,7 +294,7 @@ class MessageStore:
 
     def failed(self, failure: AppendRefused) -> None:
         """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
-        self._writer.refusal = failure
+        self._writer.refuse(failure)
 
     # -- appending -------------------------------------------------------------------------------------------
 
@@ -320,7 +318,7 @@ class MessageStore:
         return self._confirm(receipts, wait) if self._sync else receipts
 
     def append_batch(self, batch: MessageBatch) -> Receipt:
-        """Store a batch: one topic and queue, side by side in one log file, all or nothing."""
+        """Store a batch: one topic and queue, side by side in one log file; refused as a whole if any part is bad."""
         self._check_writable()
         receipt, wait = self._writer.append_batch(batch)
         return self._confirm([receipt], wait)[0] if self._sync else receipt
@@ -390,7 +388,7 @@ class MessageStore:
             raise StoreError(f"max_messages {max_messages} is negative; at least one message is answered even for 0")
         began = time.perf_counter()
         queue = self._find_queue(topic, queue_id)
-        if queue is None or offset >= queue.max_offset:
+        if queue is None or queue.max_offset - offset < max_messages:
             self._catch_up()
             queue = self._find_queue(topic, queue_id)
         outcome = self._fetcher.fetch(queue, offset, max_messages, tags)
@@ -510,7 +508,7 @@ class MessageStore:
         self._check_open()
         if physical_offset < 0:
             raise StoreError(f"physical offset {physical_offset} is negative; the log begins at {self.min_physical}")
-        return self._records.at(physical_offset)
+        return self._records.at(physical_offset) if physical_offset < self._visible_end() else None
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[StoredMessage]:
         """Every record between two physical offsets in log order, prepared and rolled-back ones too.
@@ -519,17 +517,14 @@ class MessageStore:
         """
         self._check_open()
         at = self._log.min_offset if start is None else start
-        limit = self._log.readable_offset if end is None else min(end, self._log.readable_offset)
+        limit = self._visible_end() if end is None else min(end, self._visible_end())
         while at < limit:
             message = self._records.at(at)
             if message is not None:
                 yield message
                 at = message.end
             else:
-                segment = self._log.segments.find(at)
-                if segment is None:
-                    return
-                at = segment.end
+                at = self._log.next_segment_start(at)
 
     # -- the store itself --------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from embermq.store.records import Records
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.sink import Sink
 from embermq.store.state_page import StatePage, create_state_page, load_state_page
+from embermq.store.tail_mark import TailMark
 from embermq.store.walk import Walker
 
 _EPOCH_BITS = 62
@@ -53,6 +54,7 @@ class Parts:
     report: RecoveryReport
     end: int
     last_store_timestamp: int
+    tail_mark: TailMark
     next_offsets: list[tuple[str, int, int]]
 
     @property
@@ -107,7 +109,7 @@ class _Opening:
         paths = self.settings.commit_log_paths or (self.root / directory.COMMIT_LOG,)
         segments = Segments(
             list(paths), self.files, self.settings.segment_bytes, read_only=self.read_only,
-            read_only_directories=self.settings.commit_log_read_only_paths,
+            read_only_directories=self.settings.commit_log_read_only_paths, is_too_full=self._is_too_full,
         )  # fmt: skip
         if not self.read_only:
             for path in (*paths, self.root / directory.CONSUME_QUEUE):
@@ -115,6 +117,10 @@ class _Opening:
         self.log_findings = segments.load()
         self.report.findings += [f"{one.path}: {one.fault}; {one.remedy}" for one in self.log_findings]
         return segments
+
+    def _is_too_full(self, path: Path) -> bool:
+        """Of several log directories, full ones get no new files."""
+        return self.files.usage(path).used_ratio > self.settings.disk_clean_percent / 100
 
     def _make_queues(self) -> ConsumeQueues:
         extension = None
@@ -133,6 +139,7 @@ class _Opening:
         return IndexFiles(
             self.root / directory.INDEX, self.files, self.settings.index_slots_max,
             self.settings.index_entries_max, self.clock, read_only=self.read_only,
+            query_max=self.settings.query_messages_max,
         )  # fmt: skip
 
     # -- the steps -------------------------------------------------------------------------------------------
@@ -149,12 +156,13 @@ class _Opening:
             directory.mark_running(self.files, self.root)
             page = page or create_state_page(self.files, self.root, secrets.randbits(_EPOCH_BITS))
             plan = self._prepare_derived(plan, index_plan, page, proof)
-        end, last_timestamp = self._walk(plan)
+        end, recovery = self._walk(plan)
         if not self.derive and plan.walk_from != seen.log_min and inventory is not None:
             self.next_offsets.add_all(inventory.next_offsets)
         return Parts(
             self.root, self.settings, self.files, self.clock, self.lock, self.log, self.walker, self.queues,
-            self.index, page, self.report, end, last_timestamp, self._all_next_offsets(),
+            self.index, page, self.report, end, recovery.last_store_timestamp, recovery.tail_mark,
+            self._all_next_offsets(),
         )  # fmt: skip
 
     def _look(self, inventory: Inventory | None, page: StatePage | None) -> Seen:
@@ -240,7 +248,7 @@ class _Opening:
                 self.index.destroy_all()
         return plan
 
-    def _walk(self, plan: Plan) -> tuple[int, int]:
+    def _walk(self, plan: Plan) -> tuple[int, Recovery]:
         quarantine = Quarantine(self.files, self.root, self.clock, read_only=self.read_only)
         sinks: list[Sink] = [sink for sink in (self.queues, self.index) if sink is not None]
         if not self.derive:
@@ -258,7 +266,7 @@ class _Opening:
         if self.index is not None and not self.read_only:
             self.index.truncate_to(end)
         self.log.adopt_end(end)
-        return end, recovery.last_store_timestamp
+        return end, recovery
 
     def _all_next_offsets(self) -> list[tuple[str, int, int]]:
         if self.queues is None:

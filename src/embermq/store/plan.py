@@ -7,7 +7,7 @@
     opened read-only, derived files sound                what the queues and the index do not have yet
 
 "Otherwise" covers stores the reference wrote, deleted or changed files, and proofs that contradict what
-lies on the disk. Walking the whole log costs about a third of a second per GiB, once.
+lies on the disk. Walking the whole log and deriving everything anew costs a second or two per GiB, once.
 """
 
 from dataclasses import dataclass

@@ -28,17 +28,19 @@ from enum import Enum, auto
 
 from embermq.clock import Clock
 from embermq.files.segment import Bytes, Segment
-from embermq.format.columns import C_STORE_TIME, RecordColumns
+from embermq.format.columns import C_PHYSICAL, C_STORE_TIME, RecordColumns
 from embermq.format.frame import Frame, ScanStop, Torn, TornReason, decode, resync
 from embermq.store.commit_log import CommitLog
 from embermq.store.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record
 from embermq.store.sink import Sink
+from embermq.store.tail_mark import TailMark
 from embermq.store.walk import Step, Walker
 
 log = logging.getLogger(__name__)
 
 _ZEROS = "zeros where records should be"
 _MISSING = "log file missing"
+_BLANK_FILES_MAX = 1000
 
 
 class Decision(Enum):
@@ -103,13 +105,18 @@ class Recovery:
         self._log, self._walker, self._sinks, self._quarantine = commit_log, walker, sinks, quarantine
         self._clock, self._check_crc, self._read_only = clock, check_crc, read_only
         self._records = 0
+        self.tail_mark = TailMark(0)
+        self._closed_cleanly = False
+        self._doubtful: tuple[int, int] | None = None  # Start and end of a record that was not handed on yet.
         self.last_store_timestamp = 0
 
     def run(self, plan: Plan, report: RecoveryReport) -> int:
         """Walk and settle the log; the end of the log. The caller settles the derived files."""
         began = self._clock.monotonic()
+        self._closed_cleanly = report.clean
         self._complete_short_files()
         walk_from = plan.walk_from
+        self.tail_mark = TailMark(walk_from)
         end = self._walk(walk_from, plan)
         report.reason, report.walked_from, report.log_end = plan.reason, walk_from, end
         report.records, report.scanned_bytes = self._records, end - walk_from
@@ -125,6 +132,8 @@ class Recovery:
         last = self._log.segments.last
         while last is not None and at < last.end:
             step = self._walker.step(at, last.end, self._take, check_crc=self._check_crc)
+            if self._doubtful is not None:
+                step = self._settle_doubt(*self._doubtful, step, plan)
             if step.stop is None:
                 at = self._bridge_missing_segment(at)
             elif step.torn is None and step.stop != ScanStop.NOTHING:
@@ -137,8 +146,30 @@ class Recovery:
         return at
 
     def _take(self, batch: RecordColumns, end: int) -> None:
+        """Hand records on, but for a last one whose properties trail off in a zero byte: no sum covers them."""
+        if batch.properties(len(batch) - 1).endswith(b"\0"):
+            start = int(batch.rows[-1, C_PHYSICAL])
+            self._doubtful = (start, end)
+            batch, end = batch.slice(0, len(batch) - 1), start
+        if len(batch):
+            self._hand_on(batch, end)
+
+    def _settle_doubt(self, start: int, end: int, step: Step, plan: Plan) -> Step:
+        """Was the record at `start` torn? So it was if our own writer was not done with it and only zeros follow.
+
+        Of a log the reference wrote nothing is known but what lies there: it takes such a record, so it is taken.
+        """
+        self._doubtful = None
+        confirmed = self._closed_cleanly or plan.proven is None or end <= plan.proven
+        if step == Step(end, ScanStop.NOTHING) and not confirmed:
+            return Step(start, TornReason.BAD_PROPERTIES)
+        self._walker.step(start, end, self._hand_on, check_crc=False)
+        return step
+
+    def _hand_on(self, batch: RecordColumns, end: int) -> None:
         self._records += len(batch)
         self.last_store_timestamp = int(batch.rows[-1, C_STORE_TIME])
+        self.tail_mark.note(end)
         for sink in self._sinks:
             sink.take(batch, end)
 
@@ -222,11 +253,20 @@ class Recovery:
         for segment in self._log.segments.all:
             if segment.size < self._log.segments.segment_bytes:
                 self._log.segments.extend_short(segment)
+                segment.reset(segment.size)  # All of it is to be looked at.
 
     def _bridge_missing_segment(self, at: int) -> int:
-        """`at` lies in no file, but later files exist: pass over the gap."""
-        later = next(segment for segment in self._log.segments.all if segment.start > at)
-        self._quarantine.note(at, later.start - at, _MISSING, "passed over")
+        """`at` lies in no file, but later files exist: close the gap with files that are one blank each."""
+        segments = self._log.segments
+        later = next(segment for segment in segments.all if segment.start > at)
+        size = segments.segment_bytes
+        missing = range(at, later.start, size)
+        if self._read_only or (later.start - at) % size or len(missing) > _BLANK_FILES_MAX:
+            self._quarantine.note(at, later.start - at, _MISSING, "passed over")
+            return later.start
+        for start in missing:
+            fill_with_blank(segments.insert(start), 0)
+        self._quarantine.note(at, later.start - at, _MISSING, f"replaced by {len(missing)} blank files")
         return later.start
 
     def _settle_log(self, end: int, plan: Plan) -> int:

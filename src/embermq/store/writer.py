@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.errors import PageCacheBusy, StoreError
+from embermq.errors import DiskFull, PageCacheBusy, StoreError
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.format.runs import N_PLACED_COLUMNS, R_BODY_LEN, R_BORN_TIME, R_PROPS_LEN
 from embermq.model import flags
@@ -67,14 +67,16 @@ class Writer:
     """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
 
     def __init__(
-        self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse
-    ) -> None:
+        self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse,
+        light_queues: bool = False,
+    ) -> None:  # fmt: skip
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
         self._busy_seconds_max = busy_ms_max / 1000
         self._lock = threading.Lock()
         self._locked_since = 0.0
         self._runs = RunChoice(kernels)
+        self._light_queues = light_queues
         self._tails: dict[tuple[str, int], QueueTail] = {}
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
@@ -86,10 +88,16 @@ class Writer:
         """Totals since the store was opened."""
         return PutCounters(self._count, self._bytes, self._failed)
 
-    def stop(self, reason: StoreError) -> None:
-        """Wait for the append under way, and refuse every later one."""
+    def refuse(self, reason: StoreError) -> None:
+        """Wait for the append under way, and refuse every later one, for good."""
         with self._lock:
             self.refusal = reason
+
+    def refuse_while_full(self, reason: DiskFull | None) -> None:
+        """Refuse while the disk is full, or, with None, no longer. A refusal for good stays."""
+        with self._lock:
+            if self.refusal is None or isinstance(self.refusal, DiskFull):
+                self.refusal = reason
 
     # -- queue offsets ---------------------------------------------------------------------------------
 
@@ -290,7 +298,10 @@ class Writer:
 
     def _multi_tails(self, one: Admitted, properties: dict[str, str]) -> list[QueueTail]:
         names = properties[MULTI_DISPATCH].split(",")
-        return [self._tail(name, 0 if name.startswith(LMQ_PREFIX) else one.queue_id) for name in names]
+        return [self._tail(name, 0 if self._is_light(name) else one.queue_id) for name in names]
+
+    def _is_light(self, name: str) -> bool:
+        return self._light_queues and name.startswith(LMQ_PREFIX)
 
     def _with_multi_offsets(self, one: Admitted) -> Admitted:
         """Write the message's offset in each further queue into its properties. Put lock held."""
