@@ -5,24 +5,56 @@
     with MessageStore.open("orders-store") as store:
         store.append(Message(topic="orders", body=b"...", tags="paid", keys=["o-1"]))
         store.fetch("orders", 0, offset=0).messages
+
+Names are imported when they are first used: reading settings should not load numpy.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from embermq import errors
-from embermq.clock import Clock, SystemClock
-from embermq.errors import EmberError
-from embermq.model.hosts import Host
-from embermq.model.message import BatchItem, Message, MessageBatch, Receipt, StoredMessage
-from embermq.model.status import FetchStatus, PutStatus
-from embermq.settings import BrokerRole, FlushDisk, StoreSettings
-from embermq.store.arrivals import Arrival
-from embermq.store.damage import Damage
-from embermq.store.fetch import FetchOutcome
-from embermq.store.message_store import MessageStore, StatsSnapshot
-from embermq.store.plugins import StorePlugin
-from embermq.store.recovery import RecoveryReport
-from embermq.store.sink import Sink
+
+if TYPE_CHECKING:
+    from embermq.clock import Clock, SystemClock
+    from embermq.errors import EmberError
+    from embermq.model.hosts import Host
+    from embermq.model.message import BatchItem, Message, MessageBatch, Receipt, StoredMessage
+    from embermq.model.status import FetchStatus, PutStatus
+    from embermq.settings import BrokerRole, FlushDisk, StoreSettings
+    from embermq.store.arrivals import Arrival
+    from embermq.store.damage import Damage
+    from embermq.store.fetch import FetchOutcome
+    from embermq.store.message_store import MessageStore, StatsSnapshot
+    from embermq.store.plugins import StorePlugin
+    from embermq.store.recovery import RecoveryReport
+    from embermq.store.sink import Sink
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Arrival": "embermq.store.arrivals",
+    "BatchItem": "embermq.model.message",
+    "BrokerRole": "embermq.settings",
+    "Clock": "embermq.clock",
+    "Damage": "embermq.store.damage",
+    "EmberError": "embermq.errors",
+    "FetchOutcome": "embermq.store.fetch",
+    "FetchStatus": "embermq.model.status",
+    "FlushDisk": "embermq.settings",
+    "Host": "embermq.model.hosts",
+    "Message": "embermq.model.message",
+    "MessageBatch": "embermq.model.message",
+    "MessageStore": "embermq.store.message_store",
+    "PutStatus": "embermq.model.status",
+    "Receipt": "embermq.model.message",
+    "RecoveryReport": "embermq.store.recovery",
+    "Sink": "embermq.store.sink",
+    "StatsSnapshot": "embermq.store.message_store",
+    "StorePlugin": "embermq.store.plugins",
+    "StoreSettings": "embermq.settings",
+    "StoredMessage": "embermq.model.message",
+    "SystemClock": "embermq.clock",
+}
 
 __all__ = [
     "Arrival",
@@ -49,3 +81,15 @@ __all__ = [
     "SystemClock",
     "errors",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

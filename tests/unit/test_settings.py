@@ -171,6 +171,7 @@ def test_queue_files_hold_whole_units(given_bytes: int, file_bytes: int) -> None
     assert StoreSettings(queue_file_bytes=given_bytes).queue_file_bytes == file_bytes
 
 
+@pytest.mark.filterwarnings("ignore:accepted without effect")
 @pytest.mark.parametrize(
     ("percent", "used"), [(-5, 10), (9, 10), (10, 10), (75, 75), (95, 95), (96, 95), (400, 95)]
 )
@@ -353,7 +354,7 @@ def test_to_properties_of_changes_only() -> None:
     queue_file_bytes=st.integers(1, 1 << 30),
     flush=st.sampled_from(FlushDisk),
     index=st.booleans(),
-    retention_hours=st.integers(0, 10_000),
+    fetch_messages_max_disk=st.integers(1, 10_000),
 )
 def test_any_settings_survive_the_round_trip(**values: Any) -> None:
     settings = StoreSettings(**values)
@@ -371,7 +372,7 @@ def test_one_warning_for_everything_unheard() -> None:
                 "zzzz": "1",
                 "namesrvAddr": "a:9876",
                 "dLegerGroup": "g",
-                "brokerId": "1",
+                "listenPort": "1",
             }
         )
     assert len(caught) == 1

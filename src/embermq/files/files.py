@@ -318,17 +318,26 @@ class RealFiles:
         return Entry(path.name, status.st_size, not os.path.isdir(path), status.st_mtime_ns)
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        # A name appears together with its length: the reference refuses to start over an empty file,
+        # and a process may be killed between any two calls.
+        fd = _open_unnamed(path.parent)
+        named = fd is None
+        if fd is None:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
         file = RealFile(path, fd, True)
         try:
             if fallocate:
-                self._check_room(path, size)
+                self._check_room(path.parent, size)
                 file.reserve(0, size)
             else:
                 file.truncate(size)
+            if not named:
+                # The directory argument is not used for an absolute path, but makes Python call linkat.
+                os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
         except OSError:
             file.close()
-            os.unlink(path)
+            if named:
+                os.unlink(path)
             raise
         return file
 
@@ -405,3 +414,16 @@ def replace_durably(files: Files, path: Path, data: bytes) -> None:
         file.close()
     files.rename(temporary, path)
     files.sync_directory(path.parent)
+
+
+def _open_unnamed(directory: Path) -> int | None:
+    """A file without a name in `directory`, to be given one later; None where the system has no such thing."""
+    flag = getattr(os, "O_TMPFILE", 0)
+    if not flag or not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.open(directory, os.O_RDWR | flag | os.O_CLOEXEC, _FILE_MODE)
+    except OSError as error:
+        if error.errno in (*_NO_FALLOCATE, errno.EISDIR):
+            return None
+        raise

@@ -7,3 +7,26 @@ Every kernel does what a plain function of `format` does, and says so; tests run
 No kernel raises or trusts a length: each answers with counts and a code. Any thread may call; the GIL is
 released inside.
 """
+
+import sys
+import threading
+from importlib import import_module
+from typing import Any
+
+_loading = threading.Lock()
+
+
+def load(name: str) -> Any:
+    """The kernel module `name`, loaded by one thread at a time.
+
+    Compilers do not like company: two threads that load numba at once have been seen to fail in CPython's own
+    parser, which both use.
+    """
+    full = f"{__name__}.{name}"
+    with _loading:
+        return import_module(full)
+
+
+def is_loaded(name: str) -> bool:
+    """Using the module costs no loading (or somebody is loading it already)."""
+    return f"{__name__}.{name}" in sys.modules

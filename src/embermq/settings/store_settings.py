@@ -76,6 +76,7 @@ class StoreSettings:
     queue_extension_bits: int = prop(
         "bitMapLengthConsumeQueueExt", 64, "length of the filter bits in an extension unit", unit="bits",
         least=1,
+        no_effect=_NO_BROKER,
     )
     message_bytes_max: int = prop("maxMessageSize", 4 << 20, "largest message body", unit="bytes", least=1)
 
@@ -104,6 +105,7 @@ class StoreSettings:
     queue_flush_pages_min: int = prop(
         "flushConsumeQueueLeastPages", 2, "flush a consume queue only when this much is dirty",
         unit="pages of 4 KiB",
+        no_effect="derived files are synced by time alone",
     )
     queue_flush_thorough_interval_ms: int = prop(
         "flushConsumeQueueThoroughInterval", 60_000,
@@ -136,6 +138,7 @@ class StoreSettings:
     warm_flush_pages: int = prop(
         "flushLeastPagesWhenWarmMapedFile", 4096, "flush this often while touching, under SYNC_FLUSH",
         unit="pages of 4 KiB", least=1,
+        no_effect="a warmed file is synced once, before its first use",
     )
     page_cache_busy_ms: int = prop(
         "osPageCacheBusyTimeOutMills", 1000, "appends are refused while one has been running longer",
@@ -149,11 +152,13 @@ class StoreSettings:
         "maxIndexNum", 20_000_000, "entries of one index file; entry 0 is never used", least=2
     )
     index_safe: bool = prop(
-        "messageIndexSafe", False, "the index, too, decides from which log file recovery reads"
+        "messageIndexSafe", False, "the index, too, decides from which log file recovery reads",
+        no_effect="the index has a proof of its own, and recovery never forgets a key",
     )
     query_messages_max: int = prop("maxMsgsNumBatch", 64, "most messages one query by key answers", least=1)
     query_messages_default: int = prop(
-        "defaultQueryMaxNum", 32, "messages a query by unique key answers when it does not say", least=1
+        "defaultQueryMaxNum", 32, "messages a query by unique key answers when it does not say", least=1,
+        no_effect=_NO_BROKER,
     )
 
     # Reading
@@ -175,33 +180,45 @@ class StoreSettings:
         "accessMessageInMemoryMaxRatio", 40,
         "messages count as recent within this share of the machine's memory", unit="percent", most=100,
     )
-    fall_behind_recorded: bool = prop("diskFallRecorded", True, "record how far each group is behind")
+    fall_behind_recorded: bool = prop(
+        "diskFallRecorded", True, "record how far each group is behind",
+        no_effect=_NO_BROKER,
+    )
 
     # Recovery
     check_crc_on_recovery: bool = prop("checkCRCOnRecover", True, "check each body's sum while recovering")
 
     # Retention
-    retention_hours: int = prop("fileReservedTime", 72, "how long a log file is kept", unit="hours")
+    retention_hours: int = prop(
+        "fileReservedTime", 72, "how long a log file is kept", unit="hours",
+        no_effect=_NO_RETENTION,
+    )
     delete_when: str = prop(
         "deleteWhen", "04", "hours of the day (local time) for deleting, separated by `;`",
         check=parse_delete_hours,
+        no_effect=_NO_RETENTION,
     )
     disk_used_percent_max: int = prop(
         "diskMaxUsedSpaceRatio", 75,
         "fuller than this, expired files go at any hour; less than 10 counts as 10, more than 95 as 95",
         unit="percent", least=10, most=95, clamped=True,
+        no_effect=_NO_RETENTION,
     )
     delete_when_full: bool = prop(
-        "cleanFileForciblyEnable", True, "on a nearly full disk delete the oldest log files before their time"
+        "cleanFileForciblyEnable", True, "on a nearly full disk delete the oldest log files before their time",
+        no_effect=_NO_RETENTION,
     )
     clean_interval_ms: int = prop(
-        "cleanResourceInterval", 10_000, "pause between looks at what may be deleted", unit="ms", least=1
+        "cleanResourceInterval", 10_000, "pause between looks at what may be deleted", unit="ms", least=1,
+        no_effect=_NO_RETENTION,
     )
     delete_segment_pause_ms: int = prop(
-        "deleteCommitLogFilesInterval", 100, "pause after deleting a log file", unit="ms"
+        "deleteCommitLogFilesInterval", 100, "pause after deleting a log file", unit="ms",
+        no_effect=_NO_RETENTION,
     )
     delete_queue_pause_ms: int = prop(
-        "deleteConsumeQueueFilesInterval", 100, "pause after deleting files of a consume queue", unit="ms"
+        "deleteConsumeQueueFilesInterval", 100, "pause after deleting files of a consume queue", unit="ms",
+        no_effect=_NO_RETENTION,
     )
     destroy_interval_ms: int = prop(
         "destroyMapedFileIntervalForcibly", 120_000, "how long a deleted file may stay in use", unit="ms",
@@ -221,16 +238,20 @@ class StoreSettings:
         "flushDelayOffsetInterval", 10_000, "pause between writes of delayOffset.json", unit="ms", least=1
     )
     delay_stats: bool = prop(
-        "enableScheduleMessageStats", True, "count delayed messages when they are delivered"
+        "enableScheduleMessageStats", True, "count delayed messages when they are delivered",
+        no_effect=_NO_BROKER,
     )
     delay_deliver_async: bool = prop(
-        "enableScheduleAsyncDeliver", False, "deliver without waiting for each put"
+        "enableScheduleAsyncDeliver", False, "deliver without waiting for each put",
+        no_effect="parked messages are delivered one after another",
     )
     delay_pending_max: int = prop(
-        "scheduleAsyncDeliverMaxPendingLimit", 2000, "most deliveries of one level under way", least=1
+        "scheduleAsyncDeliverMaxPendingLimit", 2000, "most deliveries of one level under way", least=1,
+        no_effect="parked messages are delivered one after another",
     )
     delay_resends_max: int = prop(
-        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, "failed tries after which a level waits"
+        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, "failed tries after which a level waits",
+        no_effect="parked messages are delivered one after another",
     )
 
     # Light queues
@@ -290,7 +311,10 @@ class StoreSettings:
     )
 
     # Broker settings that touch the store
-    broker_id: int = prop("brokerId", 0, "0 is the master of its group")
+    broker_id: int = prop(
+        "brokerId", 0, "0 is the master of its group",
+        no_effect=_NO_BROKER,
+    )
     broker_ip: str = prop(
         "brokerIP1", "127.0.0.1", "address written into each record as the store's host", check=check_address
     )
@@ -301,18 +325,24 @@ class StoreSettings:
     plugins: tuple[str, ...] = prop(
         "messageStorePlugIn", (), "wrappers around the store, the outermost first, separated by commas"
     )
-    filter_bits: bool = prop("enableCalcFilterBitMap", False, "compute filter bits for SQL filters")
+    filter_bits: bool = prop(
+        "enableCalcFilterBitMap", False, "compute filter bits for SQL filters",
+        no_effect=_NO_BROKER,
+    )
     filter_error_percent_max: int = prop(
         "maxErrorRateOfBloomFilter", 20, "share of false positives the filter bits may have",
         unit="percent", least=1, most=99,
+        no_effect=_NO_BROKER,
     )
     filter_consumers: int = prop(
         "expectConsumerNumUseFilter", 32, "number of SQL-filtering groups the filter bits are sized for",
         least=1,
+        no_effect=_NO_BROKER,
     )
     filter_dead_ms: int = prop(
         "filterDataCleanTimeSpan", 86_400_000, "how long the filter of a vanished group is kept", unit="ms",
         most=(1 << 63) - 1,
+        no_effect=_NO_BROKER,
     )
     filter_properties: bool = prop("enablePropertyFilter", False, "accept SQL filters", no_effect=_NO_BROKER)
     filter_retries: bool = prop(

@@ -21,7 +21,7 @@ from embermq.format.java import string_hash
 from embermq.model.message import StoredMessage
 from embermq.model.properties import tag_texts
 from embermq.model.status import FetchStatus
-from embermq.settings import StoreSettings
+from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.queue_extension import is_address
@@ -98,17 +98,23 @@ class Fetcher:
         """Messages of `queue` from `offset` on. A queue that never was behaves as an empty one."""
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         if queue is None or high == 0:
-            return FetchOutcome(FetchStatus.NO_MESSAGE_IN_QUEUE, [], 0, low, high)
+            return FetchOutcome(FetchStatus.NO_MESSAGE_IN_QUEUE, [], self._corrected(offset, 0), low, high)
         if offset < low:
-            return FetchOutcome(FetchStatus.OFFSET_TOO_SMALL, [], low, low, high)
+            return FetchOutcome(FetchStatus.OFFSET_TOO_SMALL, [], self._corrected(offset, low), low, high)
         if offset == high:
             return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
         if offset > high:
-            return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_BADLY, [], high, low, high)
+            return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_BADLY, [], self._corrected(offset, high), low, high)
         units = queue.units(offset, max(SCAN_BYTES_MIN, UNIT_BYTES * max_messages) // UNIT_BYTES)
         if len(units) == 0:
-            return FetchOutcome(FetchStatus.OFFSET_FOUND_NULL, [], queue.roll_next_file(offset), low, high)
+            onward = self._corrected(offset, queue.roll_next_file(offset))
+            return FetchOutcome(FetchStatus.OFFSET_FOUND_NULL, [], onward, low, high)
         return self._scan(queue, units.tolist(), offset, max_messages, tag_texts(tags), low, high)
+
+    def _corrected(self, asked: int, right: int) -> int:
+        """Where to go on. A slave may be behind its master and, unless told to, corrects nobody."""
+        settings = self._settings
+        return right if settings.role is not BrokerRole.SLAVE or settings.check_offset_in_slave else asked
 
     def _scan(
         self, queue: ConsumeQueue, units: list[tuple[int, int, int]], offset: int, max_messages: int,

@@ -42,6 +42,7 @@ class Housekeeping:
         self._root, self._files, self._settings, self._log = root, files, settings, commit_log
         self._writer, self._dispatcher, self._page, self._stats = writer, dispatcher, page, stats
         self._queues, self._index = queues, index
+        self._write_out_ticks = max(1, settings.queue_flush_interval_ms // 1000)
         self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
         self._stop = threading.Event()
         self._one_at_a_time = threading.Lock()
@@ -64,7 +65,8 @@ class Housekeeping:
             tick += 1
             self._stats.sample()
             try:
-                self.write_out()
+                if tick % self._write_out_ticks == 0:
+                    self.write_out()
                 if tick % self._durable_ticks == 0:
                     self.make_durable()
                 if tick % DISK_CHECK_TICKS == 0:

@@ -7,13 +7,13 @@ A file is cut back by its count; the slots are then computed again from the entr
 """
 
 import struct
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq import kernels
 from embermq.format.columns import RecordColumns
 from embermq.format.index import (
     ENTRY_BYTES,
@@ -37,12 +37,11 @@ _ENTRY = struct.Struct(">iqii")
 _KERNEL_ROWS = 2_000
 _KERNEL_ROWS_LOADED = 64
 _KERNEL_ENTRIES = 20_000
-_KERNELS = "embermq.kernels.derive"
 
 
 def is_worth_a_kernel(row_count: int) -> bool:
     """Loading numba takes longer than a few thousand keys by hand; once it is there, it is there."""
-    return row_count >= (_KERNEL_ROWS_LOADED if _KERNELS in sys.modules else _KERNEL_ROWS)
+    return row_count >= (_KERNEL_ROWS_LOADED if kernels.is_loaded("derive") else _KERNEL_ROWS)
 
 
 class IndexFile:
@@ -159,9 +158,8 @@ class IndexFile:
         """Put the keys of rows from (row, key) on; the row and key to go on with. A row past the last one
         means that all is done, any other that the file is full."""
         if is_worth_a_kernel(len(batch) - row):
-            from embermq.kernels.derive import index_put
-
             file = np.frombuffer(self._view(), np.uint8)
+            index_put = kernels.load("derive").index_put
             row, key, _ = index_put(file, self.slots_max, self.entries_max, batch, row, key, guard)
         else:
             row, key, _ = put_rows(self._view(), self.slots_max, self.entries_max, batch, row, key, guard)
@@ -174,9 +172,7 @@ class IndexFile:
         # The count first: killed in between, the file has fewer entries than it could, and never wrong ones.
         view[:HEADER_BYTES] = encode_header(header)
         if header.count > _KERNEL_ENTRIES:
-            from embermq.kernels.derive import index_rebuild_slots
-
-            index_rebuild_slots(np.frombuffer(view, np.uint8), self.slots_max, header.count)
+            kernels.load("derive").index_rebuild_slots(np.frombuffer(view, np.uint8), self.slots_max, header.count)
         else:
             rebuild_slots(view, self.slots_max, header.count)
         self._files.touch(self.path)

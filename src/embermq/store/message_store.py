@@ -49,6 +49,7 @@ from embermq.store.housekeeping import Housekeeping
 from embermq.store.inventory import Inventory, save_inventory
 from embermq.store.opening import Parts, open_parts
 from embermq.store.plugins import PluginFactory, chain, load_factories
+from embermq.store.queue_extension import BitMapFor
 from embermq.store.records import Records
 from embermq.store.sink import Sink
 from embermq.store.stats import StoreStats
@@ -90,18 +91,19 @@ class MessageStore:
     def open(
         cls, path: str | Path, settings: StoreSettings | None = None, *, read_only: bool = False,
         clock: Clock | None = None, files: Files | None = None, dispatch: Dispatch = "live",
-        sinks: Sequence[Sink] = (), plugins: Sequence[PluginFactory] = (),
+        sinks: Sequence[Sink] = (), plugins: Sequence[PluginFactory] = (), bit_map_for: BitMapFor | None = None,
     ) -> "MessageStore":  # fmt: skip
         """Open the store in directory `path`, making one if there is none.
 
         With `read_only` nothing is ever written there, not even a lock. `dispatch="none"` keeps the log
         alone, for something else to derive queues and index from it. `sinks` are fed with every record.
+        `bit_map_for` gives the filter bits of a record for the queue extension (enableConsumeQueueExt).
         """
         settings = settings if settings is not None else StoreSettings()
         root = Path(path).expanduser().absolute()
         parts = open_parts(
             root, settings, files or RealFiles(), clock or SystemClock(), read_only=read_only,
-            derive=dispatch == "live",
+            derive=dispatch == "live", bit_map_for=bit_map_for,
         )  # fmt: skip
         store = cls(parts, sinks)
         store._open()
@@ -126,9 +128,10 @@ class MessageStore:
         parts, commit_log = self._parts, self._log
         store_host = Host(*self.settings.store_host)
         admission = Admission(self.settings, commit_log.segments.segment_bytes, store_host)
+        light_queues_max = self.settings.light_queues_max if self.settings.light_queues else 0
         self._writer = Writer(
             commit_log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
-            kernels=self.settings.kernels, light_queues=self.settings.light_queues,
+            kernels=self.settings.kernels, light_queues_max=light_queues_max,
         )  # fmt: skip
         self._writer.adopt_offsets(parts.next_offsets)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)

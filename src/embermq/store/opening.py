@@ -26,7 +26,7 @@ from embermq.store.inventory import Inventory, load_inventory
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.next_offsets import NextOffsets
 from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
-from embermq.store.queue_extension import ExtensionSettings
+from embermq.store.queue_extension import BitMapFor, ExtensionSettings
 from embermq.store.records import Records
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.sink import Sink
@@ -63,14 +63,15 @@ class Parts:
 
 
 def open_parts(
-    root: Path, settings: StoreSettings, files: Files, clock: Clock, *, read_only: bool, derive: bool
-) -> Parts:
+    root: Path, settings: StoreSettings, files: Files, clock: Clock, *, read_only: bool, derive: bool,
+    bit_map_for: BitMapFor | None = None,
+) -> Parts:  # fmt: skip
     """Everything up to the point where threads start."""
     elsewhere = bool(settings.commit_log_paths)
     directory.check_directory(files, root, read_only=read_only, has_log_elsewhere=elsewhere)
     lock = None if read_only else directory.take_directory(files, root)
     try:
-        return _Opening(root, settings, files, clock, lock, derive).run()
+        return _Opening(root, settings, files, clock, lock, derive, bit_map_for).run()
     except OSError as problem:
         _release(lock)
         where = problem.filename or root
@@ -89,11 +90,12 @@ class _Opening:
     """One opening; its steps share these parts."""
 
     def __init__(
-        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, lock: Lock | None, derive: bool
-    ) -> None:
+        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, lock: Lock | None, derive: bool,
+        bit_map_for: BitMapFor | None,
+    ) -> None:  # fmt: skip
         self.root, self.settings, self.files, self.clock, self.lock = root, settings, files, clock, lock
         self.read_only = lock is None
-        self.derive = derive
+        self.derive, self.bit_map_for = derive, bit_map_for
         self.clean = directory.was_closed_cleanly(files, root)
         self.report = RecoveryReport(self.clean)
         self.segments = self._load_segments()
@@ -126,7 +128,7 @@ class _Opening:
         extension = None
         if self.settings.queue_extension:
             extension = ExtensionSettings(
-                self.root / directory.CONSUME_QUEUE_EXT, self.settings.queue_extension_file_bytes
+                self.root / directory.CONSUME_QUEUE_EXT, self.settings.queue_extension_file_bytes, self.bit_map_for
             )
         multi = MultiDispatch(light_queues=self.settings.light_queues) if self.settings.multi_dispatch else None
         return ConsumeQueues(

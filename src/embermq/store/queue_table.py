@@ -6,7 +6,6 @@ there or take a list() of it, which is one step. Everything else is for holders 
 """
 
 import logging
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq import kernels
 from embermq.format.columns import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
 from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.pending_units import NO_SLOT
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KERNEL_ROWS = 2_000
-_KERNELS = "embermq.kernels.derive"
 _NAME_BYTES_MAX = 255
 
 
@@ -87,7 +86,7 @@ class Queues:
 
     def route(self, batch: RecordColumns) -> NDArray[np.int32]:
         """The slot of each row. The kernel needs numba, which is slow to load: only when it pays."""
-        if self._table is None and (len(batch) >= _KERNEL_ROWS or _KERNELS in sys.modules):
+        if self._table is None and (len(batch) >= _KERNEL_ROWS or kernels.is_loaded("derive")):
             self._make_table()
         if self._table is None:
             unknown: Iterable[int] = range(len(batch))
@@ -103,9 +102,7 @@ class Queues:
         return slots
 
     def _make_table(self) -> None:
-        from embermq.kernels.derive import QueueTable
-
-        self._table = QueueTable()
+        self._table = kernels.load("derive").QueueTable()
         self._table_slots = np.full(64, NO_SLOT, np.int32)
         for (topic, queue_id), slot in self._slots.items():
             self._tell_table(topic, queue_id, slot)

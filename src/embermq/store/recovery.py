@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from embermq import kernels
 from embermq.clock import Clock
 from embermq.files.segment import Bytes, Segment
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME, RecordColumns
@@ -306,9 +307,8 @@ def _resync_for(byte_count: int) -> Callable[[Bytes, int, int, int], int]:
     """The kernel for long searches, its plain twin for short ones."""
     if byte_count < 1 << 20:
         return resync
-    from embermq.kernels.scan import resync as kernel
-
-    return kernel
+    search: Callable[[Bytes, int, int, int], int] = kernels.load("scan").resync
+    return search
 
 
 def stands_at_record(commit_log: CommitLog, physical_offset: int) -> bool:

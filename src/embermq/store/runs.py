@@ -8,7 +8,6 @@ Time is spent on the messages one by one, so whatever can be asked of all of the
 are compared as tuples, separators counted over all properties joined together, lengths as columns.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
@@ -19,6 +18,7 @@ import numpy as np
 from embermq.format import runs as r
 from embermq.format.columns import Rows
 from embermq.format.frame import FIXED_BYTES, PROPERTIES_BYTES_MAX
+from embermq.kernels import is_loaded
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
@@ -67,7 +67,7 @@ class RunChoice:
         if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER:
             return False
         self._seen += count
-        if self._use is KernelUse.ALWAYS or "embermq.kernels.encode" in sys.modules:
+        if self._use is KernelUse.ALWAYS or is_loaded("encode"):
             return True
         return self._seen >= MESSAGES_BEFORE_KERNEL
 

@@ -6,12 +6,12 @@ where there is enough to do, and its plain twin otherwise: loading numba takes m
 megabytes, which a store with a handful of messages should not pay.
 """
 
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from embermq import kernels
 from embermq.format.columns import RecordColumns, new_rows
 from embermq.format.frame import ScanStop, TornReason, scan_rows
 from embermq.settings import KernelUse
@@ -23,6 +23,7 @@ ROWS_OF_TWIN = 512
 TWIN_BYTES_MAX = 4 << 20
 
 Take = Callable[[RecordColumns, int], None]
+Scan = Callable[..., tuple[int, int, int]]
 
 
 class Step(NamedTuple):
@@ -39,10 +40,10 @@ class Step(NamedTuple):
 class Walker:
     """Walks one log. One thread at a time."""
 
-    def __init__(self, log: CommitLog, delay_ms: tuple[int, ...], kernels: KernelUse) -> None:
+    def __init__(self, log: CommitLog, delay_ms: tuple[int, ...], use: KernelUse) -> None:
         self._log = log
         self._delay_ms = np.array(delay_ms, dtype=np.int64)
-        self._kernels = kernels
+        self._use = use
         self._walked_bytes = 0
         self._rows = new_rows(ROWS_OF_TWIN)
 
@@ -70,14 +71,13 @@ class Walker:
         return Step(end, stop)
 
     def _prefer_kernel(self, byte_count: int) -> bool:
-        if self._kernels is not KernelUse.AUTO:
-            return self._kernels is KernelUse.ALWAYS
-        if "embermq.kernels.scan" in sys.modules:
+        if self._use is not KernelUse.AUTO:
+            return self._use is KernelUse.ALWAYS
+        if kernels.is_loaded("scan"):
             return True
         return self._walked_bytes + byte_count > TWIN_BYTES_MAX
 
 
-def _kernel_scan() -> Callable[..., tuple[int, int, int]]:
-    from embermq.kernels.scan import scan
-
+def _kernel_scan() -> Scan:
+    scan: Scan = kernels.load("scan").scan
     return scan

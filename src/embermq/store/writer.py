@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.errors import DiskFull, PageCacheBusy, StoreError
+from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.format.runs import N_PLACED_COLUMNS, R_BODY_LEN, R_BORN_TIME, R_PROPS_LEN
+from embermq.kernels import load as load_kernels
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.properties import (
@@ -68,7 +69,7 @@ class Writer:
 
     def __init__(
         self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse,
-        light_queues: bool = False,
+        light_queues_max: int = 0,
     ) -> None:  # fmt: skip
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
@@ -76,7 +77,7 @@ class Writer:
         self._lock = threading.Lock()
         self._locked_since = 0.0
         self._runs = RunChoice(kernels)
-        self._light_queues = light_queues
+        self._light_queues_max = light_queues_max
         self._tails: dict[tuple[str, int], QueueTail] = {}
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
@@ -164,8 +165,7 @@ class Writer:
 
     def _store_run(self, run: Run) -> Receipts:
         """Let the kernel write a run, rolling when a segment is full."""
-        from embermq.kernels.encode import encode_batch  # Loads numba: only for those who append many.
-
+        encode_batch = load_kernels("encode").encode_batch  # Loads numba: only for those who append many.
         rows = run.rows
         host_number = self._admission.store_host_number
         placed = np.empty((len(rows), N_PLACED_COLUMNS), np.int64)
@@ -298,10 +298,21 @@ class Writer:
 
     def _multi_tails(self, one: Admitted, properties: dict[str, str]) -> list[QueueTail]:
         names = properties[MULTI_DISPATCH].split(",")
-        return [self._tail(name, 0 if self._is_light(name) else one.queue_id) for name in names]
+        return [self._light_tail(name) if self._is_light(name) else self._tail(name, one.queue_id) for name in names]
 
     def _is_light(self, name: str) -> bool:
-        return self._light_queues and name.startswith(LMQ_PREFIX)
+        return self._light_queues_max > 0 and name.startswith(LMQ_PREFIX)
+
+    def _light_tail(self, name: str) -> QueueTail:
+        known = self._tails.get((name, 0))
+        if known is not None:
+            return known
+        if sum(1 for topic, _ in self._tails if topic.startswith(LMQ_PREFIX)) >= self._light_queues_max:
+            raise AppendRefused(
+                f"{name!r} is one light queue too many: maxLmqConsumeQueueNum is {self._light_queues_max:,}",
+                "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
+            )
+        return self._tail(name, 0)
 
     def _with_multi_offsets(self, one: Admitted) -> Admitted:
         """Write the message's offset in each further queue into its properties. Put lock held."""

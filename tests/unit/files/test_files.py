@@ -230,10 +230,11 @@ def test_a_file_larger_than_the_disk_is_refused_before_anything_is_taken(
 
 def test_descriptors_go_with_their_objects(tmp_path: Path) -> None:
     files = RealFiles()
+    gc.collect()  # Others leave descriptors to the collector as well.
     before = len(os.listdir("/proc/self/fd"))
     for number in range(50):
         file = files.create(tmp_path / str(number), 4096, fallocate=False)
         file.map(True)[0] = 1
         del file
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before

@@ -16,10 +16,11 @@ PAGE = mmap.PAGESIZE
 
 def resident_kb(path: Path) -> int:
     """How much of a mapped file this process has faulted in."""
+    inode = str(path.stat().st_ino)  # A file that got its name late is listed under another one.
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0]:
-            inside = line.endswith(str(path))
+            inside = inode in line.split()
         elif inside and line.startswith("Rss:"):
             total += int(line.split()[1])
     return total
