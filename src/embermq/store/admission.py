@@ -34,10 +34,11 @@ from embermq.model.properties import (
     REAL_TOPIC,
     SCHEDULE_TOPIC,
     WAIT,
+    decode_properties,
     encode_properties,
 )
 from embermq.settings import StoreSettings
-from embermq.store.runs import Run, make_run
+from embermq.store.runs import Run, has_meaning_to_store, make_run
 
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
@@ -84,18 +85,21 @@ class Admission:
 
     def admit(self, message: Message) -> Admitted:
         """`message` as bytes; MessageRejected when it cannot be stored."""
-        if message.delay_level or message.properties or message.encoded_properties:
-            return self._admit_with_properties(message)
-        return self._encode(message, message.property_bytes(), message.wait_for_store, False)
+        encoded = message.property_bytes()
+        if has_meaning_to_store(encoded):
+            return self._admit_with_meaning(message, encoded)
+        return self._encode(message, encoded, message.wait_for_store, False)
 
-    def _admit_with_properties(self, message: Message) -> Admitted:
-        properties = message.all_properties()
+    def _admit_with_meaning(self, message: Message, encoded: bytes) -> Admitted:
+        """A message one of whose properties tells the store what to do."""
+        properties = decode_properties(encoded)
         level = _delay_level(properties.get(DELAY))
         if level > 0 and flags.has_queue_entry(message.sys_flag):
             message = self._park(message, properties, level)
+            encoded = message.property_bytes()
         multi = self._multi_dispatch and MULTI_DISPATCH in properties
         wait = message.wait_for_store and properties.get(WAIT, "true") == "true"
-        return self._encode(message, message.property_bytes(), wait, multi)
+        return self._encode(message, encoded, wait, multi)
 
     def _park(self, message: Message, properties: dict[str, str], level: int) -> Message:
         """Send a delayed message to the schedule topic; its own destination goes into two properties."""

@@ -24,6 +24,7 @@ from embermq.model.status import FetchStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue
+from embermq.store.lost_units import belongs, find_lost_record
 from embermq.store.queue_extension import is_address
 from embermq.store.records import Records
 
@@ -135,14 +136,14 @@ class Fetcher:
                     break
                 code = self._tag_code(queue, tag_code)
                 if codes is None or code is None or _low32(code) in codes:
-                    message = self._records.at(physical, size)
+                    message = self._message(queue, offset + looked_at, physical, size)
                     if message is None:
                         if not messages:
                             status = FetchStatus.MESSAGE_WAS_REMOVING
                         skip_below = self._next_segment(physical)
-                    elif self._belongs(message, queue, offset + looked_at, wanted):
+                    elif wanted is None or message.tags in wanted:
                         messages.append(message)
-                        budget.add(size)
+                        budget.add(message.size)
                         status = FetchStatus.FOUND
                         skip_below = -1
             looked_at += 1
@@ -166,14 +167,14 @@ class Fetcher:
         size = self._log.segments.segment_bytes
         return physical_offset - physical_offset % size + size
 
-    def _belongs(
-        self, message: StoredMessage, queue: ConsumeQueue, queue_offset: int, wanted: frozenset[str] | None
-    ) -> bool:
-        if wanted is not None and message.tags not in wanted:
-            return False
-        if message.topic == queue.topic and message.queue_id == queue.queue_id:
-            return message.queue_offset == queue_offset
-        return self._settings.multi_dispatch  # One record may stand in several queues then.
+    def _message(self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int) -> StoredMessage | None:
+        """The message of one queue entry, if its record is whole and says that it belongs there."""
+        message = self._records.at(physical, size)
+        if message is not None and (belongs(message, queue, queue_offset) or self._settings.multi_dispatch):
+            return message  # With multi dispatch one record stands in several queues.
+        if physical < self._log.min_offset:
+            return None  # Deleted with its segment.
+        return find_lost_record(self._log, self._records, queue, queue_offset)
 
 
 def _low32(code: int) -> int:

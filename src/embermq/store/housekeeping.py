@@ -82,15 +82,28 @@ class Housekeeping:
             queues.write_out()
             self._page.queues_written = position
 
-    def make_durable(self) -> None:
+    def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
         with self._one_at_a_time:
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
             index_ms = prove_index(self._files, self._root, self._index).full_until_ms if self._index is not None else 0
             self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
+            self._page.tail_mark = self._dispatcher.tail_mark.position
             self._page.sync()
-            self._files.replace_file(self._root / CHECKPOINT, encode_checkpoint(self.checkpoint))
+            self._write_checkpoint(hold_back=self._index is not None and not closing)
+
+    def _write_checkpoint(self, *, hold_back: bool) -> None:
+        """The times the reference starts from. Ours starts from the proofs and never reads them.
+
+        After a crash the reference drops every index file that is not full, and indexes again only from
+        where it starts to recover. So a running store holds all times back to what full index files have.
+        """
+        shown = self.checkpoint
+        if hold_back:
+            known = shown.index_ms
+            shown = Checkpoint(min(shown.log_ms, known), min(shown.queues_ms, known), known)
+        self._files.replace_file(self._root / CHECKPOINT, encode_checkpoint(shown))
 
     def _flush_queues(self, queues: ConsumeQueues) -> int:
         """Store time up to which the queues are durable now.

@@ -31,6 +31,7 @@ from embermq.errors import (
 from embermq.files.allocation import SegmentAllocator
 from embermq.files.files import Files, RealFiles
 from embermq.files.pool import TransientPool
+from embermq.format.frame import BLANK_MAGIC, resync
 from embermq.model.hosts import Host
 from embermq.model.ids import parse_message_id
 from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage
@@ -243,7 +244,7 @@ class MessageStore:
 
     def _settle(self) -> None:
         """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
-        self._housekeeping.make_durable()
+        self._housekeeping.make_durable(closing=True)
         for sink in self._user_sinks:
             sink.flush()
         complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
@@ -527,7 +528,16 @@ class MessageStore:
                 yield message
                 at = message.end
             else:
-                at = self._log.next_segment_start(at)
+                at = self._next_record(at, limit)
+
+    def _next_record(self, at: int, limit: int) -> int:
+        """Where records go on after a blank, a damaged place or a missing file."""
+        with self._log.lend(at, limit) as lent:
+            if lent is not None and int.from_bytes(self._log.read(at + 4, 4), "big", signed=True) != BLANK_MAGIC:
+                good = resync(lent.data, lent.base, lent.start + 1, lent.end)
+                if good >= 0:
+                    return lent.base + good
+        return self._log.next_segment_start(at)
 
     # -- the store itself --------------------------------------------------------------------------------------
 

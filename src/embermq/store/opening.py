@@ -220,7 +220,7 @@ class _Opening:
         index_position = index.position if index is not None else queues
         index_files = index.file_count if index is not None else 0
         queue_files = page.queue_files if self.queues is not None else 0
-        return Proofs(page.flushed, queues, index_position, queue_files, index_files)
+        return Proofs(page.flushed, queues, index_position, queue_files, index_files, page.tail_mark)
 
     def _other_differences(self, inventory: Inventory) -> list[str]:
         checkpoint = self.root / directory.CHECKPOINT

@@ -2,7 +2,8 @@
 
     closed cleanly, everything as the inventory says     the tail only; queues and index are believed
     closed cleanly, otherwise                            the whole log; queues and index are made again
-    not closed, state page believable                    the oldest of its three proofs; index cut to its proof
+    not closed, state page believable                    the oldest of its proofs, and at least the tail;
+                                                         the index is cut to its proof
     not closed, otherwise                                the whole log; queues and index are made again
     opened read-only, derived files sound                what the queues and the index do not have yet
 
@@ -32,6 +33,7 @@ class Proofs:
     index: int
     queue_files: int
     index_files: int
+    tail_mark: int  # Read at least from here: what was proven durable may have been damaged since.
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) ->
         return Plan(whole_log, None, None, "not closed cleanly, and nothing vouches for any part"), IndexPlan.REBUILD
     if seen.derived_findings or seen.queue_files < proofs.queue_files or seen.index_files < proofs.index_files:
         return Plan(whole_log, proven, None, "not closed cleanly, and derived files are missing"), IndexPlan.REBUILD
-    walk_from = max(min(proofs.flushed, proofs.queues, proofs.index), seen.log_min)
+    walk_from = max(min(proofs.flushed, proofs.queues, proofs.index, proofs.tail_mark), seen.log_min)
     return Plan(walk_from, proven, None, "not closed cleanly"), IndexPlan.RESTORE
 
 

@@ -1,8 +1,8 @@
 """Runs: many ordinary messages written into the log by one kernel call.
 
-A message is ordinary if it has tags and keys at most: no further properties, no delay, no transaction,
-hosts left to the store. `make_run` turns a list of them into the kernel's columns, or answers None when
-one of them is not ordinary, or not valid; the plain way then takes them all and says what is wrong.
+A message is ordinary if it is not delayed, not part of a transaction, and leaves hosts to the store.
+`make_run` turns a list of them into the kernel's columns, or answers None when one of them is not ordinary,
+or not valid; the plain way then takes them all and says what is wrong.
 
 Time is spent on the messages one by one, so whatever can be asked of all of them at once is: rare fields
 are compared as tuples, separators counted over all properties joined together, lengths as columns.
@@ -35,10 +35,19 @@ QueueKey = tuple[str, int]
 _PLACE = attrgetter("topic", "queue_id")
 _TAGS_AND_KEYS = attrgetter("keys", "tags")
 _RARE = attrgetter(
-    "properties", "delay_level", "flag", "sys_flag", "born_host", "store_host", "reconsume_times",
-    "prepared_transaction_offset", "wait_for_store", "encoded_properties",
+    "delay_level", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset",
+    "wait_for_store",
 )  # fmt: skip
 _PLAIN = _RARE(Message("plain"))
+_PROPERTIES = attrgetter("properties", "encoded_properties")
+_NO_PROPERTIES = _PROPERTIES(Message("plain"))
+# Properties by which a sender tells the store what to do.
+_MEANINGFUL = (b"DELAY\x01", b"WAIT\x01", b"INNER_MULTI_DISPATCH\x01")
+
+
+def has_meaning_to_store(encoded: bytes) -> bool:
+    """May one of these properties tell the store what to do? Asked of one property string, or of many joined."""
+    return any(name in encoded for name in _MEANINGFUL)
 
 
 class Run:
@@ -86,13 +95,13 @@ def make_run(
         if part is None or type(queue_id) is not int or not 0 <= queue_id < 2**31:
             return None
         names.append(part[1:])
-    texts = _property_texts(messages)
-    if texts is None:
+    properties = _encoded_properties(messages)
+    if properties is None:
         return None
     rows = np.zeros((len(messages), r.N_RUN_COLUMNS), np.int64)
     bodies = [m.body for m in messages]
     rows[:, r.R_BODY_LEN] = [len(body) for body in bodies]
-    rows[:, r.R_PROPS_LEN] = [len(text) for text in texts]
+    rows[:, r.R_PROPS_LEN] = [len(encoded) for encoded in properties]
     rows[:, r.R_BORN_HOST] = store_host_number
     borns = [m.born_timestamp for m in messages]
     all_now = borns.count(None) == len(borns)
@@ -102,7 +111,7 @@ def make_run(
     _place(rows, places, queues, names)
     topic_of = repeat(names[0]) if len(names) == 1 else [names[number] for number in rows[:, r.R_QUEUE].tolist()]
     try:
-        payload = b"".join(chain.from_iterable(zip(bodies, topic_of, map(str.encode, texts), strict=False)))
+        payload = b"".join(chain.from_iterable(zip(bodies, topic_of, properties, strict=False)))
     except TypeError:
         return None  # A body that is no bytes: the plain way says so.
     return Run(payload, rows, list(queues))
@@ -120,7 +129,16 @@ def _place(rows: Rows, places: list[QueueKey], queues: dict[QueueKey, int], name
     rows[:, r.R_TOPIC_LEN] = np.array([len(name) for name in names], np.int64)[numbers]
 
 
-def _property_texts(messages: Sequence[Message]) -> list[str] | None:
+def _encoded_properties(messages: Sequence[Message]) -> list[bytes] | None:
+    """The property string of each message, or None if one of them needs a closer look."""
+    if list(map(_PROPERTIES, messages)).count(_NO_PROPERTIES) == len(messages):
+        texts = _tags_and_keys(messages)
+        return None if texts is None else [text.encode() for text in texts]
+    encoded = [message.property_bytes() for message in messages]
+    return None if has_meaning_to_store(b"\x02".join(encoded)) else encoded
+
+
+def _tags_and_keys(messages: Sequence[Message]) -> list[str] | None:
     """The property string of each message, or None if one of them needs a closer look."""
     texts: list[str] = []
     pairs = joints = 0

@@ -7,6 +7,7 @@
     24   queues_written        queue units of records below are in the queue files, for other processes
     32   queues_durable        ... and durable
     40   queue_files           how many queue files there were then
+    48   tail_mark             a record begins here, some way before the end: a start reads at least from here
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
@@ -25,7 +26,7 @@ NAME = "embermq.state"
 PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
-    "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files",
+    "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
 )  # fmt: skip
 
 
@@ -38,6 +39,7 @@ class StatePage:
     queues_written: int
     queues_durable: int
     queue_files: int
+    tail_mark: int
 
     def __init__(self, file: OpenFile, writable: bool) -> None:
         object.__setattr__(self, "_file", file)

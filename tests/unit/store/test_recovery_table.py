@@ -1,5 +1,6 @@
 """The decision table of recovery, and the plan: every combination of facts has its one answer."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -31,7 +32,7 @@ SEEN = Seen(
     clean=True, log_min=1000, log_capacity_end=9000, log_files_sound=True, queue_files=4, index_files=1,
     derived_findings=0, inventory_findings=0, read_only=False, derived_position=6000,
 )  # fmt: skip
-PROOFS = Proofs(flushed=8000, queues=7000, index=6500, queue_files=4, index_files=1)
+PROOFS = Proofs(flushed=8000, queues=7000, index=6500, queue_files=4, index_files=1, tail_mark=6800)
 INVENTORY = Inventory(
     log_min=1000, log_max=8000, tail_mark=7500, segment_bytes=100, checkpoint="", dispatch="live", queues={}, index={},
     next_offsets=[],
@@ -39,8 +40,6 @@ INVENTORY = Inventory(
 
 
 def changed(**facts: object) -> Seen:
-    from dataclasses import replace
-
     return replace(SEEN, **facts)  # type: ignore[arg-type]
 
 
@@ -74,6 +73,8 @@ def test_whatever_is_in_doubt_is_derived_again_from_the_whole_log(
 def test_an_unclean_store_is_walked_from_its_oldest_proof() -> None:
     plan, index = make_plan(changed(clean=False), None, PROOFS)
     assert (plan.walk_from, plan.proven, plan.expected_end, index) == (6500, 8000, None, IndexPlan.RESTORE)
+    plan, _ = make_plan(changed(clean=False), None, replace(PROOFS, tail_mark=2000))
+    assert plan.walk_from == 2000
 
 
 def test_a_reader_believes_sound_derived_files_and_walks_only_what_they_lack() -> None:
