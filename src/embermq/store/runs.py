@@ -41,13 +41,11 @@ _RARE = attrgetter(
 _PLAIN = _RARE(Message("plain"))
 _PROPERTIES = attrgetter("properties", "encoded_properties")
 _NO_PROPERTIES = _PROPERTIES(Message("plain"))
-# Properties by which a sender tells the store what to do.
-_MEANINGFUL = (b"DELAY\x01", b"WAIT\x01", b"INNER_MULTI_DISPATCH\x01")
 
 
 def has_meaning_to_store(encoded: bytes) -> bool:
     """May one of these properties tell the store what to do? Asked of one property string, or of many joined."""
-    return any(name in encoded for name in _MEANINGFUL)
+    return b"DELAY\x01" in encoded or b"WAIT\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded
 
 
 class Run:
