@@ -104,6 +104,7 @@ class _Opening:
         self.queues = self._make_queues() if derive else None
         self.index = self._make_index() if derive and settings.index else None
         self.next_offsets = NextOffsets()
+        self.quarantine = Quarantine(files, root, clock, read_only=self.read_only)
 
     # -- loading ---------------------------------------------------------------------------------------------
 
@@ -150,6 +151,7 @@ class _Opening:
         inventory = load_inventory(self.files, self.root) if self.clean else None
         page = load_state_page(self.files, self.root, writable=not self.read_only)
         seen = self._look(inventory, page)
+        flushed = page.flushed if page is not None else 0
         proof = load_index_proof(self.files, self.root) if self.index is not None else None
         plan, index_plan = make_plan(seen, inventory, self._proofs(page, proof))
         if plan.walk_from != seen.log_min and not stands_at_record(self.log, plan.walk_from):
@@ -159,6 +161,7 @@ class _Opening:
             page = page or create_state_page(self.files, self.root, secrets.randbits(_EPOCH_BITS))
             plan = self._prepare_derived(plan, index_plan, page, proof)
         end, recovery = self._walk(plan)
+        self._tell_of_lost_end(end, flushed, inventory)
         if not self.derive and plan.walk_from != seen.log_min and inventory is not None:
             self.next_offsets.add_all(inventory.next_offsets)
         return Parts(
@@ -251,12 +254,11 @@ class _Opening:
         return plan
 
     def _walk(self, plan: Plan) -> tuple[int, Recovery]:
-        quarantine = Quarantine(self.files, self.root, self.clock, read_only=self.read_only)
         sinks: list[Sink] = [sink for sink in (self.queues, self.index) if sink is not None]
         if not self.derive:
             sinks.append(self.next_offsets)
         recovery = Recovery(
-            self.log, self.walker, sinks, quarantine, self.clock,
+            self.log, self.walker, sinks, self.quarantine, self.clock,
             check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only,
         )  # fmt: skip
         if self.queues is not None:
@@ -269,6 +271,15 @@ class _Opening:
             self.index.truncate_to(end)
         self.log.adopt_end(end)
         return end, recovery
+
+    def _tell_of_lost_end(self, end: int, flushed: int, inventory: Inventory | None) -> None:
+        """The log once went further than it does: whole files are gone from its end, or it is another log."""
+        if end >= flushed or any(told.physical_offset + told.length >= flushed for told in self.quarantine.damages):
+            return
+        if inventory is not None and inventory.log_max == flushed:
+            self.quarantine.note(end, flushed - end, "log files missing at the end", "the log ends here")
+        else:
+            self.report.findings.append(f"commitlog: ends at {end}, and the state page speaks of {flushed}")
 
     def _all_next_offsets(self) -> list[tuple[str, int, int]]:
         if self.queues is None:
