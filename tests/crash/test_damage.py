@@ -1,0 +1,199 @@
+"""Damage in the middle of a log: what is after it survives, what was there is kept aside, and it is told once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from embermq import Message
+from embermq.testing.lossy_files import LossyFiles
+from tests.crash import disks, numbered
+
+COUNT = 60  # Several segments.
+PLAN = disks.builder()
+SEGMENT_BYTES = 8192
+REPORT = disks.ROOT / "quarantine" / "report.jsonl"
+
+
+def segment_of(physical_offset: int) -> Path:
+    start = physical_offset - physical_offset % SEGMENT_BYTES
+    return disks.ROOT / "commitlog" / f"{start:020d}"
+
+
+def damage(disk: LossyFiles, start: int, data: bytes) -> bytes:
+    """Overwrite the log at a physical offset; what was there before."""
+    path, at = segment_of(start), start % SEGMENT_BYTES
+    before = disk.read_all(path)[at : at + len(data)]
+    disks.overwrite(disk, path, at, data)
+    return before
+
+
+def reports(disk: LossyFiles) -> list[dict[str, object]]:
+    return [json.loads(line) for line in disk.read_all(REPORT).splitlines()]
+
+
+def check_second_start(disk: LossyFiles, alive: list[int], told: int) -> None:
+    """Nothing new to tell, nothing more to do, and the store goes on."""
+    with PLAN.on(disk).open() as again:
+        assert again.recovery.clean
+        assert not again.recovery.damages
+        assert not again.recovery.findings
+        numbered.check(again, alive, damaged=True)
+        end = numbered.append_until(again, alive[-1] + 1, alive[-1] + 2)
+    assert len(reports(disk)) == told
+    with PLAN.on(disk).open() as again:
+        now = [*alive, *range(alive[-1] + 1, end)]
+        assert numbered.numbers_in(again) == now
+        numbered.check_keys(again, now)
+
+
+@pytest.mark.parametrize("number", [0, 5, 14, 20, 33])
+@pytest.mark.parametrize("fill", ["body", "header", "zeros", "random"])
+def test_a_damaged_record_in_the_middle(number: int, fill: str) -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    start, end = places[number]
+    body_at = start + 88
+    match fill:
+        case "body":
+            before = damage(disk, body_at, bytes([disk.read_all(segment_of(start))[body_at % SEGMENT_BYTES] ^ 1]))
+            assert before
+        case "header":
+            damage(disk, start, b"\xff" * 8)
+        case "zeros":
+            damage(disk, start, bytes(end - start))
+        case _:
+            damage(disk, start, bytes((7 * at + 13) % 251 for at in range(end - start)))
+    alive = [n for n in range(len(places)) if n != number]
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, alive, damaged=True)
+        (told,) = store.recovery.damages
+    assert (told.physical_offset, told.length) == (start, end - start)
+    assert told.action == "replaced by a filler record"
+    if fill == "zeros":
+        assert told.kept_in is None  # There is nothing to keep.
+    else:
+        assert told.kept_in is not None
+        kept = disk.read_all(disks.ROOT / told.kept_in)
+        assert len(kept) == end - start
+        if fill == "body":
+            assert kept[: body_at - start] != b""
+    (line,) = reports(disk)
+    assert (line["physical_offset"], line["length"], line["reason"]) == (start, end - start, told.reason)
+    check_second_start(disk, alive, told=1)
+
+
+def test_several_records_in_a_row_are_one_damage() -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    start, end = places[3][0], places[6][1]
+    damage(disk, start, b"\x55" * (end - start))
+    alive = [n for n in range(len(places)) if not 3 <= n <= 6]
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, alive, damaged=True)
+        (told,) = store.recovery.damages
+        assert (told.physical_offset, told.length) == (start, end - start)
+    check_second_start(disk, alive, told=1)
+
+
+def test_the_end_of_a_segment_is_closed_by_a_blank() -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    last = max(n for n, (start, _) in enumerate(places) if start < SEGMENT_BYTES)
+    start = places[last][0]
+    damage(disk, start, b"\x55" * (SEGMENT_BYTES - start))
+    alive = [n for n in range(len(places)) if n != last]
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, alive, damaged=True)
+        (told,) = store.recovery.damages
+        assert told.action == "segment closed by a blank"
+        assert (told.physical_offset, told.length) == (start, SEGMENT_BYTES - start)
+    check_second_start(disk, alive, told=1)
+
+
+def test_a_whole_segment_of_rubbish() -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    damage(disk, SEGMENT_BYTES, b"\x55" * SEGMENT_BYTES)
+    alive = [n for n, (start, _) in enumerate(places) if start // SEGMENT_BYTES != 1]
+    assert alive[-1] == len(places) - 1
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, alive, damaged=True)
+        assert store.recovery.damages
+        told = len(store.recovery.damages)
+    check_second_start(disk, alive, told=told)
+
+
+def test_a_missing_segment_in_the_middle() -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    disk.remove(segment_of(SEGMENT_BYTES))
+    alive = [n for n, (start, _) in enumerate(places) if start // SEGMENT_BYTES != 1]
+    with PLAN.on(disk).open() as store:
+        numbered.check_queues(store, alive, range(len(places)))
+        numbered.check_keys(store, alive)
+        (told,) = store.recovery.damages
+        assert (told.physical_offset, told.length, told.reason) == (SEGMENT_BYTES, SEGMENT_BYTES, "log file missing")
+    check_second_start(disk, alive, told=1)
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
+def test_missing_segments_at_the_end_are_told(closed: bool) -> None:
+    disk = disks.closed(COUNT, PLAN) if closed else disks.killed(COUNT, PLAN, at_rest=True)
+    places = disks.places(disk, PLAN)
+    for path in disks.paths(disk, disks.ROOT / "commitlog"):
+        if path > segment_of(0):
+            disk.remove(path)
+    alive = [n for n, (start, _) in enumerate(places) if start < SEGMENT_BYTES]
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, alive)
+        if closed:
+            (told,) = store.recovery.damages
+            assert (told.physical_offset, told.reason) == (SEGMENT_BYTES, "log files missing at the end")
+        else:
+            assert any("commitlog: ends at 8192" in finding for finding in store.recovery.findings)
+    with PLAN.on(disk).open() as again:
+        assert not again.recovery.damages
+        assert not again.recovery.findings
+        end = numbered.append_until(again, alive[-1] + 1, COUNT)
+        numbered.check(again, range(end))
+
+
+def test_two_damages_are_told_one_by_one() -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    for number in (2, 30):
+        damage(disk, places[number][0], b"\xff" * 8)
+    alive = [n for n in range(len(places)) if n not in (2, 30)]
+    with PLAN.on(disk).open() as store:
+        assert [told.physical_offset for told in store.recovery.damages] == [places[2][0], places[30][0]]
+        numbered.check(store, alive, damaged=True)
+    assert len(reports(disk)) == 2
+    check_second_start(disk, alive, told=2)
+
+
+def test_a_reader_reports_damage_and_changes_nothing() -> None:
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    damage(disk, places[7][0], b"\xff" * 8)
+    before = disks.contents(disk)
+    with PLAN.on(disk).open(read_only=True) as store:
+        assert [told.physical_offset for told in store.recovery.damages] == [places[7][0]]
+        assert [n for _, n in numbered.fetch_all(store, numbered.BATCH_TOPIC, 1)][:2] == [8, 9]
+    assert disks.contents(disk) == before
+
+
+def test_a_body_that_looks_like_a_record_is_not_taken_for_one() -> None:
+    """The bad record's own size is believed before anything inside it is."""
+    disk = LossyFiles()
+    with PLAN.on(disk).open() as store:
+        first = numbered.append(store, 0)[0]
+        inner = disk.read_all(segment_of(0))[: first.size]
+        outer = store.append(Message("Outer", b"x" * 40 + inner))
+        at = outer.physical_offset
+    # Make the inner copy a perfect record of its place, and the outer one damaged.
+    inner_at = at + 88 + 40
+    damage(disk, inner_at + 28, inner_at.to_bytes(8, "big"))
+    with PLAN.on(disk).open() as store:
+        assert store.at(inner_at) is None or store.recovery.damages
+        assert numbered.fetch_all(store, "Topic0", 0) == [(0, 0)]
