@@ -25,18 +25,33 @@ def closed(count: int, plan: StoreBuilder | None = None) -> LossyFiles:
     return disk
 
 
-def killed(count: int, plan: StoreBuilder | None = None, *, at_rest: bool = False) -> LossyFiles:
-    """The same, left by a killed process; `at_rest`: long after its last append."""
+def killed(
+    count: int, plan: StoreBuilder | None = None, *, at_rest: bool = False, rest_at: int | None = None
+) -> LossyFiles:
+    """The same, left by a killed process: long after its last append (`at_rest`), or with a rest in between, after
+    which queue files were written and not synced (`rest_at`)."""
     disk = LossyFiles()
     store = (plan or builder()).on(disk).open()
-    numbered.append_until(store, 0, count)
+    first = 0
+    if rest_at is not None:
+        first = numbered.append_until(store, 0, rest_at)
+        rest(store)
+    numbered.append_until(store, first, count)
     store.wait_for_dispatch()
     if at_rest:
-        store.flush()
-        store._housekeeping.make_durable()
+        rest(store)
+    elif rest_at is not None:
+        store._housekeeping.write_out()
     left = disk.crash(keep_everything)
     store.close()
     return left
+
+
+def rest(store: MessageStore) -> None:
+    """What a store does when nothing is appended for a minute."""
+    store.flush()
+    store.wait_for_dispatch()
+    store._housekeeping.make_durable()
 
 
 def copy(disk: LossyFiles) -> LossyFiles:
