@@ -41,7 +41,7 @@ def load_index_proof(files: Files, root: Path) -> IndexProof | None:
         return None
     try:
         return msgspec.json.decode(files.read_all(path), type=IndexProof)
-    except (msgspec.DecodeError, OSError):
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError):
         return None
 
 

@@ -37,7 +37,7 @@ def load_inventory(files: Files, root: Path) -> Inventory | None:
         return None
     try:
         found = msgspec.json.decode(files.read_all(path), type=Inventory)
-    except (msgspec.DecodeError, OSError):
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError):
         return None
     return found if found.version == 1 else None
 
