@@ -81,6 +81,7 @@ class Housekeeping:
             position = queues.position
             queues.write_out()
             self._page.queues_written = position
+            self._page.queue_files = _file_count(queues)
 
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
@@ -117,7 +118,7 @@ class Housekeeping:
         queues.flush()
         page = self._page
         page.queues_written = page.queues_durable = position
-        page.queue_files = sum(len(queue.file_starts) for queue in queues.all())
+        page.queue_files = _file_count(queues)
         return timestamp
 
     def check_disk(self) -> None:
@@ -133,3 +134,9 @@ class Housekeeping:
             self._writer.refuse_while_full(None)
         if was_full != self._is_full:
             log.warning("disk full=%s path=%s used=%.2f limit=%.2f", self._is_full, path, used, limit)
+
+
+def _file_count(queues: ConsumeQueues) -> int:
+    """How many queue files there are. A start that finds fewer derives all of them again, so this is kept
+    current: a file that is missing must not be made up for by one that came since."""
+    return sum(len(queue.file_starts) for queue in queues.all())

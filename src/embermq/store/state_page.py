@@ -6,7 +6,7 @@
     16   flushed               every log byte below is durable
     24   queues_written        queue units of records below are in the queue files, for other processes
     32   queues_durable        ... and durable
-    40   queue_files           how many queue files there were then
+    40   queue_files           how many queue files there are
     48   tail_mark             a record begins here, some way before the end: a start reads at least from here
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
