@@ -23,6 +23,8 @@ from embermq import MessageStore
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
+pytestmark = pytest.mark.usefixtures("short_tail")
+
 COUNT = 16
 PLAN = disks.builder(index_slots_max=4, index_entries_max=20, queue_file_bytes=20 * 400)
 BITS = 8

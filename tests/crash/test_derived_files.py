@@ -12,6 +12,8 @@ from embermq.store.index_proof import prove_index
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
+pytestmark = pytest.mark.usefixtures("short_tail")
+
 COUNT = 70
 PLAN = disks.builder()
 STORES: dict[str, Callable[[], LossyFiles]] = {

@@ -15,6 +15,8 @@ from embermq.testing.clock import ManualClock
 from tests.crash import numbered
 from tests.crash.power import PowerCuts
 
+pytestmark = pytest.mark.usefixtures("short_tail")
+
 ROOT = Path("/store")
 
 
