@@ -254,7 +254,8 @@ class RealFile:
 
     def zero(self, start: int, end: int) -> int:
         rewritten = 0
-        for at, stop in self._pieces_with_data(start, min(end, self.size)):
+        # All pieces first: reading one draws its neighbours into the page cache, where they count as data.
+        for at, stop in list(self._pieces_with_data(start, min(end, self.size))):
             if self.pread(stop - at, at) != _ZEROS[: stop - at]:
                 self.pwrite(memoryview(_ZEROS)[: stop - at], at)
                 rewritten += stop - at

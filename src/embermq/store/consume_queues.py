@@ -259,16 +259,20 @@ class ConsumeQueues:
                 for queue in self._queues.by_slot:
                     queue.remove_stale_files()
 
-    def finish_replay(self, walk_start: int, log_end: int) -> None:
-        """The log was walked from `walk_start` to its end: units of records there that were not met go."""
+    def finish_replay(self, walk_start: int, log_end: int, *, keep_ends: bool = False) -> None:
+        """The log was walked from `walk_start` to its end: units of records there that were not met go.
+
+        With `keep_ends` they stay: records in the middle were lost to damage, and offsets that were given once
+        must not be given again, or a consumer would skip the new messages.
+        """
         books = self._books
         with books.disk, books.change:
             assert books.replaying
             for queue in self.all():
                 if books.walk_next[queue.slot] == NOT_SEEN:
-                    kept = queue.truncate_to(min(walk_start, log_end))
+                    kept = queue.truncate_to(log_end if keep_ends else min(walk_start, log_end))
                 else:
-                    kept = self._confirm(queue, walk_start)
+                    kept = self._confirm(queue, walk_start, log_end if keep_ends else 0)
                 if not kept:
                     self._remove(queue)
             books.forget_walk()
@@ -277,8 +281,11 @@ class ConsumeQueues:
                 books.replaying, books.ordered = False, not books.pending
             self.position = log_end
 
-    def _confirm(self, queue: ConsumeQueue, walk_start: int) -> bool:
-        """Cut a queue that the walk has met to what was met, and mend what lies just before."""
+    def _confirm(self, queue: ConsumeQueue, walk_start: int, keep_below: int) -> bool:
+        """Cut a queue that the walk has met to what was met, and mend what lies just before.
+
+        Units behind it stay if their records lie below `keep_below`.
+        """
         books = self._books
         first, end = int(books.walk_first[queue.slot]), int(books.walk_next[queue.slot])
         low = queue.low_offset
@@ -295,7 +302,9 @@ class ConsumeQueues:
         with books.lock:
             if begins_here or first < books.min[queue.slot]:
                 books.min[queue.slot] = first
-        queue.cut(end)
+        last = queue.peek(queue.max_offset - 1) if queue.max_offset > end else None
+        if last is None or last[0] >= keep_below:
+            queue.cut(end)
         return queue.has_units()
 
     # Loading

@@ -42,6 +42,7 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
     action: str
     kept_in: str | None = None
+    filled: bool = False  # Records after it stayed in place.
 
 
 class Quarantine:
@@ -51,9 +52,17 @@ class Quarantine:
         self._files, self._directory, self._clock, self._read_only = files, root / DIRECTORY, clock, read_only
         self.damages: list[Damage] = []
 
-    def note(self, physical_offset: int, length: int, reason: str, action: str, kept_in: str | None = None) -> Damage:
+    @property
+    def has_filled(self) -> bool:
+        """Was damage found that good records follow?"""
+        return any(damage.filled for damage in self.damages)
+
+    def note(
+        self, physical_offset: int, length: int, reason: str, action: str, *, kept_in: str | None = None,
+        filled: bool = False,
+    ) -> Damage:  # fmt: skip
         """Report without touching anything."""
-        damage = Damage(physical_offset, length, reason, action, kept_in)
+        damage = Damage(physical_offset, length, reason, action, kept_in, filled)
         self.damages.append(damage)
         log.error(
             "log damaged physical_offset=%d length=%d reason=%s action=%s", physical_offset, length, reason, action
@@ -62,11 +71,13 @@ class Quarantine:
             self._write_report(damage)
         return damage
 
-    def keep(self, segment: Segment, start: int, end: int, reason: str, action: str) -> Damage:
+    def keep(
+        self, segment: Segment, start: int, end: int, reason: str, action: str, *, filled: bool = False
+    ) -> Damage:
         """Copy bytes [start, end) of a segment aside and report them. Trailing zeros are not copied."""
         physical_offset = segment.start + start
         if self._read_only:
-            return self.note(physical_offset, end - start, reason, action)
+            return self.note(physical_offset, end - start, reason, action, filled=filled)
         data = b"".join(
             segment.read(at, min(_COPY_BYTES, end - at)).ljust(min(_COPY_BYTES, end - at), b"\0")
             for at in range(start, end, _COPY_BYTES)
@@ -75,7 +86,8 @@ class Quarantine:
         if data:
             self._files.make_directory(self._directory)
             self._files.replace_file(self._directory / name, data)
-        return self.note(physical_offset, end - start, reason, action, f"{DIRECTORY}/{name}" if data else None)
+        kept_in = f"{DIRECTORY}/{name}" if data else None
+        return self.note(physical_offset, end - start, reason, action, kept_in=kept_in, filled=filled)
 
     def _write_report(self, damage: Damage) -> None:
         self._files.make_directory(self._directory)

@@ -221,6 +221,7 @@ class MessageStore:
             return
         self._closed = True
         if self._read_only:
+            self._parts.walker.close()
             self._log.close()
             return
         self._writer.refuse(StoreClosed(self.path))
@@ -260,6 +261,7 @@ class MessageStore:
                     sink.close()
             except OSError as problem:  # Without a clean close the next open derives it again.
                 log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
+        self._parts.walker.close()
         self._log.close()
         assert self._parts.lock is not None
         self._parts.lock.release()

@@ -265,7 +265,7 @@ class _Opening:
             self.queues.begin_replay()
         end = recovery.run(plan, self.report)
         if self.queues is not None:
-            self.queues.finish_replay(plan.walk_from, end)
+            self.queues.finish_replay(plan.walk_from, end, keep_ends=self.quarantine.has_filled)
             self.queues.correct_min(self.log.min_offset)
         if self.index is not None and not self.read_only:
             self.index.truncate_to(end)

@@ -196,13 +196,13 @@ class Recovery:
                     self._keep_tail(segment, at, reason)
                 return None
             case Decision.FILL:
-                self._quarantine.keep(segment, at, good_at, reason, "replaced by a filler record")
+                self._quarantine.keep(segment, at, good_at, reason, "replaced by a filler record", filled=True)
                 if not self._read_only:
                     fill_with_record(segment, at, good_at, self.last_store_timestamp)
                 return segment.start + good_at
             case Decision.BLANK:
                 assert later is not None
-                self._quarantine.keep(segment, at, segment.size, reason, "segment closed by a blank")
+                self._quarantine.keep(segment, at, segment.size, reason, "segment closed by a blank", filled=True)
                 if not self._read_only:
                     fill_with_blank(segment, at)
                 return segment.end if self._log.segments.find(segment.end) else later.start
@@ -263,11 +263,11 @@ class Recovery:
         size = segments.segment_bytes
         missing = range(at, later.start, size)
         if self._read_only or (later.start - at) % size or len(missing) > _BLANK_FILES_MAX:
-            self._quarantine.note(at, later.start - at, _MISSING, "passed over")
+            self._quarantine.note(at, later.start - at, _MISSING, "passed over", filled=True)
             return later.start
         for start in missing:
             fill_with_blank(segments.insert(start), 0)
-        self._quarantine.note(at, later.start - at, _MISSING, f"replaced by {len(missing)} blank files")
+        self._quarantine.note(at, later.start - at, _MISSING, f"replaced by {len(missing)} blank files", filled=True)
         return later.start
 
     def _settle_log(self, end: int, plan: Plan) -> int:
@@ -276,6 +276,11 @@ class Recovery:
         if self._read_only:
             segments.forget_after(end)
             return 0
+        if end == plan.expected_end and self._ends_in_last_segment(end):
+            for segment in segments.all:
+                segment.reset(min(end - segment.start, segment.size))
+            self._continue_last()
+            return 0
         cut = sum(_written_bytes(segment, end) for segment in segments.all if segment.end > end)
         segments.truncate_to(end)
         proven = plan.walk_from if plan.proven is None else min(plan.proven, end)
@@ -283,11 +288,18 @@ class Recovery:
             segment.reset(min(max(end - segment.start, 0), segment.size))
             if segment.end > proven and segment.file is not None:
                 segment.file.sync()  # What was found may be in the page cache only.
-        last = segments.last
+        self._continue_last()
+        return cut
+
+    def _ends_in_last_segment(self, end: int) -> bool:
+        last = self._log.segments.last
+        return last is not None and last.start <= end <= last.end
+
+    def _continue_last(self) -> None:
+        last = self._log.segments.last
         if last is not None and not last.is_full:
             last.activate()
             last.store_timestamp = self.last_store_timestamp
-        return cut
 
 
 def _written_bytes(segment: Segment, end: int) -> int:

@@ -26,6 +26,7 @@ from embermq.format.columns import (
     C_TOPIC_LEN,
     RecordColumns,
 )
+from embermq.format.frame import FIXED_BYTES
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.flags import PREPARED, has_queue_entry
 from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit
@@ -37,9 +38,11 @@ from embermq.store.queue_table import Queues
 
 log = logging.getLogger(__name__)
 
-# A lost stretch of log leaves a hole; one larger than a whole log file of the smallest records can only
-# come from a damaged queue offset, and filling it would fill the disk.
+# A lost stretch of log leaves a hole. One larger than a whole log file of the smallest records, or with more
+# records before it than the log can ever have had, can only come from a damaged queue offset, and filling it
+# would fill the disk.
 HOLE_UNITS_MAX = 1 << 24
+RECORD_BYTES_MIN = FIXED_BYTES + 1
 QUEUE_OFFSET_MAX = (1 << 62) // ENTRY_BYTES
 FEW_ROWS = 64
 
@@ -131,7 +134,7 @@ class UnitIntake:
         books, queue = self._books, self._queues.by_slot[slot]
         if books.walk_next[slot] == NOT_SEEN and queue.max_physical <= books.log_min():
             raise QueueExpired(queue, end)
-        if end - start > HOLE_UNITS_MAX:
+        if end - start > HOLE_UNITS_MAX or end > unit[0] // RECORD_BYTES_MIN:
             log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
             return False
         log.warning("queue_hole queue=%r start=%d end=%d", queue, start, end)
@@ -207,6 +210,7 @@ class UnitIntake:
             keep &= columns[1] >= books.next[columns[0]]  # NO_SLOT takes the last element; it is out anyway.
         columns = _chosen(columns, keep)
         order = order_by_slot(columns[0], books.slot_count)
+        self._meet_new_queues(columns, order)
         unusual = self._unusual_slots(columns[0][order], columns[1][order])
         if unusual:
             plain = ~np.isin(columns[0], unusual)
@@ -216,6 +220,20 @@ class UnitIntake:
             order = order_by_slot(columns[0], books.slot_count)
         if len(order):
             self._append(columns, order)
+
+    def _meet_new_queues(self, columns: Columns, order: NDArray[np.intp]) -> None:
+        """Make a place for the first row of queues not met before (in this replay); the others just follow it."""
+        books = self._books
+        by_slot = columns[0][order]
+        heads = order[np.append(True, by_slot[1:] != by_slot[:-1])] if len(order) else order
+        slots = columns[0][heads]
+        new = ~books.born[slots]
+        if books.replaying:
+            new |= books.walk_next[slots] == NOT_SEEN
+        for row in heads[new].tolist():
+            slot, queue_offset, physical, size, tag_code = (int(column[row]) for column in columns)
+            if self._accept(slot, queue_offset, (physical, size, tag_code)) and books.replaying:
+                books.walk_next[slot] = queue_offset  # The row itself is still to come.
 
     def _unusual_slots(self, slots: NDArray[np.int32], offsets: NDArray[np.int64]) -> list[int]:
         """Slots (rows come sorted by slot) whose offsets do not follow their queue's last one without a gap."""
