@@ -87,4 +87,4 @@ lock: ## Resolve the dependencies anew into requirements/*.lock
 
 clean: ## Remove the environment and every cache in this directory
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """`python -m bench`: run the scenarios and print what came out, good or bad.
 
-    python -m bench                              all of them at real size: minutes, and some 25 GiB of disk
+    python -m bench                              all of them at real size: minutes, and some 15 GiB of disk
     python -m bench --size smoke                 seconds; the figures say little, the hashes everything
     python -m bench --only scan --only append    some of them
     python -m bench --peers                      beside the reference (needs java and mvn)
@@ -26,6 +26,7 @@ from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option
 SCENARIOS: dict[str, ModuleType] = {
     module.NAME: module for module in (scan, rebuild, recovery, append, topics, sync, memory)
 }
+_NO_DISK = ("tmpfs", "ramfs")
 _COLUMNS = [
     Column("case", "case"),
     Column("measure", "measure"),
@@ -59,6 +60,8 @@ def main(
         note=lambda text: output.say(text, style="dim"),
     )
     output.show(_machine(course))
+    if _file_system(course.directory) in _NO_DISK:
+        output.say("\nThis directory is in memory, not on a disk: choose another one with --dir.", style="bold")
     if size == "smoke":
         output.say("\nSmoke size: check the hashes; the figures are too short to mean anything.", style="bold")
     everything: list[dict[str, Any]] = []
@@ -100,11 +103,19 @@ def _machine(course: Course) -> Facts:
             Fact("system", "system", f"{platform.system()} {platform.release()}"),
             Fact("python", "python", platform.python_version()),
             Fact("directory", "directory", str(course.directory)),
+            Fact("file_system", "file system", _file_system(course.directory)),
             Fact("free_gib", "free there (GiB)", round(disk.f_bavail * disk.f_frsize / GIB)),
             Fact("size", "size", course.size),
             Fact("rounds", "rounds", course.rounds),
         ],
     )  # fmt: skip
+
+
+def _file_system(directory: Path) -> str:
+    """Type of the file system `directory` is on: the mount with the longest path above it."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    above = [(mount, kind) for mount, kind in mounts if directory.resolve().is_relative_to(mount)]
+    return max(above, key=lambda one: len(one[0]), default=("", "unknown"))[1]
 
 
 def _processor() -> str:

@@ -43,10 +43,13 @@ def run(course: Course) -> list[Figure]:
             rounds = [rebuild(course, source, scratch / f"round-{number}") for number in range(course.rounds)]
         answer = rounds[0].answer
         assert {one.answer for one in rounds} == {before}, f"{case}: rebuilt files differ from the first ones"
+        rates = [one.records / one.wall_seconds / 1e6 for one in rounds]
+        walk_rates = [one.records / one.walk_seconds / 1e6 for one in rounds]
+        cpu = [one.cpu_seconds / one.records * 1e6 for one in rounds]
         figures += [
-            Figure(case, "rate", "M msg/s", [one.records / one.wall_seconds / 1e6 for one in rounds], target, answer),
-            Figure(case, "rate of the walk", "M msg/s", [one.records / one.walk_seconds / 1e6 for one in rounds]),
-            Figure(case, "CPU, all threads", "s per M msg", [one.cpu_seconds / one.records * 1e6 for one in rounds]),
+            Figure(case, "rate", "M msg/s", rates, target, answer),
+            Figure(case, "rate of the walk", "M msg/s", walk_rates, answer=answer),
+            Figure(case, "CPU, all threads", "s per M msg", cpu, answer=answer),
         ]
     if course.peers:
         figures += _beside_reference(course)

@@ -37,12 +37,16 @@ def run(course: Course) -> list[Figure]:
     for (way, count), rounds in cpu.items():
         assert len(answers[way, count]) == 1, f"{way}, {count} topics: rounds give different answers"
         answer = next(iter(answers[way, count]))
-        figures.append(Figure(f"{way}, {count:,} topics", "CPU of the process", "µs per msg", rounds, answer=answer))
+        figures.append(Figure(_case(way, count), "CPU of the process", "µs per msg", rounds, answer=answer))
     for way in _WAYS:
         for count in topics[1:]:
             ratios = [many / one for one, many in zip(cpu[way, 1], cpu[way, count], strict=True)]
-            figures.append(Figure(f"{way}, {count:,} topics", "compared with 1 topic", "x", ratios, TARGET))
+            figures.append(Figure(_case(way, count), "compared with 1 topic", "x", ratios, TARGET))
     return figures
+
+
+def _case(way: str, count: int) -> str:
+    return f"{way}, {count:,} topic{'s' if count > 1 else ''}"
 
 
 def _cpu_us(course: Course, path: Path, messages: int, topics: int, at_once: int) -> float:

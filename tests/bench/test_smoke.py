@@ -46,10 +46,10 @@ ANSWERS = {
         "64 threads, 1 KiB": "005bf111e429",
     },
     "topics": {
-        "single, 1 topics": "5d5d2aa96680",
+        "single, 1 topic": "5d5d2aa96680",
         "single, 10 topics": "948efb94efba",
         "single, 50 topics": "7861f8858b2b",
-        "256 at a time, 1 topics": "5d5d2aa96680",
+        "256 at a time, 1 topic": "5d5d2aa96680",
         "256 at a time, 10 topics": "948efb94efba",
         "256 at a time, 50 topics": "7861f8858b2b",
     },
