@@ -1,0 +1,183 @@
+"""Failures known from other stores, and the test here that walks into each of them.
+
+    trap                                                     test
+    -------------------------------------------------------  ---------------------------------------------------------
+    a sync fails, the position moves on, PUT_OK              test_failing_disk: a_failed_sync_of_the_log_refuses...
+    a position moves without a sync                          test_power_loss (all), test_failing_disk (every sync)
+    consumers see what a crash takes back (SYNC_FLUSH)       test_power_loss: `delivered`; here: not_visible_before...
+    the index vouches for the queues                         test_derived_files: an_index_does_not_vouch...
+    killed with the tail split over two files                test_torn_tail: the_tail_is_split_over_two_files
+    partial tail, then appended after it                     test_torn_tail: cut at every byte, then appended
+    empty, short, zeroed last queue file                     test_derived_files: one_derived_file
+    index dropped after a crash                              test_kill, test_power_loss (keys are checked)
+    checkpoint of zeros: everything is read again            test_kill: reads_only_the_tail; test_derived_files
+    the flag for a full disk never clears                    test_failing_disk: the_full_disk_flag_clears...
+    a missing directory counts as full                       unit test_bad_input: an_empty_directory_becomes_a_store
+    one bad record ends the log                              test_damage: a_damaged_record_in_the_middle
+    header, topic, properties outside the sum                test_bit_flips; here: entries_that_point_elsewhere
+    topic names that climb out of the directory              unit test_bad_input: topic that climbs; here: foreign names
+    a look-up by key returns the rest of the segment         numbered.check_keys, everywhere
+    an error is reported as "nothing found"                  here: each_reason_has_its_own_answer
+    derived files deleted after a crash come back in part    test_derived_files: a_whole_directory_is_deleted
+    v6 bits taken from the caller                            unit test_bad_input: the_v6_bits_are_computed...
+    a record one byte too large for a file                   unit test_bad_input: one_byte_too_large...
+    data deleted because metadata is missing                 here: nothing_is_deleted_for_want_of_metadata
+    the clock jumps                                          here: a_clock_that_jumps
+"""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from embermq import FetchStatus, Message
+from embermq.errors import StoreError
+from embermq.format.queue_entry import ENTRY
+from embermq.settings import FlushDisk
+from embermq.testing.builder import StoreBuilder
+from embermq.testing.clock import ManualClock
+from embermq.testing.faulty_files import FaultyFiles
+from embermq.testing.lossy_files import LossyFiles
+from tests.crash import disks, numbered
+
+PLAN = disks.builder()
+UNIT_BYTES = 20
+
+
+def test_a_message_is_not_visible_before_it_is_durable() -> None:
+    """While the sync of SYNC_FLUSH is under way, no consumer sees the message it is about."""
+    files = FaultyFiles(LossyFiles())
+    with PLAN.on(files).open() as store:
+        numbered.append(store, 0)
+        store.wait_for_dispatch()
+        arrived: list[str] = []
+        store.on_arrival(lambda arrival: arrived.append(arrival.topic))
+        under_way, go_on = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            under_way.set()
+            assert go_on.wait(30)
+
+        files.before(step=len(files.steps) + 1, call=hold)
+        appending = threading.Thread(target=numbered.append, args=(store, 1))
+        appending.start()
+        assert under_way.wait(30)
+        assert files.steps[-1][0] == "sync"
+        try:
+            assert store.fetch("Topic0", 1, 0).status is FetchStatus.NO_MESSAGE_IN_QUEUE
+            assert store.find("Topic0", "id1") == []
+            assert arrived == []
+            assert not store._dispatcher.wait_for(store._log.wrote_offset, 0.0)
+        finally:
+            go_on.set()
+            appending.join()
+        numbered.check(store, [0, 1])
+
+
+@pytest.mark.parametrize("wrong", ["another queue", "between records", "past the end", "other size"])
+def test_queue_entries_that_point_elsewhere(wrong: str) -> None:
+    """An entry is believed only as far as the record agrees with it."""
+    disk = disks.closed(60, PLAN)
+    path = disks.ROOT / "consumequeue" / "Topic0" / "0" / "0".zfill(20)
+    at = UNIT_BYTES * 1
+    physical_offset, size, tag_code = ENTRY.unpack(disk.read_all(path)[at : at + UNIT_BYTES])
+    other = next(start for start, _ in disks.places(disk, PLAN)[1:] if start != physical_offset)
+    changed = {
+        "another queue": (other, size, tag_code),
+        "between records": (physical_offset + 3, size, tag_code),
+        "past the end": (1 << 40, size, tag_code),
+        "other size": (physical_offset, size - 1, tag_code),
+    }[wrong]
+    disks.overwrite(disk, path, at, ENTRY.pack(*changed))
+    with PLAN.on(disk).open() as store:
+        delivered = numbered.fetch_all(store, "Topic0", 0)
+        expected = [n for n in range(60) if known_place(n) == ("Topic0", 0)]
+        assert {offset: n for offset, n in delivered if offset != 1} == {
+            offset: n for offset, n in enumerate(expected) if offset != 1
+        }
+        assert all(n == expected[1] for offset, n in delivered if offset == 1)
+
+
+def known_place(n: int) -> tuple[str, int] | None:
+    one = numbered.known(n)
+    return (one.topic, one.queue_id) if one.queued else None
+
+
+@pytest.mark.parametrize("name", ["..", "01", "x", "0.tmp"])
+def test_foreign_names_among_the_queues_are_left_alone(tmp_path: Path, name: str) -> None:
+    builder = StoreBuilder(tmp_path / "store", **numbered.TINY)
+    with builder.open() as store:
+        end = numbered.append_until(store, 0, 20)
+    foreign = builder.root / "consumequeue" / "Topic0" / name
+    outside = builder.root / "consumequeue" / "Strange.Topic" / "0"
+    outside.mkdir(parents=True)
+    if name != "..":
+        foreign.mkdir()
+        (foreign / "0".zfill(20)).write_bytes(b"hello")
+    with builder.open() as store:
+        numbered.check_keys(store, list(range(end)))
+        assert numbered.numbers_in(store) == list(range(end))
+    assert outside.is_dir()
+    if name != "..":
+        assert (foreign / "0".zfill(20)).read_bytes() == b"hello"
+
+
+def test_each_reason_has_its_own_answer() -> None:
+    disk = LossyFiles()
+    with PLAN.on(disk).open() as store:
+        store.append(Message("T", b"x", tags="a"))
+        assert store.fetch("T", 0, 0).status is FetchStatus.FOUND
+        assert store.fetch("T", 0, 0, tags="b").status is FetchStatus.NO_MATCHED_MESSAGE
+        assert store.fetch("T", 0, 1).status is FetchStatus.OFFSET_OVERFLOW_ONE
+        assert store.fetch("T", 0, 2).status is FetchStatus.OFFSET_OVERFLOW_BADLY
+        assert store.fetch("U", 0, 0).status is FetchStatus.NO_MESSAGE_IN_QUEUE
+        assert store.find("T", "k") == []
+    with PLAN.changed(index=False).on(disk).open() as store, pytest.raises(StoreError) as refused:
+        store.find("T", "k")  # Not an empty list: nobody knows.
+    assert "index" in str(refused.value)
+
+
+def test_the_last_message_is_not_delivered_again_after_a_restart() -> None:
+    disk = disks.closed(20, PLAN)
+    with PLAN.on(disk).open() as store:
+        outcome = store.fetch("Topic0", 0, 0)
+        again = store.fetch("Topic0", 0, outcome.next_offset)
+        assert (again.status, again.messages) == (FetchStatus.OFFSET_OVERFLOW_ONE, [])
+    with PLAN.on(disk).open() as store:
+        assert store.fetch("Topic0", 0, outcome.next_offset).messages == []
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "embermq.state", "embermq.inventory.json", "embermq.index.json", "all"])
+def test_nothing_is_deleted_for_want_of_metadata(name: str) -> None:
+    disk = disks.closed(60, PLAN)
+    count = len(disks.places(disk, PLAN))
+    small = [path for path in disks.paths(disk) if path.parent == disks.ROOT]
+    for path in small:
+        if name in (path.name, "all"):
+            disk.remove(path)
+    logs = {path: disk.read_all(path) for path in disks.paths(disk, disks.ROOT / "commitlog")}
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, range(count))
+    assert {path: disk.read_all(path) for path in disks.paths(disk, disks.ROOT / "commitlog")} == logs
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000, 0])
+def test_a_clock_that_jumps(jump_ms: int) -> None:
+    """Back by an hour, forward by a day, or standing still: files keep their order, and all is found again."""
+    disk = LossyFiles()
+    clock = ManualClock()
+    plan = StoreBuilder(disks.ROOT, clock=clock, flush=FlushDisk.SYNC, **numbered.TINY).on(disk)
+    with plan.open() as store:
+        end = numbered.append_until(store, 0, 40)
+        store.wait_for_dispatch()
+        clock.jump(ms=jump_ms)
+        end = numbered.append_until(store, end, 80)
+        numbered.check(store, range(end))
+    with plan.open() as store:
+        numbered.check(store, range(end))
+        end = numbered.append_until(store, end, 100)
+    for path in disks.paths(disk, disks.ROOT / "index"):
+        disk.remove(path)
+    with plan.open() as store:
+        numbered.check(store, range(end))
+        assert 0 <= store.offset_at("Topic0", 0, clock.now_ms()) <= store.max_offset("Topic0", 0)
