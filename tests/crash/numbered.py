@@ -166,9 +166,10 @@ def check_queues(store: MessageStore, found: list[int], stored: Iterable[int]) -
             next_offset[queue] += 1
     for (topic, queue_id), expected in queues.items():
         assert fetch_all(store, topic, queue_id) == expected, (topic, queue_id)
-        assert store.max_offset(topic, queue_id) == expected[-1][0] + 1, (topic, queue_id)
+        # Offsets of lost messages at a queue's end are not given again, if the queue still knows of them.
+        assert expected[-1][0] < store.max_offset(topic, queue_id) <= next_offset[topic, queue_id], (topic, queue_id)
     present = {(topic, queue_id) for topic, queue_ids in store.topics().items() for queue_id in queue_ids}
-    assert present == set(queues)
+    assert set(queues) <= present <= set(next_offset)
 
 
 def fetch_all(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ import pytest
 from embermq import MessageStore, StoreSettings
 from embermq.settings import FlushDisk
 from embermq.store import tail_mark
+from embermq.testing.lossy_files import LossyFiles, keep_everything
 from tests.crash import disks, numbered
 
 ROOT = Path(__file__).parents[2]
@@ -122,18 +123,50 @@ def test_killed_while_recovering(tmp_path: Path) -> None:
         assert found == list(range(len(found)))
 
 
-def test_recovery_after_a_kill_reads_only_the_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_after_a_kill_reads_only_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that was at rest before the kill is not walked from its beginning."""
     monkeypatch.setattr(tail_mark, "TAIL_BYTES", 10_000)
     settings = StoreSettings(**FILES)
-    store = MessageStore.open(tmp_path / "store", settings)
+    disk = LossyFiles()
+    store = MessageStore.open(Path("/store"), settings, files=disk)
     end = numbered.append_until(store, 0, 600)
     disks.rest(store)
     at_rest = store.max_physical
     more = numbered.append_until(store, end, end + 5)
-    shutil.copytree(tmp_path / "store", tmp_path / "left")
+    left = disk.crash(keep_everything)
     store.close()
-    with MessageStore.open(tmp_path / "left", settings) as again:
+    with MessageStore.open(Path("/store"), settings, files=left) as again:
         assert again.recovery.walked_from >= at_rest - 40_000
         assert more - end <= again.recovery.records < 200
         numbered.check(again, range(more))
+
+
+def test_what_was_written_counts_while_the_machine_runs_and_only_what_was_synced_after_it_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tail_mark, "TAIL_BYTES", 10_000)
+    settings = StoreSettings(**FILES)
+    disk = LossyFiles()
+    store = MessageStore.open(Path("/store"), settings, files=disk)
+    end = numbered.append_until(store, 0, 600)
+    store.flush()
+    store.wait_for_dispatch()
+    store._housekeeping.write_out()  # Written, not synced.
+    killed, lost_power = disk.crash(keep_everything), disk.crash()
+    store.close()
+    for left, walks_all in ((killed, False), (lost_power, True)):
+        with MessageStore.open(Path("/store"), settings, files=left) as again:
+            assert (again.recovery.walked_from == 0) == walks_all
+            numbered.check(again, range(end))
+
+
+def test_a_copy_of_a_running_store_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Its files were copied one after another, so what one of them says of another is worth nothing."""
+    settings = StoreSettings(**FILES)
+    with MessageStore.open(tmp_path / "store", settings) as store:
+        end = numbered.append_until(store, 0, 100)
+        disks.rest(store)
+        shutil.copytree(tmp_path / "store", tmp_path / "copy")
+        with MessageStore.open(tmp_path / "copy", settings) as copy:
+            assert copy.recovery.walked_from == 0
+            numbered.check(copy, range(end))

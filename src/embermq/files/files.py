@@ -176,6 +176,14 @@ class Files(Protocol):
 
     def usage(self, path: Path) -> DiskUsage: ...
 
+    def identity(self, path: Path) -> int:
+        """A number that stays with a file and that a copy of it does not have."""
+        ...
+
+    def boot(self) -> int:
+        """A number for the time since the machine started: while it stays, nothing written was lost. 0: unknown."""
+        ...
+
     def lock(self, path: Path) -> Lock:
         """Take the exclusive lock of a store directory, or raise LockHeld."""
         ...
@@ -378,6 +386,16 @@ class RealFiles:
         status = os.statvfs(path)
         block = status.f_frsize
         return DiskUsage(status.f_blocks * block, status.f_bfree * block, status.f_bavail * block)
+
+    def identity(self, path: Path) -> int:
+        return os.stat(path).st_ino
+
+    def boot(self) -> int:
+        try:
+            text = Path("/proc/sys/kernel/random/boot_id").read_text()
+        except OSError:
+            return 0
+        return int(text.strip().replace("-", ""), 16) >> 66  # As much as fits a signed 64-bit number.
 
     def lock(self, path: Path) -> Lock:
         return acquire(path)

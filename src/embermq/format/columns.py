@@ -58,13 +58,14 @@ def as_view(data: Any) -> memoryview:
 class RecordColumns:
     """Records in log order: `rows[i]` describes one record inside `data`, whose first byte is at `base`."""
 
-    __slots__ = ("_view", "base", "data", "rows")
+    __slots__ = ("_view", "base", "data", "routes", "rows")
 
     def __init__(self, data: Any, base: int, rows: Rows) -> None:
         assert rows.shape[1:] == (N_COLUMNS,), rows.shape
         self.data = as_bytes_array(data)
         self.base = base
         self.rows = rows
+        self.routes: NDArray[np.int32] | None = None  # what somebody found out about topics and queues, ahead
         self._view = as_view(self.data)
 
     def __len__(self) -> int:

@@ -131,6 +131,10 @@ class ConsumeQueues:
             return True
         return self._clock.monotonic() - since >= PENDING_AGE_MAX_S
 
+    def look_ahead(self, batch: RecordColumns) -> None:
+        """Find out, off the taking thread, which queues a batch goes to. Optional; any thread."""
+        self._queues.look_ahead(batch)
+
     def write_out(self) -> None:
         """Write all pending units to their files. On OSError they stay pending, readable and to be retried.
 

@@ -82,6 +82,7 @@ class Housekeeping:
             queues.write_out()
             self._page.queues_written = position
             self._page.queue_files = _file_count(queues)
+            self._page.tail_mark = self._dispatcher.tail_mark.position
 
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""

@@ -27,6 +27,11 @@ class IndexProof(msgspec.Struct, frozen=True):
     def file_count(self) -> int:
         return len(self.state.get("files", ()))
 
+    def is_behind(self, state: dict[str, Any]) -> bool:
+        """Does `state` have every file of this proof, with at least as many entries?"""
+        counts = {row[0]: row[1] for row in state.get("files", ())}
+        return all(counts.get(row[0], 0) >= row[1] for row in self.state.get("files", ()))
+
     @property
     def full_until_ms(self) -> int:
         """Store time of the newest record in a file that is full, and so will not change any more."""

@@ -179,6 +179,7 @@ class MessageStore:
             self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
         self._delayed = self._make_delayed()
         parts.page.flushed = parts.end
+        parts.page.boot = parts.files.boot()
         self._log.flushed_timestamp = parts.last_store_timestamp
         if self._delayed is not None:
             self._delayed.load()
@@ -301,6 +302,8 @@ class MessageStore:
     def failed(self, failure: AppendRefused) -> None:
         """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
         self._writer.refuse(failure)
+        assert self._parts.page is not None
+        self._parts.page.boot = 0  # The kernel may have dropped what it could not write.
 
     # -- appending -------------------------------------------------------------------------------------------
 

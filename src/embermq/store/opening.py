@@ -102,6 +102,7 @@ class _Opening:
         self.log = CommitLog(self.segments)
         self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
         self.queues = self._make_queues() if derive else None
+        self.walker.look_ahead = self.queues.look_ahead if self.queues is not None else None
         self.index = self._make_index() if derive and settings.index else None
         self.next_offsets = NextOffsets()
         self.quarantine = Quarantine(files, root, clock, read_only=self.read_only)
@@ -216,11 +217,19 @@ class _Opening:
             return 0
         return unit[0] + unit[1]
 
+    def _only_process_died(self, page: StatePage) -> bool:
+        """The machine has not stopped since the store was open: everything that was written is there."""
+        return page.boot != 0 and page.boot == self.files.boot()
+
     def _proofs(self, page: StatePage | None, index: IndexProof | None) -> Proofs | None:
         if page is None or (self.index is not None and index is None):
             return None
         queues = page.queues_durable if self.queues is not None else 0
         index_position = index.position if index is not None else queues
+        if self._only_process_died(page):
+            queues = page.queues_written if self.queues is not None else 0
+            if self.index is not None and index is not None and index.is_behind(self.index.state()):
+                index_position = max(index_position, self.index.position)
         index_files = index.file_count if index is not None else 0
         queue_files = page.queue_files if self.queues is not None else 0
         return Proofs(page.flushed, queues, index_position, queue_files, index_files, page.tail_mark)
@@ -240,7 +249,10 @@ class _Opening:
     def _prepare_derived(self, plan: Plan, index_plan: IndexPlan, page: StatePage, proof: IndexProof | None) -> Plan:
         """Cut the index to its proof, or drop it; withdraw proofs for what is about to be made again."""
         if self.index is not None and index_plan is IndexPlan.RESTORE:
-            findings = self.index.restore(proof.state if proof is not None else None)
+            assert proof is not None
+            state = self.index.state()
+            written_counts = self._only_process_died(page) and proof.is_behind(state)
+            findings = self.index.restore(state if written_counts else proof.state)
             if findings:
                 self.report.findings += _texts(findings)
                 index_plan = IndexPlan.REBUILD
@@ -251,6 +263,7 @@ class _Opening:
             drop_index_proof(self.files, self.root)
             if self.index is not None:
                 self.index.destroy_all()
+        page.boot = 0  # Until recovery is through, only what was synced counts.
         return plan
 
     def _walk(self, plan: Plan) -> tuple[int, Recovery]:

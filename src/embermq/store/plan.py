@@ -2,8 +2,9 @@
 
     closed cleanly, everything as the inventory says     the tail only; queues and index are believed
     closed cleanly, otherwise                            the whole log; queues and index are made again
-    not closed, state page believable                    the oldest of its proofs, and at least the tail;
-                                                         the index is cut to its proof
+    not closed, state page believable                    the oldest of its proofs, and at least the tail; the index
+                                                         is cut to its proof. If the machine did not stop meanwhile,
+                                                         what was written counts as proven, synced or not
     not closed, otherwise                                the whole log; queues and index are made again
     opened read-only, derived files sound                what the queues and the index do not have yet
 

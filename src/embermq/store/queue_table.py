@@ -6,6 +6,7 @@ there or take a list() of it, which is one step. Everything else is for holders 
 """
 
 import logging
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Queues:
         self._slots: dict[tuple[bytes, int], int] = {}  # by the topic's bytes in the record
         self._slot_names: dict[tuple[str, int], int] = {}
         self._table: QueueTable | None = None
+        self._table_lock = threading.Lock()  # Held while the table is read or changed; nothing is taken inside.
         self._table_slots: NDArray[np.int32] = np.empty(0, np.int32)  # the kernel table's slot -> ours
 
     def slot_of(self, topic: bytes, queue_id: int) -> int:
@@ -92,7 +94,10 @@ class Queues:
             unknown: Iterable[int] = range(len(batch))
             slots = np.empty(len(batch), np.int32)
         else:
-            found = self._table.route(batch)
+            found = batch.routes
+            if found is None:
+                with self._table_lock:
+                    found = self._table.route(batch)
             slots = self._table_slots[found]  # -1 takes the last element, which is replaced below
             unknown = np.flatnonzero(found < 0).tolist()
         for i in unknown:
@@ -100,6 +105,12 @@ class Queues:
             at, length = int(row[C_TOPIC_AT]), int(row[C_TOPIC_LEN])
             slots[i] = self.slot_of(batch.data[at : at + length].tobytes(), int(row[C_QUEUE_ID]))
         return slots
+
+    def look_ahead(self, batch: RecordColumns) -> None:
+        """Route a batch before it is taken, on the thread that has just scanned it: its bytes are at hand there."""
+        if self._table is not None:
+            with self._table_lock:
+                batch.routes = self._table.route(batch)
 
     def _make_table(self) -> None:
         self._table = kernels.load("derive").QueueTable()
@@ -109,7 +120,8 @@ class Queues:
 
     def _tell_table(self, topic: bytes, queue_id: int, slot: int) -> None:
         assert self._table is not None
-        number = self._table.add(topic, queue_id)
+        with self._table_lock:
+            number = self._table.add(topic, queue_id)
         if number >= len(self._table_slots):
             grown = np.full(2 * number, NO_SLOT, np.int32)
             grown[: len(self._table_slots)] = self._table_slots

@@ -8,6 +8,9 @@
     32   queues_durable        ... and durable
     40   queue_files           how many queue files there are
     48   tail_mark             a record begins here, some way before the end: a start reads at least from here
+    56   identity              of this very file: the page of a copied directory vouches for nothing
+    64   boot                  of the machine while the store runs: if it is still the same, the machine did not
+                               stop, and what was written counts as well as what was synced; 0: unknown
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
@@ -27,6 +30,7 @@ PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
     "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
+    "identity", "boot",
 )  # fmt: skip
 
 
@@ -40,6 +44,8 @@ class StatePage:
     queues_durable: int
     queue_files: int
     tail_mark: int
+    identity: int
+    boot: int
 
     def __init__(self, file: OpenFile, writable: bool) -> None:
         object.__setattr__(self, "_file", file)
@@ -72,7 +78,7 @@ def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | 
     numbers = page.values()
     if numbers.pop("magic") != _MAGIC or any(number < 0 for number in numbers.values()):
         return None
-    return page
+    return page if page.identity == files.identity(path) else None
 
 
 def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
@@ -82,6 +88,7 @@ def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
         files.remove(path)
     page = StatePage(files.create(path, PAGE_BYTES, fallocate=True), True)
     page.epoch = epoch
+    page.identity = files.identity(path)
     page.magic = _MAGIC
     page.sync()
     files.sync_directory(root)

@@ -40,10 +40,10 @@ class Step(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What one scan found: rows, how many, where it stopped and why."""
+    """What one scan found, where it stopped and why; `rows` is the room the columns are in."""
 
+    columns: RecordColumns
     rows: Rows
-    filled: int
     stop_at: int
     stop: int
 
@@ -63,6 +63,7 @@ class Walker:
         self._free_rows = [new_rows(ROWS_OF_TWIN)]
         self._ahead: tuple[tuple[int, int, int, bool], Future[Scanned]] | None = None
         self._helper: ThreadPoolExecutor | None = None
+        self.look_ahead: Callable[[RecordColumns], None] | None = None  # more to be done on the second thread
 
     def step(self, at: int, limit: int, take: Take, *, check_crc: bool) -> Step:
         """Hand the records from `at` on to `take(columns, end)`, at most to `limit` or the segment's end.
@@ -77,8 +78,8 @@ class Walker:
             end = lent.base + found.stop_at
             if found.stop == ScanStop.ROWS_FULL and len(found.rows) == ROWS_OF_KERNEL:
                 self._scan_ahead(lent._replace(start=found.stop_at), check_crc)
-            if found.filled:
-                take(RecordColumns(lent.data, lent.base, found.rows[: found.filled]), end)
+            if len(found.columns):
+                take(found.columns, end)
             self._free_rows.append(found.rows)
         if found.stop == ScanStop.BLANK:
             return Step(self._log.next_segment_start(end), found.stop)
@@ -96,8 +97,14 @@ class Walker:
         return self._scan_with(scan_rows, lent, self._rows(ROWS_OF_TWIN), check_crc)
 
     def _scan_with(self, scan: Scan, lent: Lent, rows: Rows, check_crc: bool) -> Scanned:
-        found = scan(lent.data, lent.base, lent.start, lent.end, rows, self._delay_ms, check_crc, True)
-        return Scanned(rows, *found)
+        count, stop_at, stop = scan(lent.data, lent.base, lent.start, lent.end, rows, self._delay_ms, check_crc, True)
+        return Scanned(RecordColumns(lent.data, lent.base, rows[:count]), rows, stop_at, stop)
+
+    def _scan_on_second_thread(self, lent: Lent, rows: Rows, check_crc: bool) -> Scanned:
+        found = self._scan_with(_kernel_scan(), lent, rows, check_crc)
+        if self.look_ahead is not None and len(found.columns):
+            self.look_ahead(found.columns)
+        return found
 
     def _rows(self, count: int) -> Rows:
         """Room for at least `count` rows that nobody uses now."""
@@ -113,7 +120,7 @@ class Walker:
             self._helper = ThreadPoolExecutor(1, "embermq-scan")
         key = (lent.base, lent.start, lent.end, check_crc)
         rows = self._rows(ROWS_OF_KERNEL)
-        self._ahead = key, self._helper.submit(self._scan_with, _kernel_scan(), lent, rows, check_crc)
+        self._ahead = key, self._helper.submit(self._scan_on_second_thread, lent, rows, check_crc)
 
     def _scanned_ahead(self, lent: Lent, check_crc: bool) -> Scanned | None:
         """The scan that was begun ahead, if it is the one wanted now; a log that has grown since is another."""

@@ -145,6 +145,12 @@ class FaultyFiles:
         self.check("usage", path)
         return self.inner.usage(path)
 
+    def identity(self, path: Path) -> int:
+        return self.inner.identity(path)
+
+    def boot(self) -> int:
+        return self.inner.boot()
+
     def lock(self, path: Path) -> Lock:
         self.check("lock", path)
         return self.inner.lock(path)

@@ -17,6 +17,7 @@ import enum
 import errno
 import os
 import random
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -261,6 +262,7 @@ class LossyFiles:
         self.locks: set[Path] = set()
         self.mutex = threading.RLock()
         self._root = _Directory()
+        self._boot = secrets.randbits(62)
 
     # -- Files -----------------------------------------------------------------------------------------
 
@@ -347,6 +349,12 @@ class LossyFiles:
             free = max(total - self._used(), 0)
             return DiskUsage(total, free, free)
 
+    def identity(self, path: Path) -> int:
+        return 1  # Nobody makes copies in here.
+
+    def boot(self) -> int:
+        return self._boot
+
     def lock(self, path: Path) -> Lock:
         with self.mutex:
             if path in self.locks:
@@ -366,6 +374,8 @@ class LossyFiles:
         """The file system as it is found after a crash, everything in it durable. This one stays as it is."""
         with self.mutex:
             survivor = LossyFiles(self.capacity_bytes)
+            if choose is keep_everything:  # Only the process died.
+                survivor._boot = self._boot
             for path, content in self._survivors(choose):
                 survivor.put(path, content)
             return survivor
