@@ -38,6 +38,7 @@ from embermq.model.properties import (
     encode_properties,
 )
 from embermq.settings import StoreSettings
+from embermq.store.queue_tails import QueueTail
 from embermq.store.runs import Run, has_meaning_to_store, make_run
 
 TOPIC_CHARACTERS_MAX = 127
@@ -145,11 +146,19 @@ class Admission:
         """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
         return self._encode(message, message.property_bytes(), message.wait_for_store, False)
 
-    def make_run(self, messages: Sequence[Message]) -> Run | None:
+    def is_place(self, topic: Any, queue_id: Any) -> bool:
+        """Is this a topic and a queue id that messages may be sent to?"""
+        try:
+            self._topic_part(topic)
+        except TopicNameInvalid:
+            return False
+        return type(queue_id) is int and 0 <= queue_id <= QUEUE_ID_MAX
+
+    def make_run(self, messages: Sequence[Message], tails: list[QueueTail] | None) -> Run | None:
         """`messages` for the batch kernel; None when they have to go the plain way."""
-        if len(self._packed_store_host) != 8:
+        if tails is None or len(self._packed_store_host) != 8:
             return None
-        run = make_run(messages, self._topic_parts, self.store_host_number, self._body_bytes_max)
+        run = make_run(messages, tails, self.store_host_number, self._body_bytes_max)
         if run is None or run.largest_record > self._record_bytes_max:
             return None
         return run

@@ -23,6 +23,9 @@ from embermq.store.walk import Walker
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
+# After a small step the dispatcher pauses, unless somebody waits for it. The reference looks every millisecond.
+PAUSE_SECONDS = 0.002
+PAUSE_BYTES_MAX = 64 << 10
 
 
 class Dispatcher:
@@ -40,6 +43,8 @@ class Dispatcher:
         self._idle = False
         self._wake = threading.Event()
         self._advanced = threading.Condition()
+        self._waiting = 0  # How many wait for the position. Guarded by `_advanced`.
+        self._hurry = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
 
@@ -61,17 +66,25 @@ class Dispatcher:
         """Block until everything below `physical_offset` was dispatched; False if that takes too long."""
         deadline = time.monotonic() + timeout_seconds
         with self._advanced:
-            while self.position < physical_offset:
-                self.wake()
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._thread.is_alive():
-                    return self.position >= physical_offset
-                self._advanced.wait(min(left, IDLE_SECONDS))
+            self._waiting += 1
+            self._hurry.set()
+            try:
+                while self.position < physical_offset:
+                    self.wake()
+                    left = deadline - time.monotonic()
+                    if left <= 0 or not self._thread.is_alive():
+                        return self.position >= physical_offset
+                    self._advanced.wait(min(left, IDLE_SECONDS))
+            finally:
+                self._waiting -= 1
+                if self._waiting == 0:
+                    self._hurry.clear()
         return True
 
     def stop(self) -> None:
         """Dispatch what the limit allows and end the thread."""
         self._stopping = True
+        self._hurry.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -84,7 +97,11 @@ class Dispatcher:
                 self._wake.wait(IDLE_SECONDS)
             self._idle = False
             self._wake.clear()
+            before = self.position
             self.drain()
+            if self.position - before < PAUSE_BYTES_MAX and self._waiting == 0 and not self._stopping:
+                # Let some more come together: a step costs the same for one record as for a hundred.
+                self._hurry.wait(PAUSE_SECONDS)
 
     def drain(self) -> None:
         """Dispatch up to the limit. The dispatcher's thread, or whoever has stopped it."""

@@ -28,6 +28,8 @@ from embermq.store.writer import Writer
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+# A power cut leaves at most this much log, and what comes in a second, to be derived again.
+UNPROVEN_BYTES_MAX = 256 << 20
 DISK_CHECK_TICKS = 10
 
 
@@ -48,6 +50,7 @@ class Housekeeping:
         self._one_at_a_time = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
         self._is_full = False
+        self._durable_offset = commit_log.wrote_offset
         self.checkpoint = Checkpoint()
 
     def start(self) -> None:
@@ -67,12 +70,16 @@ class Housekeeping:
             try:
                 if tick % self._write_out_ticks == 0:
                     self.write_out()
-                if tick % self._durable_ticks == 0:
+                if tick % self._durable_ticks == 0 or self._unproven_bytes > UNPROVEN_BYTES_MAX:
                     self.make_durable()
                 if tick % DISK_CHECK_TICKS == 0:
                     self.check_disk()
             except OSError as problem:
                 log.error("housekeeping failed error=%s", problem)
+
+    @property
+    def _unproven_bytes(self) -> int:
+        return self._log.wrote_offset - self._durable_offset
 
     def write_out(self) -> None:
         """Put pending queue units into their files, where other processes can see them."""
@@ -87,6 +94,7 @@ class Housekeeping:
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
         with self._one_at_a_time:
+            self._durable_offset = self._log.wrote_offset
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
             index_ms = prove_index(self._files, self._root, self._index).full_until_ms if self._index is not None else 0

@@ -35,7 +35,7 @@ assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 _KERNEL_ROWS = 2_000
-_KERNEL_ROWS_LOADED = 64
+_KERNEL_ROWS_LOADED = 2
 _KERNEL_ENTRIES = 20_000
 
 

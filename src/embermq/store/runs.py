@@ -8,7 +8,7 @@ Time is spent on the messages one by one, so whatever can be asked of all of the
 are compared as tuples, separators counted over all properties joined together, lengths as columns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import overload
@@ -23,6 +23,7 @@ from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
+from embermq.store.queue_tails import QueueTail
 
 RUN_MESSAGES_MIN = 32
 # Loading the kernel takes as long as appending some ten thousand messages without it.
@@ -30,9 +31,7 @@ MESSAGES_BEFORE_KERNEL = 20_000
 
 BORN_NOW = -1  # Stands for the time of the append until that is known.
 
-QueueKey = tuple[str, int]
-
-_PLACE = attrgetter("topic", "queue_id")
+PLACE = attrgetter("topic", "queue_id")
 _TAGS_AND_KEYS = attrgetter("keys", "tags")
 _RARE = attrgetter(
     "delay_level", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset",
@@ -49,12 +48,12 @@ def has_meaning_to_store(encoded: bytes) -> bool:
 
 
 class Run:
-    """Messages as columns: payload and rows as in format.runs, and the queues they go to."""
+    """Messages as columns: payload and rows as in format.runs; a row's queue is the slot of its tail."""
 
-    __slots__ = ("payload", "queues", "rows")
+    __slots__ = ("payload", "rows")
 
-    def __init__(self, payload: bytes, rows: Rows, queues: list[QueueKey]) -> None:
-        self.payload, self.rows, self.queues = payload, rows, queues
+    def __init__(self, payload: bytes, rows: Rows) -> None:
+        self.payload, self.rows = payload, rows
 
     @property
     def largest_record(self) -> int:
@@ -80,19 +79,11 @@ class RunChoice:
 
 
 def make_run(
-    messages: Sequence[Message], topics: dict[str, bytes], store_host_number: int, body_bytes_max: int
+    messages: Sequence[Message], tails: list[QueueTail], store_host_number: int, body_bytes_max: int
 ) -> Run | None:
-    """The messages as a run, or None. `topics` knows valid topic names, each with its length byte and name."""
+    """The messages, each going to the queue of its tail, as a run; or None."""
     if list(map(_RARE, messages)).count(_PLAIN) != len(messages):
         return None
-    places: list[QueueKey] = list(map(_PLACE, messages))
-    queues = {place: number for number, place in enumerate(dict.fromkeys(places))}
-    names = []
-    for topic, queue_id in queues:
-        part = topics.get(topic)
-        if part is None or type(queue_id) is not int or not 0 <= queue_id < 2**31:
-            return None
-        names.append(part[1:])
     properties = _encoded_properties(messages)
     if properties is None:
         return None
@@ -106,25 +97,27 @@ def make_run(
     rows[:, r.R_BORN_TIME] = BORN_NOW if all_now else [BORN_NOW if born is None else born for born in borns]
     if rows[:, r.R_BODY_LEN].max() > body_bytes_max or rows[:, r.R_PROPS_LEN].max() > PROPERTIES_BYTES_MAX:
         return None
-    _place(rows, places, queues, names)
-    topic_of = repeat(names[0]) if len(names) == 1 else [names[number] for number in rows[:, r.R_QUEUE].tolist()]
+    names = _place(rows, tails)
     try:
-        payload = b"".join(chain.from_iterable(zip(bodies, topic_of, properties, strict=False)))
+        payload = b"".join(chain.from_iterable(zip(bodies, names, properties, strict=False)))
     except TypeError:
         return None  # A body that is no bytes: the plain way says so.
-    return Run(payload, rows, list(queues))
+    return Run(payload, rows)
 
 
-def _place(rows: Rows, places: list[QueueKey], queues: dict[QueueKey, int], names: list[bytes]) -> None:
-    """Queue number, queue id and topic length of each message; mostly they are all the same."""
-    if len(queues) == 1:
-        rows[:, r.R_QUEUE_ID] = places[0][1]
-        rows[:, r.R_TOPIC_LEN] = len(names[0])
-        return
-    numbers = np.array(list(map(queues.__getitem__, places)), np.int64)
-    rows[:, r.R_QUEUE] = numbers
-    rows[:, r.R_QUEUE_ID] = np.array([queue_id for _, queue_id in queues], np.int64)[numbers]
-    rows[:, r.R_TOPIC_LEN] = np.array([len(name) for name in names], np.int64)[numbers]
+def _place(rows: Rows, tails: list[QueueTail]) -> Iterable[bytes]:
+    """Put each message into its queue; the topic of each. Mostly they all go to the same one."""
+    first = tails[0]
+    if tails.count(first) == len(tails):
+        rows[:, r.R_QUEUE] = first.slot
+        rows[:, r.R_QUEUE_ID] = first.queue_id
+        rows[:, r.R_TOPIC_LEN] = len(first.name)
+        return repeat(first.name)
+    names = [tail.name for tail in tails]
+    rows[:, r.R_QUEUE] = [tail.slot for tail in tails]
+    rows[:, r.R_QUEUE_ID] = [tail.queue_id for tail in tails]
+    rows[:, r.R_TOPIC_LEN] = [len(name) for name in names]
+    return names
 
 
 def _encoded_properties(messages: Sequence[Message]) -> list[bytes] | None:

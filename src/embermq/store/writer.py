@@ -14,6 +14,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -36,7 +37,8 @@ from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
 from embermq.store.admission import Admission, Admitted
 from embermq.store.commit_log import CommitLog
-from embermq.store.runs import BORN_NOW, Receipts, Run, RunChoice
+from embermq.store.queue_tails import QueueKey, QueueTail, QueueTails
+from embermq.store.runs import BORN_NOW, PLACE, Receipts, Run, RunChoice
 from embermq.store.stats import PutCounters
 
 log = logging.getLogger(__name__)
@@ -54,16 +56,6 @@ SLOW_PUT_SECONDS = 0.5
 LMQ_PREFIX = "%LMQ%"
 
 
-class QueueTail:
-    """Where the next message of one queue goes. Writer's lock."""
-
-    __slots__ = ("next_offset", "queue_id", "slot", "topic")
-
-    def __init__(self, topic: str, queue_id: int, next_offset: int) -> None:
-        self.topic, self.queue_id, self.next_offset = topic, queue_id, next_offset
-        self.slot = -1  # Its number in the batch kernel's arrays, once it has one.
-
-
 class Writer:
     """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
 
@@ -78,7 +70,7 @@ class Writer:
         self._locked_since = 0.0
         self._runs = RunChoice(kernels)
         self._light_queues_max = light_queues_max
-        self._tails: dict[tuple[str, int], QueueTail] = {}
+        self._tails = QueueTails()
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
         self.record_slow_put: Callable[[int], None] = _ignore_slow_put
@@ -104,24 +96,16 @@ class Writer:
 
     def adopt_offsets(self, next_offsets: Iterable[tuple[str, int, int]]) -> None:
         """Continue these queues (topic, queue id, next offset). Before the first append."""
-        for topic, queue_id, next_offset in next_offsets:
-            self._tails[topic, queue_id] = QueueTail(topic, queue_id, next_offset)
+        self._tails.adopt(next_offsets)
 
-    def next_offsets(self) -> dict[tuple[str, int], int]:
+    def next_offsets(self) -> dict[QueueKey, int]:
         with self._lock:
-            return {key: tail.next_offset for key, tail in self._tails.items()}
+            return self._tails.all_next()
 
     def forget_topic(self, topic: str) -> None:
         """A deleted topic starts again at offset 0."""
         with self._lock:
-            for key in [key for key in self._tails if key[0] == topic]:
-                del self._tails[key]
-
-    def _tail(self, topic: str, queue_id: int) -> QueueTail:
-        tail = self._tails.get((topic, queue_id))
-        if tail is None:
-            tail = self._tails[topic, queue_id] = QueueTail(topic, queue_id, 0)
-        return tail
+            self._tails.forget(topic)
 
     # -- appending -------------------------------------------------------------------------------------
 
@@ -148,7 +132,7 @@ class Writer:
     def append_many(self, messages: Sequence[Message]) -> tuple[Sequence[Receipt], bool]:
         """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
         if self._runs.prefers_kernel(len(messages)):
-            run = self._admission.make_run(messages)
+            run = self._admission.make_run(messages, self._known_tails(messages))
             if run is not None:
                 return self._store_run(run), True
         admit = self._admission.admit
@@ -163,6 +147,20 @@ class Writer:
             self._leave(len(receipts), len(admitted) - len(receipts))
         return receipts, any(one.wait for one in admitted)
 
+    def _known_tails(self, messages: Sequence[Message]) -> list[QueueTail] | None:
+        """The queue of each message; None if a message goes to no valid topic, or to no queue at all."""
+        places = list(map(PLACE, messages))
+        tails = list(map(self._tails.by_key.get, places))
+        if None in tails:
+            wanted = {place for place, tail in zip(places, tails, strict=True) if tail is None}
+            if not all(self._admission.is_place(topic, queue_id) for topic, queue_id in wanted):
+                return None
+            with self._lock:
+                for topic, queue_id in wanted:
+                    self._tails.obtain(topic, queue_id)
+            tails = list(map(self._tails.by_key.get, places))
+        return cast(list[QueueTail], tails)
+
     def _store_run(self, run: Run) -> Receipts:
         """Let the kernel write a run, rolling when a segment is full."""
         encode_batch = load_kernels("encode").encode_batch  # Loads numba: only for those who append many.
@@ -174,14 +172,12 @@ class Writer:
         try:
             now_ms = self._now_ms()
             rows[rows[:, R_BORN_TIME] == BORN_NOW, R_BORN_TIME] = now_ms
-            tails = [self._tail(topic, queue_id) for topic, queue_id in run.queues]
-            next_offsets = np.array([tail.next_offset for tail in tails], np.int64)
             payload = memoryview(run.payload)
             while done < len(rows):
                 segment = self._log.active or self._log.roll()
                 count, end = encode_batch(
                     segment.target_array, segment.wrote, segment.size, segment.start, payload[taken:], rows[done:],
-                    next_offsets, now_ms, host_number, placed[done:],
+                    self._tails.numbers(), now_ms, host_number, placed[done:],
                 )  # fmt: skip
                 if count:
                     self._bytes += end - segment.wrote
@@ -189,8 +185,6 @@ class Writer:
                     segment.wrote = end
                     taken += int(rows[done : done + count, R_BODY_LEN : R_PROPS_LEN + 1].sum())
                     done += count
-                    for tail, after in zip(tails, next_offsets.tolist(), strict=True):
-                        tail.next_offset = after
                 if done < len(rows):
                     self._log.roll()
         finally:
@@ -262,9 +256,10 @@ class Writer:
         segment = self._log.active
         if segment is None or segment.wrote + one.size + BLANK_BYTES > segment.size:
             segment = self._log.roll()
-        tail = self._tails.get((one.topic, one.queue_id)) or self._tail(one.topic, one.queue_id)
+        tails = self._tails
+        tail = tails.by_key.get((one.topic, one.queue_id)) or tails.obtain(one.topic, one.queue_id)
         queued = one.sys_flag & flags.PREPARED == 0
-        queue_offset = tail.next_offset if queued else 0
+        queue_offset = tails.next[tail.slot] if queued else 0
         at = segment.wrote
         physical_offset = segment.start + at
         body = one.body
@@ -289,7 +284,7 @@ class Writer:
         segment.wrote = end
         self._bytes += one.size
         if queued:
-            tail.next_offset = queue_offset + 1
+            tails.next[tail.slot] = queue_offset + 1
             if one.multi_dispatch:
                 self._advance_multi(one)
         return Receipt(PUT_OK, physical_offset, one.size, queue_offset, now_ms, one.store_host)
@@ -297,35 +292,34 @@ class Writer:
     # -- one message into several queues (light message queues) --------------------------------------------
 
     def _multi_tails(self, one: Admitted, properties: dict[str, str]) -> list[QueueTail]:
-        names = properties[MULTI_DISPATCH].split(",")
-        return [self._light_tail(name) if self._is_light(name) else self._tail(name, one.queue_id) for name in names]
+        return [self._multi_tail(name, one.queue_id) for name in properties[MULTI_DISPATCH].split(",")]
 
-    def _is_light(self, name: str) -> bool:
-        return self._light_queues_max > 0 and name.startswith(LMQ_PREFIX)
-
-    def _light_tail(self, name: str) -> QueueTail:
-        known = self._tails.get((name, 0))
+    def _multi_tail(self, name: str, queue_id: int) -> QueueTail:
+        """The queue a name stands for; light queues are all queue 0, and there is a limit to their number."""
+        if self._light_queues_max == 0 or not name.startswith(LMQ_PREFIX):
+            return self._tails.obtain(name, queue_id)
+        known = self._tails.by_key.get((name, 0))
         if known is not None:
             return known
-        if sum(1 for topic, _ in self._tails if topic.startswith(LMQ_PREFIX)) >= self._light_queues_max:
+        if sum(tail.topic.startswith(LMQ_PREFIX) for tail in self._tails) >= self._light_queues_max:
             raise AppendRefused(
                 f"{name!r} is one light queue too many: maxLmqConsumeQueueNum is {self._light_queues_max:,}",
                 "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
             )
-        return self._tail(name, 0)
+        return self._tails.obtain(name, 0)
 
     def _with_multi_offsets(self, one: Admitted) -> Admitted:
         """Write the message's offset in each further queue into its properties. Put lock held."""
         properties = decode_properties(one.properties)
         tails = self._multi_tails(one, properties)
-        properties[MULTI_QUEUE_OFFSET] = ",".join(str(tail.next_offset) for tail in tails)
+        properties[MULTI_QUEUE_OFFSET] = ",".join(str(self._tails.next[tail.slot]) for tail in tails)
         properties.pop(WAIT, None)
         encoded = encode_properties(properties)
         return msgspec.structs.replace(one, properties=encoded, size=one.size + len(encoded) - len(one.properties))
 
     def _advance_multi(self, one: Admitted) -> None:
         for tail in self._multi_tails(one, decode_properties(one.properties)):
-            tail.next_offset += 1
+            self._tails.next[tail.slot] += 1
 
 
 def _nothing() -> None:

@@ -1,0 +1,66 @@
+"""Queue tails: where the next message of each queue goes.
+
+Next offsets stand in one array with a place (`slot`) per queue, so that the batch kernel can give out and
+advance offsets of any number of queues in one call. The array is replaced when it is full, never resized.
+Looking a queue up needs no lock; everything else belongs to the holder of the put lock.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+QueueKey = tuple[str, int]
+
+_SLOTS_MIN = 64
+
+
+class QueueTail:
+    """One queue: its name as it stands in records, and its place in the array."""
+
+    __slots__ = ("name", "queue_id", "slot", "topic")
+
+    def __init__(self, topic: str, queue_id: int, slot: int) -> None:
+        self.topic, self.queue_id, self.slot = topic, queue_id, slot
+        self.name = topic.encode()
+
+
+class QueueTails:
+    """All queues of a store."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[QueueKey, QueueTail] = {}
+        self.next = array("q", bytes(8 * _SLOTS_MIN))  # Next offset by slot. Put lock.
+        self._used = 0
+
+    def __iter__(self) -> Iterator[QueueTail]:
+        return iter(list(self.by_key.values()))
+
+    def adopt(self, known: Iterable[tuple[str, int, int]]) -> None:
+        """Continue these queues: topic, queue id, next offset."""
+        for topic, queue_id, next_offset in known:
+            self.next[self.obtain(topic, queue_id).slot] = next_offset
+
+    def obtain(self, topic: str, queue_id: int) -> QueueTail:
+        """The tail of a queue; a new one begins at offset 0."""
+        tail = self.by_key.get((topic, queue_id))
+        if tail is None:
+            if self._used == len(self.next):
+                self.next = array("q", self.next.tobytes() * 2)
+                self.next[self._used :] = array("q", bytes(8 * self._used))
+            tail = self.by_key[topic, queue_id] = QueueTail(topic, queue_id, self._used)
+            self._used += 1
+        return tail
+
+    def numbers(self) -> NDArray[np.int64]:
+        """The array itself, for the kernel. Not to be kept: it may be replaced."""
+        return np.frombuffer(self.next, np.int64)
+
+    def all_next(self) -> dict[QueueKey, int]:
+        return {key: self.next[tail.slot] for key, tail in self.by_key.items()}
+
+    def forget(self, topic: str) -> None:
+        """A deleted topic starts again at offset 0."""
+        for key in [key for key in self.by_key if key[0] == topic]:
+            self.next[self.by_key[key].slot] = 0
