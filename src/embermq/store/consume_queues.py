@@ -35,7 +35,7 @@ from embermq.store.unit_intake import QueueExpired, UnitIntake
 
 log = logging.getLogger(__name__)
 
-PENDING_ROWS_MAX = 128 * 1024
+PENDING_ROWS_MAX = 512 * 1024
 PENDING_AGE_MAX_S = 1.0
 
 

@@ -6,6 +6,7 @@ A writer says `touch` after it wrote, never only before: a sync may run in betwe
 A file dropped from here stays usable for those who still hold it; its descriptor goes with the last one.
 """
 
+import resource
 import threading
 from collections import OrderedDict
 from contextlib import suppress
@@ -13,7 +14,9 @@ from pathlib import Path
 
 from embermq.files.files import Files, OpenFile
 
-OPEN_MAX = 256
+# A quarter of the descriptors the process may have, but not so few that a small store suffers, nor so many
+# that a large one takes them all.
+OPEN_MAX = max(256, min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
 
 class OpenFiles:
