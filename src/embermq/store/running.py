@@ -1,0 +1,252 @@
+"""A store in motion: its parts wired together, its threads started and stopped.
+
+    writer -> commit log -> flusher (durable) -> dispatcher -> queues, index, arrivals, the user's sinks
+                ^ allocator (next files)            housekeeping (proofs, checkpoint, disk), delayed messages
+
+What users call is in message_store.py, which builds on this. Starting and stopping is for one thread.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from embermq.errors import AppendRefused, StoreClosed, StoreError, StorePathInvalid
+from embermq.files.allocation import SegmentAllocator
+from embermq.files.pool import TransientPool
+from embermq.model.hosts import Host
+from embermq.model.message import Message, Receipt
+from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.status import PutStatus
+from embermq.settings import BrokerRole, FlushDisk
+from embermq.store import directory
+from embermq.store.admission import Admission
+from embermq.store.arrivals import Arrivals
+from embermq.store.delayed import DelayedMessages, Parked, ProgressFile
+from embermq.store.dispatch import Dispatcher
+from embermq.store.fetch import Fetcher
+from embermq.store.flush import Flusher
+from embermq.store.housekeeping import Housekeeping
+from embermq.store.inventory import Inventory, save_inventory
+from embermq.store.opening import Parts
+from embermq.store.records import Records
+from embermq.store.sink import Sink
+from embermq.store.stats import StoreStats
+from embermq.store.writer import Writer
+
+log = logging.getLogger(__name__)
+
+
+class RunningStore:
+    """The parts of an open store, and their threads if it may write."""
+
+    def __init__(self, parts: Parts, sinks: Sequence[Sink]) -> None:
+        """Use `open`."""
+        self.path, self.settings, self.recovery = parts.root, parts.settings, parts.report
+        self._parts, self._clock, self._log = parts, parts.clock, parts.log
+        self._queues, self._index = parts.queues, parts.index
+        self._closed = False
+        self._read_only = parts.read_only
+        self._sync = self.settings.flush is FlushDisk.SYNC
+        self._records = Records(self._log)
+        self._fetcher = Fetcher(self._log, self._records, self.settings)
+        self._arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
+        self._user_sinks = list(sinks)
+        self._wire()
+
+    def _wire(self) -> None:
+        parts, commit_log = self._parts, self._log
+        store_host = Host(*self.settings.store_host)
+        admission = Admission(self.settings, commit_log.segments.segment_bytes, store_host)
+        light_queues_max = self.settings.light_queues_max if self.settings.light_queues else 0
+        self._writer = Writer(
+            commit_log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
+            kernels=self.settings.kernels, light_queues_max=light_queues_max,
+        )  # fmt: skip
+        self._writer.adopt_offsets(parts.next_offsets)
+        self._stats = StoreStats(self._clock, lambda: self._writer.counters)
+        self._writer.record_slow_put = self._stats.record_slow_put
+        derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
+        sinks = [*derived, self._arrivals, *self._user_sinks]
+        taken = (parts.end, parts.last_store_timestamp)
+        self._dispatcher = Dispatcher(commit_log, parts.walker, sinks, taken, parts.tail_mark, self._visible_end)
+
+    def start(self) -> None:
+        """Start the threads of a store that may write; give the lock back if that fails."""
+        if self._read_only:
+            return
+        try:
+            self._prepare_to_run()
+            self._housekeeping.make_durable()
+        except OSError as problem:
+            self._let_go()
+            raise StorePathInvalid(self.path, f"cannot be written: {problem.strerror or problem}") from problem
+        except BaseException:
+            self._let_go()
+            raise
+        self._start_threads()
+
+    def _prepare_to_run(self) -> None:
+        parts, settings = self._parts, self.settings
+        assert parts.page is not None
+        pooled = settings.transient_pool_active
+        pool = TransientPool(settings.transient_pool_buffers, self._log.segments.segment_bytes) if pooled else None
+        self._allocator = SegmentAllocator(
+            self._log.segments, pool=pool, needs_buffer=pooled and settings.transient_pool_fail_fast,
+            synced_often=self._sync, populate=None if settings.prefault_bytes_max else "none",
+            warm_whole_file=settings.warm_segments,
+            lock_in_memory=settings.warm_segments or settings.memory_lock, clock=self._clock,
+        )  # fmt: skip
+        self._log.segments.allocator = self._allocator
+        self._flusher = Flusher(self._log, settings, self._clock, self, pooled=pooled)
+        self._housekeeping = Housekeeping(
+            self.path, parts.files, settings, self._log, self._writer, self._dispatcher, self._queues,
+            self._index, parts.page, self._stats,
+        )  # fmt: skip
+        self._writer.wake_dispatch = self._dispatcher.wake
+        if settings.role is BrokerRole.SLAVE:
+            self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
+        self._delayed = self._make_delayed()
+        parts.page.flushed = parts.end
+        parts.page.boot = parts.files.boot()
+        self._log.flushed_timestamp = parts.last_store_timestamp
+        if self._delayed is not None:
+            self._delayed.load()
+
+    def _start_threads(self) -> None:
+        self._allocator.start()
+        self._flusher.start()
+        self._dispatcher.start()
+        self._housekeeping.start()
+        if self._delayed is not None:
+            self._delayed.start()
+
+    def _make_delayed(self) -> DelayedMessages | None:
+        settings, queues = self.settings, self._queues
+        if queues is None or settings.role is BrokerRole.SLAVE or not settings.delayed_delivery:
+            return None
+
+        def bounds(queue_id: int) -> tuple[int, int] | None:
+            queue = queues.find(SCHEDULE_TOPIC, queue_id)
+            return None if queue is None else (queue.min_offset, queue.max_offset)
+
+        def units(queue_id: int, start: int) -> Any:
+            queue = queues.find(SCHEDULE_TOPIC, queue_id)
+            assert queue is not None
+            return queue.units(start, 1024)
+
+        parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, units, self._records.at)
+        progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
+        return DelayedMessages(
+            parked, self._append_delivered, self._flush_log, progress, delay_ms=settings.delay_ms,
+            clock=self._clock, persist_interval_ms=settings.delay_offset_interval_ms,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine.
+
+        StoreError if something derived could not be made durable; the log is, and the next open derives it.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._read_only:
+            self._parts.walker.close()
+            self._log.close()
+            return
+        self._writer.refuse(StoreClosed(self.path))
+        try:
+            self._stop_threads()
+            self._settle()
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise StoreError(f"{self.path} was not closed cleanly ({reason}); the next open recovers it") from problem
+        finally:
+            self._let_go()
+
+    def _stop_threads(self) -> None:
+        """In the order of the flow: what feeds others stops first."""
+        if self._delayed is not None:
+            self._delayed.stop()
+        self._flusher.stop()
+        self._dispatcher.stop()
+        self._housekeeping.stop()
+        self._allocator.close()
+
+    def _settle(self) -> None:
+        """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
+        self._housekeeping.make_durable(closing=True)
+        for sink in self._user_sinks:
+            sink.flush()
+        complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
+        if complete and self._log.flushed_offset == self._log.wrote_offset == self._dispatcher.position:
+            self._save_inventory()
+            directory.mark_closed(self._parts.files, self.path)
+
+    def _let_go(self) -> None:
+        """Close files and give the lock back, whatever happened before."""
+        for sink in (self._queues, self._index, *self._user_sinks):
+            try:
+                if sink is not None:
+                    sink.close()
+            except OSError as problem:  # Without a clean close the next open derives it again.
+                log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
+        self._parts.walker.close()
+        self._log.close()
+        assert self._parts.lock is not None
+        self._parts.lock.release()
+
+    def _save_inventory(self) -> None:
+        parts = self._parts
+        checkpoint = parts.files.read_all(parts.root / directory.CHECKPOINT)[:24].hex()
+        inventory = Inventory(
+            log_min=self._log.min_offset,
+            log_max=self._log.wrote_offset,
+            tail_mark=max(self._dispatcher.tail_mark.position, self._log.min_offset),
+            segment_bytes=self._log.segments.segment_bytes,
+            checkpoint=checkpoint,
+            dispatch="none" if self._queues is None else "live",
+            queues=self._queues.state() if self._queues is not None else {},
+            index=self._index.state() if self._index is not None else {},
+            next_offsets=[(*key, after) for key, after in sorted(self._writer.next_offsets().items())],
+        )
+        save_inventory(parts.files, parts.root, inventory)
+
+    # -- what the flusher tells ------------------------------------------------------------------------------
+
+    def flushed(self, flushed_offset: int) -> None:
+        """Called by the flusher: everything below is durable."""
+        assert self._parts.page is not None
+        self._parts.page.flushed = flushed_offset
+        self._dispatcher.wake()
+
+    def failed(self, failure: AppendRefused) -> None:
+        """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
+        self._writer.refuse(failure)
+        assert self._parts.page is not None
+        self._parts.page.boot = 0  # The kernel may have dropped what it could not write.
+
+    # -- what the parts need of each other ---------------------------------------------------------------------
+
+    def _visible_end(self) -> int:
+        """Nobody may be shown anything past this: under SYNC_FLUSH a crash could still take it back."""
+        return self._log.flushed_offset if self._sync and not self._read_only else self._log.readable_offset
+
+    def _flush_log(self) -> int:
+        self._flusher.wait(self._log.wrote_offset)
+        return self._log.flushed_offset
+
+    def _append_delivered(self, message: Message) -> Receipt:
+        receipt, wait = self._writer.append_delivered(message)
+        return self._confirm([receipt], wait)[0] if self._sync else receipt
+
+    def _confirm(self, receipts: Sequence[Receipt], wait: bool) -> Sequence[Receipt]:
+        """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares."""
+        if not wait:
+            self._flusher.nudge()
+            return receipts
+        newest = receipts[-1]
+        if self._flusher.wait(newest.physical_offset + newest.size):
+            return receipts
+        return [msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT) for receipt in receipts]
