@@ -11,7 +11,6 @@ more messages until it is reopened.
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from embermq.clock import Clock
 from embermq.errors import FlushFailed
@@ -23,14 +22,6 @@ log = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 # While something waits the thread does not sleep; when nothing does, it still looks up this often.
 IDLE_SECONDS = 0.5
-
-
-class FlushListener(Protocol):
-    """Who wants to know what the flusher did. Called on the flusher's thread."""
-
-    def flushed(self, flushed_offset: int) -> None: ...
-
-    def failed(self, failure: FlushFailed) -> None: ...
 
 
 class Waiter:
@@ -56,9 +47,12 @@ class Flusher:
     """Flushes one log. `wait` and `when_durable` from any thread."""
 
     def __init__(
-        self, commit_log: CommitLog, settings: StoreSettings, clock: Clock, listener: FlushListener, *, pooled: bool
-    ) -> None:
-        self._log, self._settings, self._clock, self._listener = commit_log, settings, clock, listener
+        self, commit_log: CommitLog, settings: StoreSettings, clock: Clock, *, pooled: bool,
+        on_progress: Callable[[int], None], on_failure: Callable[[FlushFailed], None],
+    ) -> None:  # fmt: skip
+        """`on_progress` hears the flushed offset when more is durable or readable; both on the flusher's thread."""
+        self._log, self._settings, self._clock = commit_log, settings, clock
+        self._on_progress, self._on_failure = on_progress, on_failure
         self._pooled = pooled
         self._sync = settings.flush is FlushDisk.SYNC
         self._waiters: list[Waiter] = []
@@ -156,7 +150,7 @@ class Flusher:
                 self._fail(problem, waiters)
                 return self._log.flushed_offset
             if flushed != before:
-                self._listener.flushed(flushed)
+                self._on_progress(flushed)
             self._settle(waiters, flushed)
         else:
             for waiter in waiters:
@@ -183,7 +177,7 @@ class Flusher:
             waiters += self._waiters
             self._waiters = []
         log.error("flush failed error=%s flushed_offset=%d", problem, self._log.flushed_offset)
-        self._listener.failed(failure)
+        self._on_failure(failure)
         for waiter in waiters:
             waiter.finish(failure)
 
@@ -211,4 +205,4 @@ class Flusher:
                 return
             if moved:
                 self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000
-                self._listener.flushed(self._log.flushed_offset)  # More can be read now.
+                self._on_progress(self._log.flushed_offset)  # More can be read now.

@@ -85,7 +85,7 @@ class MessageStore(RunningStore):
             derive=dispatch == "live", bit_map_for=bit_map_for,
         )  # fmt: skip
         store = cls(parts, sinks)
-        store.start()
+        store._start()
         factories = [*plugins, *load_factories(settings.plugins)]
         return chain(store, factories) if factories else store
 

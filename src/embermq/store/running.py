@@ -72,7 +72,7 @@ class RunningStore:
         taken = (parts.end, parts.last_store_timestamp)
         self._dispatcher = Dispatcher(commit_log, parts.walker, sinks, taken, parts.tail_mark, self._visible_end)
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Start the threads of a store that may write; give the lock back if that fails."""
         if self._read_only:
             return
@@ -99,7 +99,10 @@ class RunningStore:
             lock_in_memory=settings.warm_segments or settings.memory_lock, clock=self._clock,
         )  # fmt: skip
         self._log.segments.allocator = self._allocator
-        self._flusher = Flusher(self._log, settings, self._clock, self, pooled=pooled)
+        self._flusher = Flusher(
+            self._log, settings, self._clock, pooled=pooled, on_progress=self._note_progress,
+            on_failure=self._note_failure,
+        )  # fmt: skip
         self._housekeeping = Housekeeping(
             self.path, parts.files, settings, self._log, self._writer, self._dispatcher, self._queues,
             self._index, parts.page, self._stats,
@@ -215,13 +218,13 @@ class RunningStore:
 
     # -- what the flusher tells ------------------------------------------------------------------------------
 
-    def flushed(self, flushed_offset: int) -> None:
+    def _note_progress(self, flushed_offset: int) -> None:
         """Called by the flusher: everything below is durable."""
         assert self._parts.page is not None
         self._parts.page.flushed = flushed_offset
         self._dispatcher.wake()
 
-    def failed(self, failure: AppendRefused) -> None:
+    def _note_failure(self, failure: AppendRefused) -> None:
         """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
         self._writer.refuse(failure)
         assert self._parts.page is not None
