@@ -33,9 +33,9 @@ class NotingStore(MessageStore):
         self.flushes: list[int] = []
         super().__init__(parts, sinks)
 
-    def flushed(self, flushed_offset: int) -> None:
+    def _note_progress(self, flushed_offset: int) -> None:
         self.flushes.append(flushed_offset)
-        super().flushed(flushed_offset)
+        super()._note_progress(flushed_offset)
 
 
 def run(course: Course) -> list[Figure]:
