@@ -3,6 +3,10 @@
 The flusher's steps are noted while the store works, so the loop can repeat them: the same records, in portions
 of the sizes that group commit reached, each written to a new preallocated file and synced with fdatasync. What
 the loop lacks is everything else a store does.
+
+Most of the rest is what CPython asks for waking 64 threads one after another. So the same threads are also
+shown waiting for a sync of the same length and waking up again with nothing to store at all: no store can be
+faster than that.
 """
 
 import os
@@ -41,24 +45,28 @@ class NotingStore(MessageStore):
 def run(course: Course) -> list[Figure]:
     load_kernels()
     each = course.pick(4, 300)
-    rates, loop_rates, per_flush, answers = [], [], [], set()
+    rates, loop_rates, bare_rates, per_flush, answers = [], [], [], [], set()
     for _ in range(course.rounds):
         with course.scratch() as scratch:
             seconds, ends, answer = _store_round(course, scratch / "store", each)
             loop_seconds = _loop_round(scratch, ends)
         rates.append(THREADS * each / seconds)
         loop_rates.append(THREADS * each / loop_seconds)
+        bare_rates.append(THREADS * each / _hand_over_seconds(each, loop_seconds / (len(ends) - 1)))
         per_flush.append(THREADS * each / (len(ends) - 1))
         answers.add(answer)
     assert len(answers) == 1, f"rounds give different answers: {answers}"
     answer = answers.pop()
     ratios = [own / loop for own, loop in zip(rates, loop_rates, strict=True)]
+    bare_ratios = [own / bare for own, bare in zip(rates, bare_rates, strict=True)]
     case = f"{THREADS} threads, 1 KiB"
     return [
         Figure(case, "store", "msg/s", rates, answer=answer),
         Figure(case, "messages per sync", "msg", per_flush, answer=answer),
         Figure(case, "loop of write and fdatasync", "msg/s", loop_rates, answer=answer),
         Figure(case, "store / loop", "x", ratios, at_least(0.7), answer),
+        Figure(case, "threads handing over, no store", "msg/s", bare_rates),
+        Figure(case, "store / threads handing over", "x", bare_ratios),
     ]
 
 
@@ -98,6 +106,38 @@ def _append_all(store: MessageStore, gate: threading.Barrier, messages: list[Mes
     for message in messages:
         receipt = store.append(message)
         assert receipt.ok, receipt
+
+
+def _hand_over_seconds(each: int, sync_seconds: float) -> float:
+    """Seconds in which 64 threads wait and are woken `each` times, in groups, by one that only sleeps in between."""
+    waiting: list[threading.Lock] = []
+    arrived = threading.Event()
+
+    def work() -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        for _ in range(each):
+            waiting.append(gate)
+            arrived.set()
+            gate.acquire(timeout=60)
+
+    threads = [threading.Thread(target=work) for _ in range(THREADS)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    woken = 0
+    while woken < THREADS * each:
+        arrived.wait(1)
+        arrived.clear()
+        time.sleep(sync_seconds)
+        group = waiting[:]
+        del waiting[: len(group)]
+        for gate in group:
+            gate.release()
+        woken += len(group)
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - began
 
 
 def _loop_round(scratch: Path, ends: list[int]) -> float:
