@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore
-from embermq.errors import AppendRefused, DiskFull, EmberError, FlushFailed, SegmentUnavailable
-from embermq.settings import FlushDisk
+from embermq.errors import AppendRefused, DiskFull, EmberError, FlushFailed, SegmentUnavailable, StoreError
+from embermq.settings import FlushDisk, StoreSettings
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import STEPS, FaultyFiles
@@ -250,3 +250,20 @@ def test_errors_of_the_disk_are_store_errors_and_give_the_lock_back(kind: str) -
         except EmberError:
             pass
         assert not disk.locks
+
+
+def test_after_a_failed_sync_of_queues_only_what_was_synced_counts() -> None:
+    """The kernel may have dropped queue pages it could not write, though the machine did not stop."""
+    files = FaultyFiles(LossyFiles())
+    settings = StoreSettings(segment_bytes=16_384, queue_file_bytes=2_000, kernels="never", disk_full_percent=100)
+    store = MessageStore.open(Path("/s"), settings, files=files)
+    for n in range(200):
+        store.append(Message("T", b"x" * 100, keys=[f"k{n}"]))
+    store.wait_for_dispatch()
+    files.fail("sync", nth=1, path_contains="consumequeue")
+    with pytest.raises(StoreError, match="not closed cleanly"):
+        store.close()
+    files.heal()
+    with MessageStore.open(Path("/s"), settings, files=files) as again:
+        assert again.recovery.walked_from == 0
+        assert again.max_offset("T", 0) == 200

@@ -190,3 +190,10 @@ def align_queue_times(directory: Path, records: list[Record]) -> None:
         units = [unit for unit in _UNIT.iter_unpack(path.read_bytes()) if unit[1] > 0]
         if units and units[-1][0] in stored:
             os.utime(path, ns=(stored[units[-1][0]] * 1_000_000,) * 2)
+
+
+def assert_finds_every_key(theirs: Answers) -> None:
+    """The reference finds every record by each of its keys, however old, also after a kill of ours."""
+    for (topic, key), offsets in theirs.found.items():
+        expected = {record.phy for record in theirs.dump.records if record.topic == topic and key in keys_of(record)}
+        assert expected <= set(offsets), (topic, key)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.appender import append, append_until_killed, opened
-from tests.interop.compare import assert_agree, assert_holds, reference_answers
+from tests.interop.compare import assert_agree, assert_finds_every_key, assert_holds, reference_answers
 from tests.interop.workload import DEFAULT_FILES, SMALL_FILES, SYNC_FLUSH, mixed
 
 pytestmark = pytest.mark.interop
@@ -26,6 +26,7 @@ def test_after_a_clean_close(settings: Mapping[str, str], count: int, directory:
     records = {record.phy: record for record in theirs.dump.records}
     for physical_offset, put in zip(placed, puts, strict=True):
         assert_holds(records, physical_offset, put)
+    assert_finds_every_key(theirs)
     with opened(directory, settings) as store:
         assert_agree(store, theirs)
 
@@ -43,5 +44,6 @@ def test_after_a_kill(settings: Mapping[str, str], acknowledged: int, directory:
     records = {record.phy: record for record in theirs.dump.records}
     for number, physical_offset in placed.items():
         assert_holds(records, physical_offset, puts[number])
+    assert_finds_every_key(theirs)
     with opened(directory, settings) as store:
         assert_agree(store, theirs)

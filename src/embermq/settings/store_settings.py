@@ -362,7 +362,7 @@ class StoreSettings:
         "emberDiskFullPercent", 90, "fuller than this, appends are refused", unit="percent", least=1, most=100
     )
     disk_clean_percent: int = prop(
-        "emberDiskCleanPercent", 85, "fuller than this, log files go before their time",
+        "emberDiskCleanPercent", 85, "of several log directories, one fuller than this gets no new files",
         unit="percent", least=1, most=100,
     )
     delayed_delivery: bool = prop(

@@ -9,6 +9,8 @@ Each family's proof is written after that family's own sync, so none vouches for
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from embermq.errors import DiskFull
@@ -86,14 +88,15 @@ class Housekeeping:
         queues = self._queues
         if queues is not None:
             position = queues.position
-            queues.write_out()
+            with self._losing_trust():
+                queues.write_out()
             self._page.queues_written = position
             self._page.queue_files = _file_count(queues)
             self._page.tail_mark = self._dispatcher.tail_mark.position
 
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
-        with self._one_at_a_time:
+        with self._one_at_a_time, self._losing_trust():
             self._durable_offset = self._log.wrote_offset
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
@@ -102,6 +105,15 @@ class Housekeeping:
             self._page.tail_mark = self._dispatcher.tail_mark.position
             self._page.sync()
             self._write_checkpoint(hold_back=self._index is not None and not closing)
+
+    @contextmanager
+    def _losing_trust(self) -> Iterator[None]:
+        """After an error only what was synced counts: the kernel may have dropped what it could not write."""
+        try:
+            yield
+        except OSError:
+            self._page.boot = 0
+            raise
 
     def _write_checkpoint(self, *, hold_back: bool) -> None:
         """The times the reference starts from. Ours starts from the proofs and never reads them.

@@ -21,7 +21,7 @@ from embermq.store.recovery import Plan
 
 class IndexPlan(Enum):
     KEEP = auto()
-    RESTORE = auto()  # Cut the newest file to what the state page proves.
+    RESTORE = auto()  # Cut the newest file to what its proof says.
     REBUILD = auto()
 
 

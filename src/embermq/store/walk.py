@@ -1,5 +1,5 @@
-"""The walk: records of the log, in order, as columns. Dispatch, recovery and scans all walk here, so they
-cannot disagree on what a record is.
+"""The walk: records of the log, in order, as columns. Dispatch and recovery both walk here, so they cannot
+disagree on what a record is.
 
 One step reads what one segment has from a position on, up to a number of rows. It uses the numba kernel
 where there is enough to do, and its plain twin otherwise: loading numba takes most of a second and tens of
