@@ -255,7 +255,7 @@ def test_errors_of_the_disk_are_store_errors_and_give_the_lock_back(kind: str) -
 def test_after_a_failed_sync_of_queues_only_what_was_synced_counts() -> None:
     """The kernel may have dropped queue pages it could not write, though the machine did not stop."""
     files = FaultyFiles(LossyFiles())
-    settings = StoreSettings(segment_bytes=16_384, queue_file_bytes=2_000, kernels="never", disk_full_percent=100)
+    settings = StoreSettings(segment_bytes=16_384, queue_file_bytes=2_000, disk_full_percent=100)
     store = MessageStore.open(Path("/s"), settings, files=files)
     for n in range(200):
         store.append(Message("T", b"x" * 100, keys=[f"k{n}"]))
