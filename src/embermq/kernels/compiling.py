@@ -78,15 +78,18 @@ _setting_borrowed = threading.Lock()
 CACHE_DIRECTORY = _choose_cache_directory()
 
 
-def kernel(signature: str) -> Callable[[F], F]:
-    """Compile now, for exactly these types, and keep the result in the cache."""
+def kernel(signature: str, *, nogil: bool = True) -> Callable[[F], F]:
+    """Compile now, for exactly these types, and keep the result in the cache.
+
+    Short kernels keep the GIL: giving it away and asking for it again can cost far more than they take.
+    """
 
     def compile_now(function: F) -> F:
         # Two threads may import two kernels at once, and the setting belongs to the whole process.
         with _setting_borrowed:
             before, _config.CACHE_DIR = _config.CACHE_DIR, CACHE_DIRECTORY
             try:
-                compiled: F = _njit(signature, cache=True, **_OPTIONS)(function)
+                compiled: F = _njit(signature, cache=True, **{**_OPTIONS, "nogil": nogil})(function)
             finally:
                 _config.CACHE_DIR = before
         return compiled

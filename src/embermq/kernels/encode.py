@@ -49,7 +49,10 @@ def _write_parts(out: Any, at: int, payload: Any, taken: int, rows: Any, i: int)
     copy_bytes(out, to + 2, payload, taken + body_len + topic_len, props_len)
 
 
-@kernel(f"UniTuple(int64, 3)({BYTES}, int64, int64, int64, {READ_BYTES}, {READ_ROWS}, {I64}, int64, int64, {ROWS})")
+_TYPES = f"{BYTES}, int64, int64, int64, {READ_BYTES}, {READ_ROWS}, {I64}, int64, int64, {ROWS}"
+
+
+@kernel(f"UniTuple(int64, 3)({_TYPES})", nogil=False)
 def _encode_batch(
     out: Any,
     start: int,

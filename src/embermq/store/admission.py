@@ -43,7 +43,7 @@ from embermq.store.runs import Run, has_meaning_to_store, make_run
 
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
-_FIXED_BUT_TOPIC_LENGTH = FIXED_BYTES - 1  # The topic's length byte is counted with the topic.
+FIXED_BUT_TOPIC_LENGTH = FIXED_BYTES - 1  # The topic's length byte is counted with the topic.
 _BOTH_HOSTS_V4 = 16
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 _I32 = range(-(2**31), 2**31)
@@ -80,8 +80,8 @@ class Admission:
         self._delay_levels = len(settings.delay_ms)
         self._multi_dispatch = settings.multi_dispatch
         self.store_host = store_host
-        self._packed_store_host = pack_host(store_host)
-        self.store_host_number = int.from_bytes(self._packed_store_host[:8], "big", signed=True)
+        self.packed_store_host = pack_host(store_host)
+        self.store_host_number = int.from_bytes(self.packed_store_host[:8], "big", signed=True)
         self._topic_parts: dict[str, bytes] = {}
 
     def admit(self, message: Message) -> Admitted:
@@ -117,8 +117,8 @@ class Admission:
         queue_id = message.queue_id
         sys_flag = message.sys_flag
         topic_part = self._topic_parts.get(message.topic) or self._topic_part(message.topic)
-        size = _FIXED_BUT_TOPIC_LENGTH + len(body) + len(topic_part) + len(properties)
-        store_host, packed_store = self.store_host, self._packed_store_host
+        size = FIXED_BUT_TOPIC_LENGTH + len(body) + len(topic_part) + len(properties)
+        store_host, packed_store = self.store_host, self.packed_store_host
         if message.store_host is not None:
             store_host = message.store_host
             packed_store = pack_host(store_host)
@@ -146,6 +146,15 @@ class Admission:
         """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
         return self._encode(message, message.property_bytes(), message.wait_for_store, False)
 
+    def fits(self, body: bytes, properties: bytes) -> bool:
+        """Is a message with these parts and IPv4 hosts within all limits, with room to spare for its topic?"""
+        return (
+            len(body) <= self._body_bytes_max
+            and len(properties) <= PROPERTIES_BYTES_MAX
+            and len(body) + len(properties) <= self._record_bytes_max - FIXED_BYTES - TOPIC_CHARACTERS_MAX
+            and len(self.packed_store_host) == 8
+        )
+
     def is_place(self, topic: Any, queue_id: Any) -> bool:
         """Is this a topic and a queue id that messages may be sent to?"""
         try:
@@ -156,7 +165,7 @@ class Admission:
 
     def make_run(self, messages: Sequence[Message], tails: list[QueueTail] | None) -> Run | None:
         """`messages` for the batch kernel; None when they have to go the plain way."""
-        if tails is None or len(self._packed_store_host) != 8:
+        if tails is None or len(self.packed_store_host) != 8:
             return None
         run = make_run(messages, tails, self.store_host_number, self._body_bytes_max)
         if run is None or run.largest_record > self._record_bytes_max:

@@ -17,13 +17,18 @@ _SLOTS_MIN = 64
 
 
 class QueueTail:
-    """One queue: its name as it stands in records, and its place in the array."""
+    """One queue: its name as it stands in records, and its place in the array.
 
-    __slots__ = ("name", "queue_id", "slot", "topic")
+    `topic_part`, the name with its length before it, is set by the first message that was admitted: names found
+    on the disk are not known to be allowed.
+    """
+
+    __slots__ = ("name", "queue_id", "slot", "topic", "topic_part")
 
     def __init__(self, topic: str, queue_id: int, slot: int) -> None:
         self.topic, self.queue_id, self.slot = topic, queue_id, slot
         self.name = topic.encode()
+        self.topic_part: bytes | None = None
 
 
 class QueueTails:

@@ -33,11 +33,11 @@ BORN_NOW = -1  # Stands for the time of the append until that is known.
 
 PLACE = attrgetter("topic", "queue_id")
 _TAGS_AND_KEYS = attrgetter("keys", "tags")
-_RARE = attrgetter(
+RARE = attrgetter(
     "delay_level", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset",
     "wait_for_store",
 )  # fmt: skip
-_PLAIN = _RARE(Message("plain"))
+PLAIN = RARE(Message("plain"))
 _PROPERTIES = attrgetter("properties", "encoded_properties")
 _NO_PROPERTIES = _PROPERTIES(Message("plain"))
 
@@ -82,7 +82,7 @@ def make_run(
     messages: Sequence[Message], tails: list[QueueTail], store_host_number: int, body_bytes_max: int
 ) -> Run | None:
     """The messages, each going to the queue of its tail, as a run; or None."""
-    if list(map(_RARE, messages)).count(_PLAIN) != len(messages):
+    if list(map(RARE, messages)).count(PLAIN) != len(messages):
         return None
     properties = _encoded_properties(messages)
     if properties is None:
