@@ -6,8 +6,10 @@ newest file back to that, computes its slots again from its entries, and indexes
 
     position   keys of records below this physical offset are in the files
     state      IndexFiles.state() then
+    crc        CRC-32 of this object's JSON with crc 0
 """
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ NAME = "embermq.index.json"
 class IndexProof(msgspec.Struct, frozen=True):
     position: int
     state: dict[str, Any]
+    crc: int = 0
 
     @property
     def file_count(self) -> int:
@@ -45,9 +48,14 @@ def load_index_proof(files: Files, root: Path) -> IndexProof | None:
     if not files.exists(path):
         return None
     try:
-        return msgspec.json.decode(files.read_all(path), type=IndexProof)
+        proof = msgspec.json.decode(files.read_all(path), type=IndexProof)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError):
         return None
+    return proof if proof.crc == _crc_of(proof) else None
+
+
+def _crc_of(proof: IndexProof) -> int:
+    return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(proof, crc=0)))
 
 
 def prove_index(files: Files, root: Path, index: IndexFiles) -> IndexProof:
@@ -55,6 +63,7 @@ def prove_index(files: Files, root: Path, index: IndexFiles) -> IndexProof:
     position = index.position
     proof = IndexProof(position, index.state())
     index.flush()
+    proof = msgspec.structs.replace(proof, crc=_crc_of(proof))
     files.replace_file(root / NAME, msgspec.json.encode(proof))
     return proof
 

@@ -5,6 +5,7 @@ tail of the log needs to be read; if anything is missing or changed (somebody de
 reference had the store open meanwhile), what is derived is derived again.
 """
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class Inventory(msgspec.Struct, frozen=True):
     index: dict[str, Any]
     next_offsets: list[tuple[str, int, int]]
     version: int = 1
+    crc: int = 0  # CRC-32 of this object's JSON with crc 0.
 
 
 def load_inventory(files: Files, root: Path) -> Inventory | None:
@@ -39,8 +41,13 @@ def load_inventory(files: Files, root: Path) -> Inventory | None:
         found = msgspec.json.decode(files.read_all(path), type=Inventory)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError):
         return None
-    return found if found.version == 1 else None
+    return found if found.version == 1 and found.crc == _crc_of(found) else None
+
+
+def _crc_of(inventory: Inventory) -> int:
+    return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(inventory, crc=0)))
 
 
 def save_inventory(files: Files, root: Path, inventory: Inventory) -> None:
+    inventory = msgspec.structs.replace(inventory, crc=_crc_of(inventory))
     files.replace_file(root / NAME, msgspec.json.format(msgspec.json.encode(inventory), indent=1))

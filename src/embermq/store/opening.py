@@ -155,7 +155,8 @@ class _Opening:
         flushed = page.flushed if page is not None else 0
         proof = load_index_proof(self.files, self.root) if self.index is not None else None
         plan, index_plan = make_plan(seen, inventory, self._proofs(page, proof))
-        if plan.walk_from != seen.log_min and not stands_at_record(self.log, plan.walk_from):
+        written = plan.proven if plan.proven is not None else 0
+        if plan.walk_from != seen.log_min and not stands_at_record(self.log, plan.walk_from, written):
             plan, index_plan = Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
         if not self.read_only:
             directory.mark_running(self.files, self.root)

@@ -30,7 +30,7 @@ from embermq import kernels
 from embermq.clock import Clock
 from embermq.files.segment import Bytes, Segment
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME, RecordColumns
-from embermq.format.frame import Frame, ScanStop, Torn, TornReason, decode, resync
+from embermq.format.frame import End, Frame, ScanStop, Torn, TornReason, decode, resync
 from embermq.store.commit_log import CommitLog
 from embermq.store.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record
 from embermq.store.sink import Sink
@@ -323,12 +323,13 @@ def _resync_for(byte_count: int) -> Callable[[Bytes, int, int, int], int]:
     return search
 
 
-def stands_at_record(commit_log: CommitLog, physical_offset: int) -> bool:
-    """Does a record, a blank or the unwritten end begin here? Otherwise the proof that said so is void."""
+def stands_at_record(commit_log: CommitLog, physical_offset: int, written: int) -> bool:
+    """Does a record or a blank begin here, or, past what is known to be written, the end? Otherwise the proof
+    that said so is void. Zeros are not good enough elsewhere: they may be the inside of a record."""
     segment = commit_log.segments.find(physical_offset)
     if segment is None:
         return physical_offset == commit_log.segments.max_offset
     with segment.array_for_scan() as data:
         at = physical_offset - segment.start
         found = decode(data.data, at, len(data), physical_offset=physical_offset, check_crc=False)
-    return not isinstance(found, Torn)
+    return not isinstance(found, Torn | End) or (isinstance(found, End) and physical_offset >= written)

@@ -11,6 +11,10 @@
     56   identity              of this very file: the page of a copied directory vouches for nothing
     64   boot                  of the machine while the store runs: if it is still the same, the machine did not
                                stop, and what was written counts as well as what was synced; 0: unknown
+   128   the same nine again, every bit turned over
+
+A bit that turns over by itself must not make a start cut into a good log: a page whose two halves disagree
+vouches for nothing. Both lie in one sector, which a disk writes as a whole.
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
@@ -32,6 +36,8 @@ _FIELDS = (
     "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
     "identity", "boot",
 )  # fmt: skip
+_INVERSE = 16  # From a number to its inverse.
+_LOOKS_MAX = 100  # The page of a live store may be looked at between a number and its inverse.
 
 
 class StatePage:
@@ -60,10 +66,17 @@ class StatePage:
 
     def __setattr__(self, name: str, value: int) -> None:
         assert self._writable
-        self._numbers[_FIELDS.index(name)] = value
+        at = _FIELDS.index(name)
+        self._numbers[at] = value
+        self._numbers[at + _INVERSE] = ~value
 
     def sync(self) -> None:
         self._file.sync()
+
+    def is_whole(self) -> bool:
+        """Do all numbers agree with their inverses?"""
+        count = len(_FIELDS)
+        return bool((self._numbers[:count] == ~self._numbers[_INVERSE : _INVERSE + count]).all())
 
     def values(self) -> dict[str, int]:
         return {name: int(self._numbers[at]) for at, name in enumerate(_FIELDS)}
@@ -75,6 +88,8 @@ def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | 
     if not files.exists(path) or files.stat(path).size != PAGE_BYTES:
         return None
     page = StatePage(files.open(path, writable), writable)
+    if not any(page.is_whole() for _ in range(1 if writable else _LOOKS_MAX)):
+        return None
     numbers = page.values()
     if numbers.pop("magic") != _MAGIC or any(number < 0 for number in numbers.values()):
         return None
@@ -87,6 +102,8 @@ def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
     if files.exists(path):
         files.remove(path)
     page = StatePage(files.create(path, PAGE_BYTES, fallocate=True), True)
+    for name in _FIELDS[1:]:
+        setattr(page, name, 0)
     page.epoch = epoch
     page.identity = files.identity(path)
     page.magic = _MAGIC
