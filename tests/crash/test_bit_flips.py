@@ -10,7 +10,8 @@ a damaged record there is never delivered, and it is reported by the next start 
 
 The reference's format has a sum over the body only. What a flip in the other fields of a record may do is
 therefore bounded, not excluded: the record may be delivered with a changed field the format cannot check
-(its time, host, flag or a property), never with another body or place.
+(its time, host, flag or a property), never with another body or place. A changed queue offset or system flag
+puts the record elsewhere in its queue, or into it, and nothing in the format tells: these are left out here.
 """
 
 import random
@@ -29,6 +30,7 @@ COUNT = 16
 PLAN = disks.builder(index_slots_max=4, index_entries_max=20, queue_file_bytes=20 * 400)
 BITS = 8
 DERIVED = ("consumequeue", "index")
+UNPROTECTED = (*range(20, 28), *range(36, 40))  # Queue offset and system flag.
 
 
 def used_bytes(disk: LossyFiles, path: Path) -> range:
@@ -125,9 +127,8 @@ def check_flip(disk: LossyFiles, kind: str, bit: int, places: list[tuple[int, in
 def sweep(disk: LossyFiles, path: Path, stride: int) -> None:
     places = disks.places(disk, PLAN)
     kind = path.relative_to(disks.ROOT).parts[0]
-    # A queue offset that is far too high costs a file full of blanks for the way there: not here.
-    expensive = {start + at for start, _ in places for at in range(20, 27)} if kind == "commitlog" else set()
-    for bit, changed in flips(disk, path, stride, expensive):
+    unprotected = {start + at for start, _ in places for at in UNPROTECTED} if kind == "commitlog" else set()
+    for bit, changed in flips(disk, path, stride, unprotected):
         try:
             check_flip(changed, kind, bit, places)
         except Exception as problem:
@@ -170,8 +171,9 @@ def test_no_kind_of_file_is_left_out() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize(("kind", "_stride"), KINDS)
-def test_every_bit(kind: str, _stride: int, store: str) -> None:
+@pytest.mark.parametrize("kind", [kind for kind, _ in KINDS])
+def test_every_byte(kind: str, store: str) -> None:
+    """And of the smallest files every bit."""
     disk = STORES[store]()
     for path in kinds_of_files(disk).get(kind, []):
-        sweep(disk, path, 0)
+        sweep(disk, path, 0 if kind in ("checkpoint", "embermq.state") else 1)

@@ -22,6 +22,7 @@
     v6 bits taken from the caller                            unit test_bad_input: the_v6_bits_are_computed...
     a record one byte too large for a file                   unit test_bad_input: one_byte_too_large...
     data deleted because metadata is missing                 here: nothing_is_deleted_for_want_of_metadata
+    our own proofs are wrong                                 here: a_wrong_proof_never_cuts_into_the_log; test_bit_flips
     the clock jumps                                          here: a_clock_that_jumps
 """
 
@@ -34,6 +35,7 @@ from embermq import FetchStatus, Message
 from embermq.errors import StoreError
 from embermq.format.queue_entry import ENTRY
 from embermq.settings import FlushDisk
+from embermq.store.state_page import create_state_page, load_state_page
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
@@ -159,6 +161,21 @@ def test_nothing_is_deleted_for_want_of_metadata(name: str) -> None:
     with PLAN.on(disk).open() as store:
         numbered.check(store, range(count))
     assert {path: disk.read_all(path) for path in disks.paths(disk, disks.ROOT / "commitlog")} == logs
+
+
+@pytest.mark.parametrize("field", ["tail_mark", "flushed", "queues_durable"])
+def test_a_wrong_proof_never_cuts_into_the_log(field: str) -> None:
+    """A page that speaks of a place inside a record, even one that holds zeros as the end of a log does."""
+    whole = disks.killed(10, PLAN, at_rest=True)
+    for place in range(1, 260, 3):
+        disk = disks.copy(whole)
+        page = load_state_page(disk, disks.ROOT, writable=True)
+        if page is None:  # A copy has another identity.
+            page = create_state_page(disk, disks.ROOT, 1)
+            page.flushed = page.queues_written = page.queues_durable = disks.places(whole, PLAN)[-1][1]
+        setattr(page, field, place)
+        with PLAN.on(disk).open() as store:
+            numbered.check(store, range(10))
 
 
 @pytest.mark.parametrize("jump_ms", [-3_600_000, 86_400_000, 0])
