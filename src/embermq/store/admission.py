@@ -146,14 +146,13 @@ class Admission:
         """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
         return self._encode(message, message.property_bytes(), message.wait_for_store, False)
 
-    def fits(self, body: bytes, properties: bytes) -> bool:
-        """Is a message with these parts and IPv4 hosts within all limits, with room to spare for its topic?"""
-        return (
-            len(body) <= self._body_bytes_max
-            and len(properties) <= PROPERTIES_BYTES_MAX
-            and len(body) + len(properties) <= self._record_bytes_max - FIXED_BYTES - TOPIC_CHARACTERS_MAX
-            and len(self.packed_store_host) == 8
-        )
+    @property
+    def plain_bytes_max(self) -> int:
+        """A message whose body and properties take no more than this breaks no limit; -1: none is sure not to."""
+        if len(self.packed_store_host) != 8:
+            return -1
+        room = self._record_bytes_max - FIXED_BYTES - TOPIC_CHARACTERS_MAX
+        return min(self._body_bytes_max, PROPERTIES_BYTES_MAX, room)
 
     def is_place(self, topic: Any, queue_id: Any) -> bool:
         """Is this a topic and a queue id that messages may be sent to?"""

@@ -71,6 +71,7 @@ class Writer:
         self._runs = RunChoice(kernels)
         self._light_queues_max = light_queues_max
         self._tails = QueueTails()
+        self._plain_bytes_max = admission.plain_bytes_max
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
         self.record_slow_put: Callable[[int], None] = _ignore_slow_put
@@ -115,7 +116,9 @@ class Writer:
             tail = self._tails.by_key.get((message.topic, message.queue_id))
             if tail is not None and tail.topic_part is not None:
                 properties = message.property_bytes()
-                if not has_meaning_to_store(properties) and self._admission.fits(message.body, properties):
+                parts = len(message.body) + len(properties)
+                # Well within every limit, so that none of them has to be looked at one by one.
+                if parts <= self._plain_bytes_max and not has_meaning_to_store(properties):
                     return self._store_plain(tail, tail.topic_part, message, properties), True
         admitted = self._admission.admit(message)
         return self._store_one(admitted), admitted.wait
