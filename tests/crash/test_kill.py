@@ -58,8 +58,10 @@ class Child:
     def listen(self, until: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Hear reports until number `until` is acknowledged, or for so long."""
         deadline = time.monotonic() + seconds
+        poll = select.poll()  # Unlike select, it takes descriptors of any number.
+        poll.register(self._pipe, select.POLLIN)
         while self.acknowledged < until and (left := deadline - time.monotonic()) > 0:
-            if select.select([self._pipe], [], [], left)[0]:
+            if poll.poll(left * 1000):
                 text = os.read(self._pipe, 1 << 16)
                 assert text, f"the child ended by itself: {self._process.wait()}"
                 self._text += text
