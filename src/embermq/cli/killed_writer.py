@@ -39,6 +39,8 @@ class KilledWriter:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._descriptor = self._process.stdout.fileno()
+        self._poll = select.poll()
+        self._poll.register(self._descriptor, select.POLLIN)
         self._began: float | None = None
         self._incomplete = b""
 
@@ -57,7 +59,7 @@ class KilledWriter:
     def listen(self, enough: int, seconds_max: float, progress: Callable[[int], None]) -> None:
         """Take reports until `enough` messages are acknowledged or the time is over."""
         while len(self.acknowledged) < enough and self._writing_seconds() < seconds_max:
-            if not select.select([self._descriptor], [], [], SILENCE_SECONDS_MAX)[0]:
+            if not self._poll.poll(SILENCE_SECONDS_MAX * 1000):
                 raise EmberError(f"the writing process was silent for {SILENCE_SECONDS_MAX:.0f} s")
             if not self._read():
                 raise EmberError(f"the writing process ended by itself with code {self._process.wait()}")
