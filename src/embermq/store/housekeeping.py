@@ -93,6 +93,8 @@ class Housekeeping:
             self._page.queues_written = position
             self._page.queue_files = _file_count(queues)
             self._page.tail_mark = self._dispatcher.tail_mark.position
+        if self._index is not None:
+            self._page.index_files = self._index.count
 
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
@@ -102,6 +104,7 @@ class Housekeeping:
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
             index_ms = prove_index(self._files, self._root, self._index).full_until_ms if self._index is not None else 0
             self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
+            self._page.index_files = self._index.count if self._index is not None else 0
             self._page.tail_mark = self._dispatcher.tail_mark.position
             self._page.sync()
             self._write_checkpoint(hold_back=self._index is not None and not closing)

@@ -222,6 +222,10 @@ class _Opening:
         """The machine has not stopped since the store was open: everything that was written is there."""
         return page.boot != 0 and page.boot == self.files.boot()
 
+    def _is_as_written(self, index: IndexFiles, proof: IndexProof, page: StatePage) -> bool:
+        """Are all index files there that the process had when it died, those since the last sync too?"""
+        return self._only_process_died(page) and index.count >= page.index_files and proof.is_behind(index.state())
+
     def _proofs(self, page: StatePage | None, index: IndexProof | None) -> Proofs | None:
         if page is None or (self.index is not None and index is None):
             return None
@@ -229,7 +233,7 @@ class _Opening:
         index_position = index.position if index is not None else queues
         if self._only_process_died(page):
             queues = page.queues_written if self.queues is not None else 0
-            if self.index is not None and index is not None and index.is_behind(self.index.state()):
+            if self.index is not None and index is not None and self._is_as_written(self.index, index, page):
                 index_position = max(index_position, self.index.position)
         index_files = index.file_count if index is not None else 0
         queue_files = page.queue_files if self.queues is not None else 0
@@ -251,9 +255,8 @@ class _Opening:
         """Cut the index to its proof, or drop it; withdraw proofs for what is about to be made again."""
         if self.index is not None and index_plan is IndexPlan.RESTORE:
             assert proof is not None
-            state = self.index.state()
-            written_counts = self._only_process_died(page) and proof.is_behind(state)
-            findings = self.index.restore(state if written_counts else proof.state)
+            as_written = self._is_as_written(self.index, proof, page)
+            findings = self.index.restore(self.index.state() if as_written else proof.state)
             if findings:
                 self.report.findings += _texts(findings)
                 index_plan = IndexPlan.REBUILD

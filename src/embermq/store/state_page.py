@@ -11,7 +11,8 @@
     56   identity              of this very file: the page of a copied directory vouches for nothing
     64   boot                  of the machine while the store runs: if it is still the same, the machine did not
                                stop, and what was written counts as well as what was synced; 0: unknown
-   128   the same nine again, every bit turned over
+    72   index_files           how many index files there are
+   128   the same numbers again, every bit turned over
 
 A bit that turns over by itself must not make a start cut into a good log: a page whose two halves disagree
 vouches for nothing. Both lie in one sector, which a disk writes as a whole.
@@ -34,7 +35,7 @@ PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
     "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
-    "identity", "boot",
+    "identity", "boot", "index_files",
 )  # fmt: skip
 _INVERSE = 16  # From a number to its inverse.
 _LOOKS_MAX = 100  # The page of a live store may be looked at between a number and its inverse.
@@ -52,6 +53,7 @@ class StatePage:
     tail_mark: int
     identity: int
     boot: int
+    index_files: int
 
     def __init__(self, file: OpenFile, writable: bool) -> None:
         object.__setattr__(self, "_file", file)
