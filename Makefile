@@ -16,7 +16,7 @@ CODE   := src tests tools $(wildcard bench)
 # Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
 PYTHON ?=
 
-.PHONY: help setup test check demo crash interop bench bench-peers docs lock clean
+.PHONY: help setup test check demo crash fuzz interop bench bench-peers docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ demo: setup ## See a store being written, killed, recovered and read
 
 crash: setup ## The long crash tests: kills, lost writes, failing disks
 	$(PYTEST) tests/crash -m long -q --durations=10
+
+fuzz: setup ## Property and kernel tests with new random examples each time
+	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/kernels -n 2 -q --durations=10
 
 interop: setup ## Against the Java reference (needs java and mvn)
 	@for tool in java mvn; do command -v $$tool >/dev/null || \

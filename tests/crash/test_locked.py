@@ -84,8 +84,8 @@ def test_a_reader_changes_nothing(builder: StoreBuilder, tmp_path: Path, how: st
         if how == "killed":
             (builder.root / "abort").touch()
     else:
-        writer._housekeeping.stop()  # It would go on writing by itself, and so would the flusher.
         writer.flush()
+        writer._stop_threads()  # They go on writing by themselves: proofs, progress, files made ahead.
     before = tree_hash(builder.root)
     with builder.open(read_only=True) as reader:
         numbered.check(reader, range(end))

@@ -11,6 +11,7 @@ from embermq.format import index
 from embermq.format.columns import C_KEYS_AT, C_QUEUE_ID, C_TOPIC_LEN, RecordColumns, new_rows
 from embermq.format.frame import encode, scan_rows
 from embermq.format.index import decode_header, entry_at, index_file_bytes
+from embermq.format.java import wrap_i64
 from embermq.kernels.derive import QueueTable, index_put, index_rebuild_slots
 from embermq.model.hosts import Host
 from tests.kernels.guarded import GuardedMemory
@@ -47,6 +48,19 @@ def assert_same_put(
     assert kernel == twin
     assert ours.tobytes() == bytes(theirs)
     return bytes(theirs), twin
+
+
+@pytest.mark.parametrize("later", [-(1 << 63), -1, 0, 999, 1000, (1 << 31) * 1000, (1 << 63) - 1])
+def test_seconds_of_odd_times(later: int) -> None:
+    """The difference of two times is taken as Java takes it, overflow and all."""
+    first = 1_700_000_000_000
+    data = b""
+    for store_timestamp in (first, later, wrap_i64(first + later), wrap_i64(first - later)):
+        data += encode(
+            physical_offset=BASE + len(data), queue_id=0, queue_offset=0, topic="T", body=b"x", properties=b"KEYS\x01A",
+            born_timestamp=1, born_host=HOST, store_timestamp=store_timestamp, store_host=HOST,
+        )  # fmt: skip
+    assert_same_put(bytes(index_file_bytes(1, 12)), 1, 12, columns_of(data), 0, 0, 0)
 
 
 @settings(max_examples=200, deadline=None)

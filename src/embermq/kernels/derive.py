@@ -61,8 +61,9 @@ def _put(file: Any, slots_max: int, entries_max: int, key_hash: int, physical: i
         previous = 0
     begin = i64_at(file, 0)
     seconds = 0
-    if begin > 0 and store_time - begin > 0:
-        seconds = min((store_time - begin) // 1000, _SECONDS_MAX)
+    elapsed = np.int64(np.uint64(store_time) - np.uint64(begin))  # Wraps, which signed numbers may not.
+    if begin > 0 and elapsed > 0:
+        seconds = min(elapsed // 1000, _SECONDS_MAX)
     put_i32(file, entry_at, key_hash)
     put_i64(file, entry_at + 4, physical)
     put_i32(file, entry_at + 12, seconds)
