@@ -2,6 +2,9 @@
 
     EmberError
     ├─ SettingsError                 names file, line, key, value
+    ├─ OptionInvalid                 an option of the Spark format, or a value given to a command
+    ├─ InputInvalid                  a line of a file that was handed in: names file, line, column
+    ├─ JavaMissing                   Spark needs a Java and there is none that works
     ├─ StoreError
     │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
     │  ├─ StoreLocked                another process (or this one) has the store open
@@ -9,6 +12,9 @@
     │  ├─ StoreReadOnly              a write on a store opened with read_only=True
     │  ├─ CorruptFrame               a record that does not add up, with its place
     │  ├─ QueueUnknown               a topic and queue nobody ever wrote to
+    │  ├─ TopicUnknown               a topic that is not in the store, with the nearest names there are
+    │  ├─ DataLost                   messages that were asked for are gone (retention, or a cut log)
+    │  ├─ StoreReplaced              another store lies at the path of the one that was read before
     │  ├─ MessageIdInvalid           text that is no message id
     │  ├─ AppendRefused              the store cannot take a message now (status says why)
     │  │  ├─ DiskFull
@@ -29,6 +35,7 @@ Expected answers (nothing found, offset moved, flush timed out) are values, not 
 Errors of `append` carry `status`, the name Apache RocketMQ gives to the same refusal.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -50,6 +57,27 @@ class SettingsError(EmberError):
 
 class SettingsWarning(UserWarning):
     """Settings that are unknown, or known and not honoured."""
+
+
+class OptionInvalid(EmberError):
+    """An option that does not exist, contradicts another one, or has a value that cannot be used."""
+
+    def __init__(self, option: str, reason: str, *, value: object = None) -> None:
+        subject = f"option {option}" if value is None else f"option {option} = {value!r}"
+        super().__init__(f"{subject}: {reason}")
+        self.option, self.reason, self.value = option, reason, value
+
+
+class InputInvalid(EmberError):
+    """A line of a file that was handed in cannot be used."""
+
+    def __init__(self, file: str, line: int, column: int, reason: str) -> None:
+        super().__init__(f"{file}:{line}:{column}: {reason}")
+        self.file, self.line, self.column, self.reason = file, line, column, reason
+
+
+class JavaMissing(EmberError):
+    """Spark needs Java 17 or later, and none was found that works."""
 
 
 class StoreError(EmberError):
@@ -110,6 +138,27 @@ class QueueUnknown(StoreError):
     def __init__(self, topic: str, queue_id: int, known: str = "") -> None:
         super().__init__(f"topic {topic!r} has no queue {queue_id}{known}")
         self.topic, self.queue_id = topic, queue_id
+
+
+class TopicUnknown(StoreError):
+    """There is no such topic in the store."""
+
+    def __init__(self, topic: str, path: Path | str, nearest: Sequence[str] = ()) -> None:
+        hint = f"; did you mean {', '.join(nearest)}?" if nearest else ""
+        super().__init__(f"topic {topic!r} is not in {path}{hint}")
+        self.topic, self.path, self.nearest = topic, path, tuple(nearest)
+
+
+class DataLost(StoreError):
+    """Messages that were asked for are not in the log any more."""
+
+
+class StoreReplaced(StoreError):
+    """The store at this path is not the one that was read before."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path} is not the store that was read before: {reason}")
+        self.path, self.reason = path, reason
 
 
 class MessageIdInvalid(StoreError):
