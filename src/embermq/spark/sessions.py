@@ -1,0 +1,145 @@
+"""A Spark session with the settings that reading and writing stores wants.
+
+    spark = session()                                        # this machine, all cores
+    spark = session(master="local[4]", driver_memory="8g")   # `driver_memory` is spark.driver.memory
+    spark = session("orders", "spark://host:7077")           # a cluster
+    spark = session("orders", "sc://host:15002")             # Spark Connect: no Java needed here
+
+What is set otherwise wins, in this order: the arguments, spark-submit and spark-defaults.conf, DEFAULTS below. A
+session that exists is answered as it is, with the arguments that can be changed at run time applied.
+
+Driver side. The format itself works in any session, also without this module.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.sql import SparkSession
+
+from embermq.settings.java_properties import parse_properties
+from embermq.spark.java import find_java, java_home_set
+
+Value = str | int | float | bool
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+
+DEFAULTS: Mapping[str, str] = {
+    # Filters reach the store; Spark's own default is to keep them away from Python sources.
+    PUSH_DOWN: "true",
+    # What is printed is the same on every machine, and equal to what the store's own tools print.
+    "spark.sql.session.timeZone": "UTC",
+    # Without reuse a task pays for a new Python process and its kernels: two to four times slower.
+    "spark.python.worker.reuse": "true",
+    # Readable by every other reader of Parquet; the older INT96 of Spark's default is not.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # State that outgrows the heap, for streams that aggregate.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.driver.memory": "2g",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+# On this machine alone: nothing listens where others can reach it.
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def session(app_name: str = "embermq", master: str | None = None, **conf: Value) -> SparkSession:
+    """The session of this process, made if there is none. JavaMissing if Spark cannot be started.
+
+    `conf` takes Spark's names (`**{"spark.executor.memory": "2g"}`) or the same without `spark.` and with
+    underscores for dots (`executor_memory="2g"`, `sql_session_timeZone="Europe/Berlin"`).
+    """
+    wanted = {conf_name(name): conf_value(value) for name, value in conf.items()}
+    existing = SparkSession.getActiveSession()
+    if existing is not None:
+        return _adjusted(existing, wanted)
+    remote = _remote_url(master)
+    if remote is not None:
+        builder = SparkSession.builder.remote(remote).appName(app_name)
+        for name, value in wanted.items():
+            builder = builder.config(name, value)
+        return _adjusted(builder.getOrCreate(), wanted)
+    # Workers run `python3` of their PATH unless told otherwise, which need not be this interpreter.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = _settings(app_name, master, wanted)
+    jvm_is_there = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    with nullcontext() if jvm_is_there else java_home_set(find_java()):
+        builder = SparkSession.builder
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def conf_name(name: str) -> str:
+    """`driver_memory` is spark.driver.memory; a name with a dot is Spark's own."""
+    if "." in name:
+        return name
+    dotted = name.replace("_", ".")
+    return dotted if dotted.startswith("spark.") else f"spark.{dotted}"
+
+
+def conf_value(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _adjusted(existing: SparkSession, wanted: Mapping[str, str]) -> SparkSession:
+    """A session that others made, with what can be changed now."""
+    for name, value in ({PUSH_DOWN: "true"} | dict(wanted)).items():
+        if existing.conf.isModifiable(name):
+            existing.conf.set(name, value)
+    return existing
+
+
+def _remote_url(master: str | None) -> str | None:
+    if master is None:
+        return os.environ.get("SPARK_REMOTE")
+    return master if master.startswith("sc://") else None
+
+
+def _settings(app_name: str, master: str | None, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Everything to hand to Spark: what was asked for, and ours where nobody decided."""
+    decided = _decided_elsewhere()
+    settings = {"spark.app.name": app_name, **wanted}
+    if master is not None:
+        settings["spark.master"] = master
+    master = settings.get("spark.master") or decided.get("spark.master")
+    if master is None:
+        master = settings["spark.master"] = "local[*]"
+    ours = dict(DEFAULTS)
+    if master.startswith("local"):
+        ours.update(LOCAL_DEFAULTS)
+        ours["spark.sql.shuffle.partitions"] = str(2 * local_cores(master))
+    return {name: value for name, value in ours.items() if name not in decided} | settings
+
+
+def _decided_elsewhere() -> dict[str, str]:
+    """What spark-submit or spark-defaults.conf say."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # Started by spark-submit, whose JVM knows both.
+        SparkContext._ensure_initialized()
+        return dict(SparkConf().getAll())
+    directory = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
+    try:
+        text = (Path(directory) / "spark-defaults.conf").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    return {entry.key: entry.value for entry in parse_properties(text)}
+
+
+def local_cores(master: str) -> int:
+    """How many tasks run at once under this local master: local, local[4], local[*], local[4,2]."""
+    count = master.partition("[")[2].rstrip("]").partition(",")[0].strip()
+    if count == "*":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(count) if count.isdecimal() and int(count) > 0 else 1
