@@ -47,7 +47,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@echo "setup: ready, $(BIN)/embermq"
 
 test: setup check ## Everything that must be green: check, then the tests (no Java needed)
-	$(PYTEST) -n 2 -q --durations=10
+	$(PYTEST) -n 2 --dist loadgroup -q --durations=10
 
 check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
 	$(BIN)/ruff check $(CODE)
@@ -77,16 +77,16 @@ bench-peers: setup ## The same work beside other stores
 docs: setup ## Write again the pages that are generated from the source
 	$(BIN)/python tools/settings_page.py
 
-# `--universal` makes one lock for every supported Python, system and processor.
-lock: ## Resolve the dependencies anew into requirements/*.lock
+# `--universal` makes one lock for every supported Python, system and processor. What is locked stays as it is
+# where it still fits; newer versions with `make lock UPGRADE=--upgrade`.
+UPGRADE ?=
+lock: ## Bring requirements/dev.lock up to date with pyproject.toml
 	@scratch="$$(mktemp -d)"; trap 'rm -rf "$$scratch"' EXIT; \
 	python3 -m venv "$$scratch/venv"; \
 	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check uv; \
-	compile() { "$$scratch/venv/bin/uv" pip compile --quiet --upgrade --universal --python-version 3.11 \
-	    --generate-hashes --no-emit-index-url --no-emit-find-links \
-	    --custom-compile-command "make lock" "$$@"; }; \
-	compile pyproject.toml requirements/build.in --extra dev -o requirements/dev.lock; \
-	compile pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
+	"$$scratch/venv/bin/uv" pip compile --quiet $(UPGRADE) --universal --python-version 3.11 \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    pyproject.toml requirements/build.in --extra dev --extra spark -o requirements/dev.lock
 
 clean: ## Remove the environment and every cache in this directory
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,10 @@ def test_every_locked_line_has_hashes_and_no_address(lock: Path) -> None:
     assert len(blocks) == len(requirements)
 
 
-@pytest.mark.parametrize(("extra", "lock"), [("dev", "dev.lock"), ("spark", "spark.lock")])
-def test_every_declared_dependency_is_locked(extra: str, lock: str) -> None:
+def test_every_declared_dependency_is_locked() -> None:
     declared = project()["project"]
-    wanted = declared["dependencies"] + declared["optional-dependencies"][extra]
-    locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / lock).read_text(), re.MULTILINE))
+    wanted = declared["dependencies"] + sum(declared["optional-dependencies"].values(), [])
+    locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / "dev.lock").read_text(), re.MULTILINE))
     names = {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in wanted}
     assert names <= locked, "run `make lock`"
 
@@ -73,6 +73,40 @@ def test_the_package_is_typed_and_installed_under_its_name() -> None:
     assert importlib.metadata.version("embermq") == project()["project"]["version"]
     commands = importlib.metadata.entry_points(group="console_scripts", name="embermq")
     assert [command.value for command in commands] == ["embermq.cli.app:main"]
+
+
+def test_the_wheel_holds_the_package_and_what_spark_looks_for(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for package in ("embermq", "pyspark_rocketmq"):
+        assert {f"{package}/__init__.py", f"{package}/py.typed"} <= names
+    tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert tops == {"embermq", "pyspark_rocketmq"}
+    assert not [name for name in names if "__pycache__" in name]
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_without_the_extra_it_works_and_says_what_spark_needs(missing: str) -> None:
+    """The package is imported with one part of the extra out of reach, in a process of its own."""
+    code = f"""
+import sys
+sys.modules[{missing!r}] = None
+import embermq, embermq.spark
+from embermq.cli.app import run
+assert embermq.MessageStore and run(["settings", "list", "--section", "log"]) == 0
+assert run(["spark", "explain", "nowhere"]) == 1
+try:
+    embermq.spark.table
+except ModuleNotFoundError as problem:
+    print(problem)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    wanted = f"{missing} is not installed: the Spark side of EmberMQ needs pip install 'embermq[spark]'"
+    assert done.stderr == f"embermq: {wanted}\n"
+    assert done.stdout.splitlines()[-1] == wanted
 
 
 def test_the_fixtures_are_offered_to_pytest(pytestconfig: pytest.Config) -> None:
@@ -104,6 +138,8 @@ def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
         ("model/flags", "import embermq.store"),
         ("model/flags", "import embermq.testing"),
         ("model/flags", "import numba"),
+        ("model/flags", "import pyspark"),
+        ("store", "import pyarrow"),
         ("format/names", "import os"),
     ],
 )
@@ -115,6 +151,8 @@ def test_an_import_against_the_layers_is_caught(tmp_path: Path, module: str, lin
     for name in (*names, "format/names", "store", "testing", "files"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / f"{name}.py").write_text("")
+    (tmp_path / "src" / "pyspark_rocketmq").mkdir()
+    (tmp_path / "src" / "pyspark_rocketmq" / "__init__.py").write_text("")
     clean = lint_imports(tmp_path)
     assert clean.returncode == 0, clean.stdout
     (package / f"{module}.py").write_text(line + "\n")

@@ -11,6 +11,7 @@ used: Spark's worker processes import this package, and need none of them.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,17 +30,15 @@ _HOMES = {
 __all__ = ["Java", "find_java", "session", "stream", "table"]
 
 # What the extra brings, by the name it is imported under.
-_EXTRA = frozenset({"pyspark", "py4j", "pyarrow"})
+_EXTRA = ("pyspark", "pyarrow")
 
 
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value = globals()[name] = getattr(import_module(home), name)
-    except ModuleNotFoundError as missing:
-        raise explained(missing) from None
+    require_extra()
+    value = globals()[name] = getattr(import_module(home), name)
     return value
 
 
@@ -47,12 +46,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def explained(missing: ModuleNotFoundError) -> ModuleNotFoundError:
-    """The same error, saying what to install when it is a part of the extra that is missing."""
-    package = (missing.name or "").partition(".")[0]
-    if package not in _EXTRA:
-        return missing
-    return ModuleNotFoundError(
-        f"{package} is not installed: the Spark side of EmberMQ needs pip install 'embermq[spark]'",
-        name=missing.name,
-    )
+def require_extra() -> None:
+    """ModuleNotFoundError that says what to install, unless all of it is there."""
+    for package in _EXTRA:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(
+                f"{package} is not installed: the Spark side of EmberMQ needs pip install 'embermq[spark]'",
+                name=package,
+            )
