@@ -20,7 +20,7 @@ is the hottest object of the product. A thread that needs a part that sealing ta
 
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -240,20 +240,31 @@ class Segment:
 
     # -- the end ---------------------------------------------------------------------------------------
 
+    @property
+    def is_lent(self) -> bool:
+        """Does anybody still look at the map that `array_for_scan` gave out? Its file keeps its space until then."""
+        return self._last_lent is not None and self._last_lent() is not None
+
     def seal(self) -> None:
         """Let the map go; reads use the descriptor from now on. Not before the writer has left."""
         assert self.buffer is None, "commit first"
-        view = self.view
+        view, array = self.view, self.array
         self.target, self.target_array = _NOTHING, _NO_BYTES
-        self.array = self.view = None
+        if array is not None:
+            self._last_lent = weakref.ref(array)  # Those who were lent it share it with those who come.
+        self.array = self.view = array = None
         if view is not None:
             memory.drop(view, 0, self.size)
 
     def retire(self) -> None:
-        """Delete the file, durably. Views that are out stay readable; the rest of the segment is gone."""
-        self._files.remove(self.path)
-        self._files.sync_directory(self.path.parent)
+        """Delete the file, durably. Views that are out stay readable; the rest of the segment is gone.
+
+        If the file cannot be removed, nothing has changed; somebody else may have removed it already.
+        """
+        with suppress(FileNotFoundError):
+            self._files.remove(self.path)
         self.close()
+        self._files.sync_directory(self.path.parent)
 
     def close(self) -> None:
         """Let go of map and descriptor. What was not flushed is still written by the kernel in its time.

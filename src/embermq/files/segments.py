@@ -326,15 +326,24 @@ class Segments:
             segment.close()
 
     def delete_first(self) -> Segment | None:
-        """Delete the oldest file, never the last one; None if there is nothing to delete."""
+        """Delete the oldest file, never the last one; None if there is nothing to delete.
+
+        An OSError leaves it in the set, unless it was only the directory that could not be synced.
+        """
         with self._lock:
             if len(self._all) < 2:
                 return None
             segment = self._all[0]
             # Out of the set first: nobody finds it any more, and those who hold it can go on.
             self._all = self._all[1:]
-            segment.retire()
-            return segment
+        try:
+            segment.retire()  # Without the lock: a writer that rolls must not wait for the disk.
+        except OSError:
+            if segment.file is not None:
+                with self._lock:
+                    self._all = (segment, *self._all)
+            raise
+        return segment
 
     def delete_before(self, physical_offset: int) -> list[Path]:
         """Delete the files that end at or before `physical_offset`, oldest first, never the last."""

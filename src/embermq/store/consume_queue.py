@@ -52,6 +52,8 @@ class ConsumeQueue:
         self.file_starts: set[int] = set()
         # Files found at load that nobody vouches for; gone before a replay writes the queue again.
         self.stale_files: list[Path] = []
+        # Files whose records have left the log, on their way off the disk; oldest first.
+        self.let_go: list[Path] = []
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}@{self.queue_id} {self.min_offset}..{self.max_offset}>"
@@ -305,24 +307,40 @@ class ConsumeQueue:
             if self.extension is not None and unit is not None and not books.read_only:
                 self.extension.delete_before(unit[2])
 
-    def delete_before(self, log_min: int) -> int:
-        """Delete files all of whose records have left the log, never the last file; answers how many."""
+    def let_go_before(self, log_min: int) -> int:
+        """Take the files all of whose records have left the log out of the queue, never the last file; answers
+        how many. They lie on the disk until `remove_let_go`: whoever counts files must count fewer before."""
         books = self._books
-        removed = 0
+        gone = 0
         with books.disk:
-            starts = sorted(self.file_starts)
-            for start, following in pairwise(starts):
+            for start, following in pairwise(sorted(self.file_starts)):
                 last = self.peek(following - 1)
                 if last is None or last[0] >= log_min:
                     break
                 with books.lock:
                     books.min[self.slot] = max(int(books.min[self.slot]), following)
-                books.files.remove(self.path_of(start))
-                books.files.sync_directory(self.directory)  # In this order on disk too: never a gap.
                 self.file_starts.discard(start)
-                removed += 1
+                self.let_go.append(self.path_of(start))
+                gone += 1
             self.correct_min(log_min)
+        return gone
+
+    def remove_let_go(self) -> int:
+        """Delete what was let go, oldest first; answers how many. After an OSError the rest is still there."""
+        books = self._books
+        removed = 0
+        with books.disk:
+            while self.let_go:
+                books.files.remove(self.let_go[0])
+                books.files.sync_directory(self.directory)  # In this order on disk too: never a gap.
+                del self.let_go[0]
+                removed += 1
         return removed
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete files all of whose records have left the log, never the last file; answers how many."""
+        self.let_go_before(log_min)
+        return self.remove_let_go()
 
     def remove_stale_files(self) -> None:
         """Files that load refused. Their units come back from the log, or their records are gone."""
@@ -337,7 +355,9 @@ class ConsumeQueue:
             books.reset(self.slot)
             # If a removal fails, the queue is gone all the same and may begin anew; a later call finds the rest.
             self.stale_files += [self.path_of(start) for start in sorted(self.file_starts, reverse=True)]
+            self.stale_files += reversed(self.let_go)
             self.file_starts.clear()
+            self.let_go.clear()
             if books.read_only:
                 return
             self.remove_stale_files()

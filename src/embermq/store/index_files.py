@@ -59,6 +59,7 @@ class IndexFiles:
         self._change = threading.RLock()  # Held by whoever changes files; readers need no lock.
         self._files: tuple[IndexFile, ...] = ()  # Oldest first; replaced, never changed in place.
         self._stale: list[Path] = []  # Refused by load; gone before anything new is written.
+        self._let_go: list[Path] = []  # Their records have left the log; on their way off the disk, oldest first.
         self._newest_physical = _NOTHING  # Record of the newest entry.
         self._overlay = _Overlay()
 
@@ -307,16 +308,33 @@ class IndexFiles:
             self._use(list(self._files))
             self.position = min(self.position, physical_offset)
 
-    def delete_before(self, log_min: int) -> int:
-        """Delete files all of whose records have left the log, never the newest; answers how many."""
-        removed = 0
+    def let_go_before(self, log_min: int) -> int:
+        """Take files all of whose records have left the log out of the set, never the newest; answers how many.
+        They lie on the disk until `remove_let_go`: what vouches for the files must know of fewer before."""
+        gone = 0
         with self._change:
             while len(self._files) > 1 and self._files[0].header().end_physical < log_min:
                 oldest, *rest = self._files
                 self._files = tuple(rest)
-                self._open.remove(oldest.path)
+                self._let_go.append(oldest.path)
+                gone += 1
+        return gone
+
+    def remove_let_go(self) -> int:
+        """Delete what was let go, oldest first; answers how many. After an OSError the rest is still there."""
+        removed = 0
+        with self._change:
+            while self._let_go:
+                self._open.remove(self._let_go[0])
+                self._open.sync_directory(self.directory)
+                del self._let_go[0]
                 removed += 1
         return removed
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete files all of whose records have left the log, never the newest; answers how many."""
+        self.let_go_before(log_min)
+        return self.remove_let_go()
 
     def _remove_stale(self) -> None:
         for path in reversed(self._stale):
