@@ -1,0 +1,66 @@
+"""Errors of ours as Spark's users see them: the cause first, without sixty lines of somebody's call stack.
+
+Readers and writers are called inside Python processes of Spark, which answer an exception with its traceback; the
+JVM puts that text behind a message of its own. For an EmberError the traceback says nothing that the message does
+not say better, so we ask for the message alone: pyspark leaves the traceback out when SPARK_HIDE_TRACEBACK is set,
+and reads it only after the exception has arrived. The process ends with the exception, so nobody else is affected;
+outside of such a process (a user's own call, a test) nothing is touched.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+from embermq.errors import EmberError
+
+_HIDE = "SPARK_HIDE_TRACEBACK"
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def clear_errors(function: Callable[P, R]) -> Callable[P, R]:
+    """For methods that Spark calls: an EmberError that leaves them arrives at the user as its message."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except EmberError as problem:
+            _message_only()
+            raise problem.with_traceback(None) from None
+
+    return call
+
+
+def clear_iterator(function: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
+    """The same for a generator, whose errors come while it is being read."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[R]:
+        try:
+            yield from function(*args, **kwargs)
+        except EmberError as problem:
+            _message_only()
+            raise problem.with_traceback(None) from None
+
+    return call
+
+
+def _message_only() -> None:
+    if inside_spark_process():
+        os.environ[_HIDE] = "1"
+
+
+def inside_spark_process() -> bool:
+    """Whether a Python process of Spark's called us, which ends when we raise."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if frame.f_code.co_name in ("worker_run", "main") and module.startswith("pyspark."):
+            return True
+        if module == "__main__" and (frame.f_globals.get("__spec__") or frame).__class__.__name__ == "ModuleSpec":
+            return str(frame.f_globals["__spec__"].name).startswith("pyspark.")
+        frame = frame.f_back
+    return False

@@ -1,0 +1,154 @@
+"""From `path` and `paths` to store directories, each with the name of its broker. Looks, never writes.
+
+A path is a directory (also as file:/...), or a glob. A directory must be a store; of what a glob finds, stores are
+taken and other things left alone, since a data directory holds more than stores. Symbolic links are followed.
+
+The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that the
+reference's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
+folder has the default name `store`. Two stores of one name get a number behind it: `broker-a`, `broker-a-2`.
+
+Driver side, while planning.
+"""
+
+import glob
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from embermq.errors import OptionInvalid, StorePathInvalid
+from embermq.format.config_json import parse_config
+from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
+
+_PERM_INHERIT = 1  # the reference gives this bit to topics that others are made after
+_NAMED_AFTER_NOTHING = {"store", "rocketmq", ""}
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """One store of a read."""
+
+    path: Path
+    broker_name: str
+
+
+def find_stores(paths: Iterable[str]) -> list[StorePlace]:
+    """The stores behind `paths`, in order, each once. StorePathInvalid or OptionInvalid when there is none."""
+    found: dict[Path, None] = {}
+    for text in paths:
+        for directory in _directories(text):
+            found.setdefault(directory)
+    places: list[StorePlace] = []
+    taken: set[str] = set()
+    for directory in found:
+        name = plain = find_broker_name(directory)
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{plain}-{number}"
+        taken.add(name)
+        places.append(StorePlace(directory, name))
+    return places
+
+
+def find_broker_name(directory: Path) -> str:
+    """The name of the broker whose store this is."""
+    for file in (directory / "broker.conf", directory / "config" / "broker.conf"):
+        if name := _name_in_broker_conf(file):
+            return name
+    if name := _name_in_topics(directory / "config" / "topics.json"):
+        return name
+    if directory.name.lower() in _NAMED_AFTER_NOTHING and directory.parent.name:
+        return directory.parent.name
+    return directory.name or "broker"
+
+
+def _directories(text: str) -> list[Path]:
+    path = Path(_local(text)).expanduser().absolute()
+    try:
+        if path.exists():
+            return [_checked(path)]
+        if not glob.has_magic(str(path)):
+            raise StorePathInvalid(path, "there is no such directory" + _nearest_parent(path))
+        matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        stores = [match for match in matches if _is_store(match)]
+    except PermissionError as refused:
+        raise StorePathInvalid(Path(refused.filename or path), "no permission to read it") from None
+    if not stores:
+        seen = f"; what it matches is no store: {', '.join(m.name for m in matches[:3])}" if matches else ""
+        raise StorePathInvalid(path, f"no store matches{seen or ', nor anything else'}")
+    return [store.resolve() for store in stores]
+
+
+def _checked(path: Path) -> Path:
+    """A path that somebody wrote out must be a store; say what it is instead."""
+    if not path.is_dir():
+        raise StorePathInvalid(path, "this is a file; a store is a directory")
+    if _is_store(path):
+        return path.resolve()
+    if path.name == "commitlog" and _is_store(path.parent):
+        raise StorePathInvalid(path, f"this is the log inside a store; give its directory, {path.parent}")
+    inner = sorted(child.parent.name for child in path.glob("*/commitlog") if child.is_dir())
+    if inner:
+        more = f"; use {path / '*'} for all" if len(inner) > 1 else ""
+        raise StorePathInvalid(path, f"not a store, but {inner[0]} in it is one{more}")
+    names = sorted(child.name for child in path.iterdir())
+    shown = f"it holds {', '.join(names[:3])}" if names else "it is empty"
+    raise StorePathInvalid(path, f"not a store: there is no commitlog/ in it ({shown})")
+
+
+def _is_store(path: Path) -> bool:
+    return (path / "commitlog").is_dir()
+
+
+def _local(text: str) -> str:
+    """The path behind a file: address; other file systems cannot be mapped into memory."""
+    scheme, colon, _ = text.partition(":")
+    if not colon or not scheme.isalpha() or len(scheme) == 1:
+        return text
+    if scheme.lower() != "file":
+        raise OptionInvalid("path", "only mounted directories can be read, no object stores or HDFS", value=text)
+    return unquote(urlsplit(text).path)
+
+
+def _nearest_parent(path: Path) -> str:
+    parent = next((one for one in path.parents if one.exists()), None)
+    return f"; the path exists up to {parent}" if parent is not None and parent != path.parent else ""
+
+
+def _name_in_broker_conf(file: Path) -> str | None:
+    text = _text_of(file)
+    if text is None:
+        return None
+    try:
+        entries = parse_properties(text)
+    except PropertiesSyntaxError:
+        return None
+    names = [entry.value.strip() for entry in entries if entry.key == "brokerName" and entry.value.strip()]
+    return names[-1] if names else None
+
+
+def _name_in_topics(file: Path) -> str | None:
+    """A broker has a topic of its own name: one queue, and the permission to inherit, which topics of users lack."""
+    text = _text_of(file)
+    if text is None:
+        return None
+    try:
+        table = parse_config(text)["topicConfigTable"]
+        named = [name for name, topic in table.items() if _is_brokers_own(topic)]
+    except (ValueError, KeyError, TypeError, AttributeError):  # Not what the reference writes: no help from here.
+        return None
+    return str(named[0]) if len(named) == 1 else None
+
+
+def _is_brokers_own(topic: Any) -> bool:
+    return bool(topic["perm"] & _PERM_INHERIT) and topic["readQueueNums"] == topic["writeQueueNums"] == 1
+
+
+def _text_of(file: Path) -> str | None:
+    """What is in a file that need not be there, and that nobody else's mistake in may stop a read."""
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
