@@ -1,7 +1,7 @@
 """A store in motion: its parts wired together, its threads started and stopped.
 
     writer -> commit log -> flusher (durable) -> dispatcher -> queues, index, arrivals, the user's sinks
-                ^ allocator (next files)            housekeeping (proofs, checkpoint, disk), delayed messages
+                ^ allocator (next files)            housekeeping (proofs, checkpoint, disk), retention, delayed messages
 
 What users call is in message_store.py, which builds on this. Starting and stopping is for one thread.
 """
@@ -31,6 +31,8 @@ from embermq.store.housekeeping import Housekeeping
 from embermq.store.inventory import Inventory, save_inventory
 from embermq.store.opening import Parts
 from embermq.store.records import Records
+from embermq.store.retention import Derived, Hold, Retention, RetentionGuard
+from embermq.store.retention_disk import DiskWatch
 from embermq.store.sink import Sink
 from embermq.store.stats import StoreStats
 from embermq.store.writer import Writer
@@ -41,7 +43,7 @@ log = logging.getLogger(__name__)
 class RunningStore:
     """The parts of an open store, and their threads if it may write."""
 
-    def __init__(self, parts: Parts, sinks: Sequence[Sink]) -> None:
+    def __init__(self, parts: Parts, sinks: Sequence[Sink], retention_guard: RetentionGuard | None = None) -> None:
         """Use `open`."""
         self.path, self.settings, self.recovery = parts.root, parts.settings, parts.report
         self._parts, self._clock, self._log = parts, parts.clock, parts.log
@@ -53,6 +55,7 @@ class RunningStore:
         self._fetcher = Fetcher(self._log, self._records, self.settings)
         self._arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
         self._user_sinks = list(sinks)
+        self._retention_guard = retention_guard
         self._wire()
 
     def _wire(self) -> None:
@@ -103,15 +106,21 @@ class RunningStore:
             self._log, settings, self._clock, pooled=pooled, on_progress=self._note_progress,
             on_failure=self._note_failure,
         )  # fmt: skip
+        disk = DiskWatch(
+            parts.files, self._log.segments.directories, self.path / directory.CONSUME_QUEUE, settings,
+            self._writer.refuse_while_full,
+        )  # fmt: skip
         self._housekeeping = Housekeeping(
-            self.path, parts.files, settings, self._log, self._writer, self._dispatcher, self._queues,
-            self._index, parts.page, self._stats,
+            self.path, parts.files, settings, self._log, disk, self._dispatcher, self._queues, self._index,
+            parts.page, self._stats,
         )  # fmt: skip
         self._writer.wake_dispatch = self._dispatcher.wake
         if settings.role is BrokerRole.SLAVE:
             self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
         self._delayed = self._make_delayed()
+        self._retention = self._make_retention(disk)
         parts.page.flushed = parts.end
+        parts.page.sync_flush = int(self._sync)
         parts.page.boot = parts.files.boot()
         self._log.flushed_timestamp = parts.last_store_timestamp
         if self._delayed is not None:
@@ -124,6 +133,7 @@ class RunningStore:
         self._housekeeping.start()
         if self._delayed is not None:
             self._delayed.start()
+        self._retention.start()
 
     def _make_delayed(self) -> DelayedMessages | None:
         settings, queues = self.settings, self._queues
@@ -144,6 +154,17 @@ class RunningStore:
         return DelayedMessages(
             parked, self._append_delivered, self._flush_log, progress, delay_ms=settings.delay_ms,
             clock=self._clock, persist_interval_ms=settings.delay_offset_interval_ms,
+        )  # fmt: skip
+
+    def _make_retention(self, disk: DiskWatch) -> Retention:
+        parts = self._parts
+        holds = [Hold("the dispatcher", lambda: self._dispatcher.position)]
+        if self._delayed is not None:
+            holds.append(Hold("a delayed message that is not delivered yet", self._delayed.first_parked))
+        derived = Derived(self._queues, self._index, self._housekeeping, self._writer.next_offsets)
+        return Retention(
+            self.path, parts.files, self.settings, self._clock, self._log, disk, derived, holds, self._flush_log,
+            self._retention_guard,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -170,6 +191,7 @@ class RunningStore:
 
     def _stop_threads(self) -> None:
         """In the order of the flow: what feeds others stops first."""
+        self._retention.stop()
         if self._delayed is not None:
             self._delayed.stop()
         self._flusher.stop()

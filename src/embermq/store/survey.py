@@ -1,0 +1,204 @@
+"""A store directory seen from outside: ours or the reference's, being written, stopped, copied or damaged.
+
+    with nothing written, no lock taken and no thread started:
+        survey = Survey.open("/data/store")
+        survey.queues()                  what topics and queues there are, from where to where
+        survey.scan(start, end)          the log as columns
+        survey.refresh()                 look again, only at what is new
+
+File sizes are those found on the disk. What may be seen ends at `log_end` (survey_log.py says where that is), and
+all answers are about the log below it. One thread at a time.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.errors import StorePathInvalid
+from embermq.files.files import Files, RealFiles
+from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
+from embermq.store import directory
+from embermq.store.survey_index import IndexView
+from embermq.store.survey_log import LogView, RecordMark
+from embermq.store.survey_queues import QueueSpan, QueueView
+from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
+
+__all__ = ["Damage", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
+
+_NEAR_BYTES = 1 << 20
+_NONE = "-"
+
+
+class Survey:
+    """One look at a store, and further ones with `refresh`."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        """Use `open`."""
+        self.path = path
+        self._files = files
+        self._log = LogView(path, files, lambda: self._queues.newest_unit_end())
+        self._queues = QueueView(path, files, self._log)
+        self._index = IndexView(path, files, self._log)
+        self._mark: RecordMark | None = None
+
+    @classmethod
+    def open(cls, path: str | Path, *, files: Files | None = None) -> "Survey":
+        """Look at the store at `path`; StorePathInvalid if there is none."""
+        root, disk = Path(path), files or RealFiles()
+        survey = cls(root, disk)
+        survey.refresh()
+        return survey
+
+    def refresh(self) -> None:
+        """Look again: what was appended, rolled or deleted since, and whether it is still the same log."""
+        try:
+            directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
+            before, end = self._mark, self._log.end
+            self._log.look()
+            if before is not None and not self._is_there(before):
+                self._begin_anew()
+            if self._log.end < end:
+                self._queues.forget()
+            if self._mark is None or self._mark.physical_offset < self._log.min:
+                self._mark = self._log.oldest_mark()
+        except OSError as problem:
+            where = Path(str(problem.filename or self.path))
+            raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
+
+    def _is_there(self, mark: RecordMark) -> bool:
+        return mark.physical_offset < self._log.min or self._log.mark_at(mark.physical_offset) == mark
+
+    def _begin_anew(self) -> None:
+        """Another log lies here."""
+        self._log.forget()
+        self._queues.forget()
+        self._mark = None
+        self._log.look()
+
+    # -- the log ---------------------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """The log files, oldest first; those made ahead and still empty as well."""
+        return self._log.segments
+
+    @property
+    def log_min(self) -> int:
+        return self._log.min
+
+    @property
+    def log_end(self) -> int:
+        """Everything below may be shown: no crash takes it back, as far as that can be known."""
+        return self._log.end
+
+    @property
+    def identity(self) -> str:
+        """Tells this log from another one at the same path: `epoch:place:digest` of the state page and the
+        oldest record. It changes when that record is deleted; compare with `same_log_as`."""
+        epoch = _NONE if self._log.page is None else f"{self._log.page.epoch:x}"
+        if self._mark is None:
+            return f"{epoch}:{_NONE}:{_NONE}"
+        return f"{epoch}:{self._mark.physical_offset}:{self._mark.digest}"
+
+    def same_log_as(self, identity: str) -> bool:
+        """Was `identity` taken from this log? As long as the record it names is there, that decides."""
+        epoch, place, digest = (*identity.split(":"), _NONE, _NONE)[:3]
+        if place.isdigit() and int(place) >= self.log_min:
+            mark = self._log.mark_at(int(place))
+            return mark is not None and mark.digest == digest
+        page = self._log.page
+        return page is None or epoch == _NONE or epoch == f"{page.epoch:x}"
+
+    def record_start(self, physical_offset: int) -> int:
+        """The first place at or after this one where a record begins; `log_end` if there is none."""
+        return self._log.record_start(physical_offset)
+
+    def scan(
+        self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX
+    ) -> Iterator[Scanned]:
+        """Records that begin in [start, end), and ranges without one; `start` is where a record begins."""
+        start, end = max(start, self.log_min), min(end, self.log_end)
+        return scan_segments(self.segments, start, end, check_crc=check_crc, rows_max=rows_max, files=self._files)
+
+    # -- queues ----------------------------------------------------------------------------------------------
+
+    def queues(self) -> dict[tuple[str, int], QueueSpan]:
+        """Every topic and queue with what it has below `log_end`, whether in queue files yet or not."""
+        return self._queues.spans()
+
+    def units(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:
+        """Units (ENTRY_DTYPE) of queue offsets start..end, fewer where the queue ends.
+
+        The tag code is as stored: of a queue with extension files it may be an address.
+        """
+        return self._queues.units(topic, queue_id, start, end)
+
+    def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The first queue offset whose record was stored at or after a time; the queue's end if none was.
+
+        Found by bisection: exact while store times ascend. Where the clock was set back, the record found
+        is not older than the time and the one before it is older, and there may be more such places.
+        """
+        span = self._queues.find(topic, queue_id)
+        if span is None:
+            return 0
+        file_end = max(self._queues.file_end(topic, queue_id), span.min_offset)
+        if file_end > span.min_offset and self._is_late(topic, queue_id, file_end - 1, time_ms):
+            return self._first_late(topic, queue_id, span.min_offset, file_end, time_ms)
+        marks = [mark for mark in self._queues.marks(topic, queue_id) if mark[0] >= file_end]
+        late = bisect_left(marks, True, key=lambda mark: self._time_at(mark[1]) >= time_ms)
+        start = marks[late - 1][0] if late else file_end
+        end = marks[late][0] if late < len(marks) else span.max_offset
+        units = self.units(topic, queue_id, start, end)
+        return start + bisect_left(units, True, key=lambda unit: self._time_at(int(unit[0])) >= time_ms)
+
+    def _first_late(self, topic: str, queue_id: int, start: int, end: int, time_ms: int) -> int:
+        return start + bisect_left(range(start, end), True, key=lambda at: self._is_late(topic, queue_id, at, time_ms))
+
+    def _is_late(self, topic: str, queue_id: int, queue_offset: int, time_ms: int) -> bool:
+        unit = self.units(topic, queue_id, queue_offset, queue_offset + 1)
+        return len(unit) > 0 and self._time_at(int(unit[0][0])) >= time_ms
+
+    def _time_at(self, physical_offset: int) -> int:
+        """Store time of the record at a place; -1 if it cannot be read."""
+        frame = self._log.frame_at(physical_offset)
+        return -1 if frame is None else frame.store_timestamp
+
+    def physical_at(self, time_ms: int) -> int:
+        """The first place whose record was stored at or after a time; `log_end` if none was.
+
+        By bisection, with what `offset_at` says about clocks that were set back.
+        """
+        starts = [self.record_start(segment.start) for segment in self.segments if segment.start < self.log_end]
+        starts = [at for at in starts if at < self.log_end]
+        late = bisect_left(starts, True, key=lambda at: self._time_at(at) >= time_ms)
+        if late == 0:
+            return starts[0] if starts else self.log_end
+        low, high = starts[late - 1], starts[late] if late < len(starts) else self.log_end
+        limit = high
+        while limit - low > _NEAR_BYTES:
+            middle = (low + limit) // 2
+            at = self.record_start(middle)
+            if at >= high:
+                limit = middle
+            elif self._time_at(at) >= time_ms:
+                high = limit = at
+            else:
+                low = at
+                limit = max(limit, low)
+        for scanned in self.scan(low, high):
+            if not isinstance(scanned, Damage):
+                late_rows = np.flatnonzero(scanned.column(C_STORE_TIME) >= time_ms)
+                if len(late_rows):
+                    return int(scanned.rows[late_rows[0], C_PHYSICAL])
+        return high
+
+    # -- keys ------------------------------------------------------------------------------------------------
+
+    def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
+        """Places of records in [begin_ms, end_ms) that may have this key, ascending; None when no index can be
+        trusted to know them all. Different keys can share a hash: compare the record's own."""
+        return self._index.find(topic, key, begin_ms, end_ms)

@@ -1,0 +1,158 @@
+"""Keys of a store seen from outside: its index files, and the log where they do not reach.
+
+An index is used when nothing speaks against it: its files are whole and in order, and the store was closed, is
+running, or was only killed and has a state page that vouches for it. Stretches of log before, between and
+behind its files are walked for the key, if they are short together. One thread at a time. Reads only.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from embermq.clock import SystemClock
+from embermq.files.files import Files
+from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, RecordColumns
+from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, decode_header, index_file_bytes
+from embermq.format.names import parse_index_name
+from embermq.store import directory
+from embermq.store.index_files import IndexFiles
+from embermq.store.index_proof import load_index_proof
+from embermq.store.state_page import NAME as STATE_PAGE
+from embermq.store.survey_log import LogView, is_held
+from embermq.store.survey_scan import Damage, scan_segments
+
+WALK_BYTES_MAX = 64 << 20
+_FOREVER_MS = (1 << 63) - 1
+_LOADS_MAX = 3  # The newest file of a live store may be looked at between an entry and the header.
+_SHAPE_DEFAULT = (5_000_000, 20_000_000)
+_ENTRIES_PER_SLOT = 4
+
+Shape = tuple[int, int]  # slots, entries
+
+
+class IndexView:
+    """The index below `root`."""
+
+    def __init__(self, root: Path, files: Files, log: LogView) -> None:
+        self._root, self._files, self._log = root, files, log
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
+        """Places of records in [begin_ms, end_ms) that may have the key, ascending; None: no index knows."""
+        index = self._load() if self._is_believable() else None
+        if index is None:
+            return None
+        gaps = list(self._gaps(index))
+        if sum(end - start for start, end in gaps) > WALK_BYTES_MAX:
+            return None
+        places = set(index.query(topic, key, None, 0, _FOREVER_MS))
+        for start, end in gaps:
+            places.update(self._walk(topic, key, start, end))
+        return sorted(place for place in places if begin_ms <= self._time_at(place) < end_ms)
+
+    def _time_at(self, physical_offset: int) -> int:
+        frame = self._log.frame_at(physical_offset) if physical_offset < self._log.end else None
+        return -1 if frame is None else frame.store_timestamp
+
+    def _is_believable(self) -> bool:
+        if directory.was_closed_cleanly(self._files, self._root):
+            return True
+        page = self._log.page
+        if page is not None:
+            return page.boot != 0 and page.boot == self._files.boot() and len(self._names()) >= page.index_files
+        return not self._files.exists(self._root / STATE_PAGE) and is_held(self._root)
+
+    def _names(self) -> list[str]:
+        path = self._root / directory.INDEX
+        if not self._files.exists(path):
+            return []
+        return [entry.name for entry in self._files.list_directory(path) if entry.is_file and _is_index(entry.name)]
+
+    def _load(self) -> IndexFiles | None:
+        shape = self._shape()
+        if shape is None:
+            return None
+        for _ in range(_LOADS_MAX):
+            index = IndexFiles(
+                self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True
+            )
+            if not index.load():
+                return index
+        return None
+
+    def _shape(self) -> Shape | None:
+        """How many slots and entries a file has; its length alone does not say."""
+        names = self._names()
+        if not names:
+            return None
+        path = self._root / directory.INDEX / names[0]
+        size = self._files.stat(path).size
+        proof = load_index_proof(self._files, self._root)
+        candidates = [_SHAPE_DEFAULT]
+        if proof is not None:
+            candidates.insert(0, (proof.state.get("slots_max", 0), proof.state.get("entries_max", 0)))
+        slots = (size - HEADER_BYTES) // (SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES)
+        candidates.append((slots, _ENTRIES_PER_SLOT * slots))
+        for shape in candidates:
+            if size == index_file_bytes(*shape) and self._has_shape(path, shape[0]):
+                return shape
+        return self._search_shape(path, size)
+
+    def _has_shape(self, path: Path, slots: int) -> bool:
+        """Is the first entry where it would be with so many slots?"""
+        file = self._files.open(path, False)
+        try:
+            header = decode_header(file.pread(HEADER_BYTES, 0))
+            entry = file.pread(ENTRY_BYTES, HEADER_BYTES + SLOT_BYTES * slots + ENTRY_BYTES)
+        finally:
+            file.close()
+        return header.count <= 1 or _is_first_entry(entry, header.begin_physical)
+
+    def _search_shape(self, path: Path, size: int) -> Shape | None:
+        """Look for the first entry: it names the record that the header names, and its time is 0."""
+        file = self._files.open(path, False)
+        data = file.map(False)
+        header = decode_header(data)
+        wanted = re.compile(re.escape(header.begin_physical.to_bytes(8, "big") + bytes(8)))
+        for hit in wanted.finditer(data, HEADER_BYTES):
+            slots, odd = divmod(hit.start() - 4 - ENTRY_BYTES - HEADER_BYTES, SLOT_BYTES)
+            entries, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * slots, ENTRY_BYTES)
+            if not odd and not rest and slots > 0 and entries >= header.count:
+                return slots, entries
+        return None
+
+    def _gaps(self, index: IndexFiles) -> Iterator[tuple[int, int]]:
+        """Ranges of the log whose keys are in no file, as far as the files' own ranges tell."""
+        at = self._log.min
+        for _, count, _, _, begin_physical, end_physical in index.state()["files"]:
+            if count > 1:
+                if at < begin_physical:
+                    yield at, min(begin_physical, self._log.end)
+                at = max(at, end_physical)  # All keys of that record may not be in yet.
+        if at < self._log.end:
+            yield at, self._log.end
+
+    def _walk(self, topic: str, key: str, start: int, end: int) -> Iterator[int]:
+        """Places of records with the key in a range of the log."""
+        start = self._log.record_start(start)
+        for scanned in scan_segments(self._log.segments, start, end, files=self._files):
+            if not isinstance(scanned, Damage):
+                yield from _places_in(scanned, topic, key)
+
+
+def _places_in(batch: RecordColumns, topic: str, key: str) -> Iterator[int]:
+    starts = batch.column(C_PROPS_AT)
+    hits = [hit.start() for hit in re.finditer(re.escape(key.encode()), batch.data.data)]
+    rows = np.unique(np.searchsorted(starts, np.array(hits, np.int64), "right") - 1)
+    for row in rows.tolist():
+        if row >= 0 and key in batch.keys(row) and batch.topic(row) == topic:
+            yield int(batch.rows[row, C_PHYSICAL])
+
+
+def _is_index(name: str) -> bool:
+    return parse_index_name(name) is not None
+
+
+def _is_first_entry(entry: bytes, begin_physical: int) -> bool:
+    return entry[4:12] == begin_physical.to_bytes(8, "big") and entry[12:20] == bytes(8)

@@ -1,0 +1,324 @@
+"""The log of a store seen from outside: its files, where it begins, where it ends, and whose it is.
+
+Where it ends:
+
+    ours, open with SYNC_FLUSH        the flushed position of the state page: a crash can take back the rest
+    ours, the machine stopped since   the last record of an unbroken row from there on: recovery keeps just these
+    anything else                     the last whole record
+
+A record counts as whole when every length fits and the sum of its body is right. The reference copies records
+into the file from front to back, and nothing sums up what lies behind the body: a last record with a NUL in
+its properties may be half copied. It counts once something follows it, once it has not changed for a second,
+or if the store was closed.
+
+One thread at a time. Reads only.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from embermq.files.files import Files
+from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
+from embermq.format.frame import Frame, ScanStop, Torn, TornReason, decode
+from embermq.format.names import parse_segment_name
+from embermq.store import directory
+from embermq.store.state_page import StatePage, load_state_page
+from embermq.store.survey_scan import (
+    LogSegment,
+    Stop,
+    frame_at,
+    is_record,
+    next_record,
+    records_of,
+    segment_at,
+)
+
+_HEAD_BYTES = 88  # Up to the body: places, times, hosts.
+_LOOK_AHEAD_BYTES = 16 << 20
+_DOUBT_SECONDS = 1.0
+_WALK_ROWS = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMark:
+    """A record by its place and a digest of its head: tells one log from another."""
+
+    physical_offset: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The newest whole record that was seen."""
+
+    start: int
+    end: int
+    head: bytes
+
+
+class LogView:
+    """Files and bounds of the log below `root`; `look` again whenever they may have changed."""
+
+    def __init__(self, root: Path, files: Files, newest_unit_end: Callable[[], int]) -> None:
+        self._root, self._files = root, files
+        self._newest_unit_end = newest_unit_end  # End of the newest record queue files know; 0: none.
+        self.segments: tuple[LogSegment, ...] = ()
+        self.end = 0
+        self.page: StatePage | None = None  # One that fits the log, or None.
+        self._last: _Last | None = None
+        self._doubt: tuple[_Last, float] | None = None
+        self._rows = new_rows(_WALK_ROWS)
+
+    @property
+    def min(self) -> int:
+        return self.segments[0].start if self.segments else 0
+
+    def forget(self) -> None:
+        """Begin anew: another log lies there."""
+        self._last = self._doubt = None
+
+    def look(self) -> None:
+        """See what lies there now."""
+        self.segments = self._list()
+        self.page = self._load_page()
+        self.end = self._find_end()
+
+    def _list(self) -> tuple[LogSegment, ...]:
+        path = self._root / directory.COMMIT_LOG
+        try:
+            entries = self._files.list_directory(path)
+        except FileNotFoundError:
+            return ()
+        found = []
+        for entry in entries:
+            start = parse_segment_name(entry.name) if entry.is_file else None
+            if start is not None and entry.size:
+                found.append((start, path / entry.name, entry.size))
+        ends = [start for start, _, _ in found[1:]]
+        ends += [1 << 63]
+        return tuple(
+            LogSegment(path, start, min(size, end - start))
+            for (start, path, size), end in zip(found, ends, strict=True)
+        )
+
+    def _load_page(self) -> StatePage | None:
+        """The state page, if it is about this log."""
+        page = None
+        with suppress(OSError):  # Being made anew just now.
+            page = load_state_page(self._files, self._root, writable=False)
+        capacity_end = self.segments[-1].end if self.segments else 0
+        if page is None or not self.min <= page.flushed <= capacity_end:
+            return None
+        head = self.read(page.flushed, 8)
+        if len(head) == 8:
+            found = decode(head, 0, 8, physical_offset=page.flushed, check_crc=False)
+            if isinstance(found, Torn) and found.reason is TornReason.BAD_MAGIC:
+                return None  # The middle of a record: the page speaks of another log.
+        return page
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def read(self, physical_offset: int, count: int) -> bytes:
+        """Up to `count` bytes of the file that holds a place; b"" if none does."""
+        segment = segment_at(self.segments, physical_offset)
+        if segment is None:
+            return b""
+        try:
+            file = self._files.open(segment.path, False)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.pread(min(count, segment.end - physical_offset), physical_offset - segment.start)
+        finally:
+            file.close()
+
+    def frame_at(self, physical_offset: int) -> Frame | None:
+        """The record that begins at a place, if it is whole."""
+        segment = segment_at(self.segments, physical_offset)
+        if segment is None:
+            return None
+        try:
+            file = self._files.open(segment.path, False)
+        except FileNotFoundError:
+            return None
+        try:
+            return frame_at(file, segment, physical_offset)
+        finally:
+            file.close()
+
+    def record_start(self, physical_offset: int) -> int:
+        """Where the first record at or after a place begins; the end of the log if there is none."""
+        at = max(physical_offset, self.min)
+        for segment in self.segments:
+            if segment.end <= at or segment.start >= self.end:
+                continue
+            try:
+                file = self._files.open(segment.path, False)
+            except FileNotFoundError:
+                continue
+            try:
+                found = next_record(file, segment, max(at, segment.start), self.end)
+            finally:
+                file.close()
+            if found is not None:
+                return found
+        return self.end
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _find_end(self) -> int:
+        page = self.page
+        if not self.segments:
+            return 0
+        if page is not None and page.sync_flush and page.boot in (0, self._files.boot()):
+            return page.flushed
+        at, is_first_look = self._walk_from(page)
+        end = self._walk(at, page.flushed if page is not None else None, deep=is_first_look)
+        return end if page is not None else self._without_doubt(end)
+
+    def _walk_from(self, page: StatePage | None) -> tuple[int, bool]:
+        """A place where a record begins, as near to the end as one is known; and whether the log is new to us."""
+        known = self._last
+        if known is not None and self.read(known.start, _HEAD_BYTES) == known.head and known.end >= self.min:
+            return (known.end if page is None else max(known.end, page.flushed)), False
+        self._last = None
+        if page is not None:
+            return page.flushed, True
+        newest = self._newest_unit_end()
+        if newest > self.min:
+            return newest, True
+        return self._last_with_data().start, True
+
+    def _last_with_data(self) -> LogSegment:
+        """The last file that was written to; files made ahead begin with zeros."""
+        for segment in reversed(self.segments):
+            if self.read(segment.start, 8).strip(b"\0"):
+                return segment
+        return self.segments[0]
+
+    def _walk(self, at: int, unproven_from: int | None, *, deep: bool) -> int:
+        """Pass records, and damage with records behind it, to the end of the log."""
+        while True:
+            segment = segment_at(self.segments, at)
+            if segment is None:
+                later = self._good_start_after(at)
+                if later is None:
+                    return at
+                at = later.start
+                continue
+            stop = self._pass_records(segment, at)
+            if stop is None:
+                return at
+            if stop.code == ScanStop.BLANK or stop.at >= segment.end:
+                at = segment.end
+                continue
+            if unproven_from is not None and stop.at >= unproven_from:
+                return stop.at  # Recovery keeps what is unbroken from there on, and no more.
+            onward = self._look_beyond(segment, stop, deep=deep)
+            if onward is None:
+                return stop.at
+            at = onward
+
+    def _pass_records(self, segment: LogSegment, at: int) -> Stop | None:
+        try:
+            file = self._files.open(segment.path, False)
+        except FileNotFoundError:
+            return None
+        try:
+            steps = records_of(file, segment, at, segment.end, self._rows)
+            while True:
+                try:
+                    self._note_last(next(steps))
+                except StopIteration as done:
+                    stop: Stop = done.value
+                    return stop
+        finally:
+            file.close()
+
+    def _note_last(self, batch: RecordColumns) -> None:
+        row = batch.rows[-1]
+        start, size = int(row[C_PHYSICAL]), int(row[C_SIZE])
+        at = start - batch.base
+        self._last = _Last(start, start + size, batch.data[at : at + _HEAD_BYTES].tobytes())
+
+    def _look_beyond(self, segment: LogSegment, stop: Stop, *, deep: bool) -> int | None:
+        """Where records go on after a place without one; None if the log ends there.
+
+        The writer may have finished the record meanwhile, and written more: then they go on right there.
+        """
+        found: int | None = None
+        torn = stop.code >= min(TornReason)
+        if deep or torn:
+            limit = None if deep else stop.at + _LOOK_AHEAD_BYTES
+            file = self._files.open(segment.path, False)
+            try:
+                found = next_record(file, segment, stop.at, limit)
+                if found is not None and is_record(file, segment, stop.at):
+                    found = stop.at
+            finally:
+                file.close()
+        if found is None:
+            later = self._good_start_after(stop.at)
+            if later is None:
+                return None
+            if self.frame_at(stop.at) is not None:
+                return stop.at
+            found = segment.end if segment_at(self.segments, segment.end) is not None else later.start
+        return found
+
+    def _good_start_after(self, physical_offset: int) -> LogSegment | None:
+        """The first later file that begins with a whole record."""
+        for segment in self.segments:
+            if segment.start > physical_offset and self.frame_at(segment.start) is not None:
+                return segment
+        return None
+
+    def _without_doubt(self, end: int) -> int:
+        last = self._last
+        if last is None or last.end != end or not self._is_doubtful(last):
+            self._doubt = None
+            return end
+        now = time.monotonic()
+        if self._doubt is None or self._doubt[0] != last:
+            self._doubt = last, now
+        if now - self._doubt[1] >= _DOUBT_SECONDS:
+            return end
+        return last.start
+
+    def _is_doubtful(self, last: _Last) -> bool:
+        if directory.was_closed_cleanly(self._files, self._root):
+            return False
+        found = self.frame_at(last.start)
+        return found is None or b"\0" in found.properties
+
+    # -- whose it is -----------------------------------------------------------------------------------------
+
+    def oldest_mark(self) -> RecordMark | None:
+        """The oldest record there is."""
+        return self.mark_at(self.record_start(self.min)) if self.end > self.min else None
+
+    def mark_at(self, physical_offset: int) -> RecordMark | None:
+        head = self.read(physical_offset, _HEAD_BYTES)
+        if physical_offset >= self.end or len(head) < _HEAD_BYTES:
+            return None
+        return RecordMark(physical_offset, hashlib.blake2b(head, digest_size=8).hexdigest())
+
+
+def is_held(root: Path) -> bool:
+    """Has some process the store open for writing? Asks the system; the lock itself is not touched.
+
+    (Opening and closing the lock file would give the lock up, if it is this process that has it.)
+    """
+    try:
+        status = os.stat(root / directory.LOCK)
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return False
+    device = status.st_dev
+    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
+    return any(wanted in line.split() and "->" not in line for line in lines)

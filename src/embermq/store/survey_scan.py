@@ -1,0 +1,258 @@
+"""Scanning log files from outside: records as columns in log order, and damage as a value.
+
+Needs nothing but (path, start, size) of the files, so that a process which was only told these can scan: no
+directory is listed, no lock is taken, nothing is written, no thread is started. The files may be written
+meanwhile; a caller who stays below the end a survey gave him sees whole records only.
+
+Bytes are read into a window of a few MiB and not mapped: a bad disk is an OSError then and not a signal, and
+memory stays flat over any length of log. One thread per iterator.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq import kernels
+from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.format import frame
+from embermq.format.columns import RecordColumns, Rows, new_rows
+from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, Frame, ScanStop, TornReason
+from embermq.settings import StoreSettings
+
+ROWS_MAX = 16_384
+WINDOW_BYTES = 8 << 20
+FIRST_WINDOW_BYTES = 256 << 10
+MISSING = "log file missing"
+ZEROS = "zeros where records should be"
+# The plain twin walks about 100 records a millisecond; past this many bytes loading the kernel pays.
+_TWIN_BYTES_MAX = 4 << 20
+_DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSegment:
+    """A log file: where it lies, the physical offset of its first byte, and its length."""
+
+    path: Path
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of the log that holds no readable record."""
+
+    start: int
+    end: int
+    reason: str
+
+
+Scanned = RecordColumns | Damage
+
+
+class Stop(NamedTuple):
+    """Where records of a file end, and why: a ScanStop or TornReason code."""
+
+    at: int
+    code: int
+
+    @property
+    def reason(self) -> str:
+        if self.code < min(TornReason):
+            return ZEROS
+        return TornReason(self.code).name.lower().replace("_", " ")
+
+
+def scan_segments(
+    segments: Sequence[LogSegment], start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX,
+    files: Files | None = None,
+) -> Iterator[Scanned]:  # fmt: skip
+    """Every record that begins in [start, end), in log order, and every range without one.
+
+    `start` is where a record begins (find one with `next_record`); a record that begins before `end` is given
+    whole. Columns are valid until the next step: their bytes and rows are used again.
+    """
+    files = files or RealFiles()
+    rows = new_rows(rows_max)
+    at = start
+    while at < end:
+        segment = segment_at(segments, at)
+        if segment is None:
+            onward = min(_next_start(segments, at, end), end)
+            yield Damage(at, onward, MISSING)
+            at = onward
+        else:
+            yield from _scan_file(files, segment, at, min(end, segment.end), rows, check_crc)
+            at = segment.end
+
+
+def segment_at(segments: Sequence[LogSegment], physical_offset: int) -> LogSegment | None:
+    """The file that holds a place, or None in a gap."""
+    number = bisect_right(segments, physical_offset, key=lambda segment: segment.start) - 1
+    return segments[number] if number >= 0 and physical_offset < segments[number].end else None
+
+
+def _next_start(segments: Sequence[LogSegment], physical_offset: int, otherwise: int) -> int:
+    number = bisect_right(segments, physical_offset, key=lambda segment: segment.start)
+    return segments[number].start if number < len(segments) else otherwise
+
+
+def _scan_file(
+    files: Files, segment: LogSegment, at: int, end: int, rows: Rows, check_crc: bool
+) -> Iterator[Scanned]:
+    try:
+        file = files.open(segment.path, False)
+    except FileNotFoundError:
+        yield Damage(at, end, MISSING)
+        return
+    try:
+        while at < end:
+            stop = yield from records_of(file, segment, at, end, rows, check_crc=check_crc)
+            if stop.at >= end or stop.code == ScanStop.BLANK:
+                return
+            at = min(_next_good(file, segment, stop), end)
+            yield Damage(stop.at, at, stop.reason)
+    finally:
+        file.close()
+
+
+def records_of(
+    file: OpenFile, segment: LogSegment, at: int, end: int, rows: Rows, *, check_crc: bool = True
+) -> Generator[RecordColumns, None, Stop]:
+    """The records of one file that begin in [at, end), up to the first place without one; answers that place."""
+    window_bytes = FIRST_WINDOW_BYTES
+    while at < end:
+        want = min(at + window_bytes, end)
+        data = np.frombuffer(file.pread(want - at, at - segment.start), np.uint8)
+        here, short = 0, len(data) < want - at
+        scan = _scan_for(end - at)
+        while True:
+            count, here, code = scan(data, at, here, len(data), rows, _DELAY_MS, check_crc, True)
+            if count:
+                yield RecordColumns(data, at, rows[:count])
+            if code != ScanStop.ROWS_FULL:
+                break
+        stop = Stop(at + here, code)
+        if stop.at >= end:
+            return stop
+        if short or not _is_cut(data, here, code):
+            return stop
+        if here == 0:
+            stop = yield from _one_record(file, segment, stop, rows, check_crc)
+            if stop.code != ScanStop.ROWS_FULL:
+                return stop
+        at = stop.at
+        window_bytes = min(2 * window_bytes, WINDOW_BYTES)
+    return Stop(at, ScanStop.BUFFER_END)
+
+
+def _is_cut(data: NDArray[np.uint8], here: int, code: int) -> bool:
+    """Did the scan stop only because the window ends?"""
+    if code == ScanStop.BUFFER_END or len(data) - here < BLANK_BYTES:
+        return True
+    if code != TornReason.BAD_SIZE:
+        return False
+    return _int_at(data, here) > len(data) - here
+
+
+def _one_record(
+    file: OpenFile, segment: LogSegment, stop: Stop, rows: Rows, check_crc: bool
+) -> Generator[RecordColumns, None, Stop]:
+    """A record that is longer than the window it was read into; answers with ROWS_FULL if there was one."""
+    place = stop.at - segment.start
+    head = np.frombuffer(file.pread(BLANK_BYTES, place), np.uint8)
+    size = _int_at(head, 0) if len(head) == BLANK_BYTES else BLANK_BYTES
+    size = max(size, BLANK_BYTES)
+    if place + size > segment.size:
+        return Stop(stop.at, TornReason.BAD_SIZE if len(head) == BLANK_BYTES else ScanStop.NOTHING)
+    data = np.frombuffer(file.pread(size, place), np.uint8)
+    count, here, code = _scan_for(size)(data, stop.at, 0, len(data), rows[:1], _DELAY_MS, check_crc, True)
+    if not count:
+        return Stop(stop.at, code)
+    yield RecordColumns(data, stop.at, rows[:1])
+    return Stop(stop.at + here, ScanStop.ROWS_FULL)
+
+
+def _int_at(data: NDArray[np.uint8], at: int) -> int:
+    return int.from_bytes(data[at : at + 4].tobytes(), "big", signed=True)
+
+
+def _next_good(file: OpenFile, segment: LogSegment, stop: Stop) -> int:
+    """Where the next good record of this file begins after a bad place; its end if there is none.
+
+    The bad record's own size is tried first: a body may hold bytes that look like a record.
+    """
+    found = _after_own_size(file, segment, stop)
+    if found is None:
+        found = next_record(file, segment, stop.at + 1)
+    return segment.end if found is None else found
+
+
+def _after_own_size(file: OpenFile, segment: LogSegment, stop: Stop) -> int | None:
+    if stop.code < min(TornReason) or stop.code in (TornReason.BAD_MAGIC, TornReason.BAD_SIZE):
+        return None
+    head = file.pread(4, stop.at - segment.start)
+    after = stop.at + int.from_bytes(head, "big", signed=True)
+    return after if after > stop.at and is_record(file, segment, after) else None
+
+
+def is_record(file: OpenFile, segment: LogSegment, physical_offset: int) -> bool:
+    """Does a whole record begin here, sum and place included?"""
+    return frame_at(file, segment, physical_offset) is not None
+
+
+def frame_at(file: OpenFile, segment: LogSegment, physical_offset: int) -> Frame | None:
+    """The record that begins at a place of this file, if it is whole."""
+    place = physical_offset - segment.start
+    head = file.pread(4, place) if 0 <= place < segment.size else b""
+    size = int.from_bytes(head, "big", signed=True)
+    if not FIXED_BYTES <= size <= segment.size - place:
+        return None
+    data = file.pread(size, place)
+    if len(data) < size:
+        return None
+    found = frame.decode(data, 0, size, physical_offset=physical_offset, check_crc=True)
+    return found if isinstance(found, Frame) else None
+
+
+def next_record(file: OpenFile, segment: LogSegment, physical_offset: int, limit: int | None = None) -> int | None:
+    """Where the first record at or after a place of this file begins; None if none ends before `limit`.
+
+    Only what was ever written is looked at: a log file is mostly hole where it was not written yet.
+    """
+    start = physical_offset - segment.start
+    size = min(segment.size, file.size)
+    end = size if limit is None else min(size, limit - segment.start)
+    end = min(file.data_end(start), end) if start < end else start
+    if end - start < BLANK_BYTES:
+        return None
+    data = np.frombuffer(file.map(False, size), np.uint8)
+    found = _resync_for(end - start)(data, segment.start, start, end)
+    return None if found < 0 else segment.start + found
+
+
+Scan = Callable[..., tuple[int, int, int]]
+
+
+def _scan_for(byte_count: int) -> Scan:
+    """The kernel for much, or if it is loaded anyway; its plain twin for little."""
+    if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("scan"):
+        return frame.scan_rows
+    scan: Scan = kernels.load("scan").scan
+    return scan
+
+
+def _resync_for(byte_count: int) -> Callable[..., int]:
+    if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("scan"):
+        return frame.resync
+    search: Callable[..., int] = kernels.load("scan").resync
+    return search
