@@ -22,7 +22,6 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,20 +93,6 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         f"Spark needs Java {OLDEST_VERSION} or later, and none was found that works: {'; '.join(refusals)}."
         " Install one, point JAVA_HOME to it, or pip install 'embermq[spark]', which brings one."
     )
-
-
-@contextmanager
-def java_home_set(java: Java) -> Iterator[None]:
-    """Inside, what this process starts finds `java`. Afterwards the environment is as it was."""
-    before = os.environ.get("JAVA_HOME")
-    os.environ["JAVA_HOME"] = str(java.home)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path | None]]:

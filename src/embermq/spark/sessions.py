@@ -13,8 +13,8 @@ Driver side. The format itself works in any session, also without this module.
 
 import os
 import sys
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -22,16 +22,18 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from embermq.settings.java_properties import parse_properties
-from embermq.spark.java import find_java, java_home_set
+from embermq.spark.java import find_java
 
 Value = str | int | float | bool
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
-DEFAULTS: Mapping[str, str] = {
+QUIET = Path(__file__).with_name("quiet.properties")
+
+DEFAULTS: dict[str, str] = {
     # Filters reach the store; Spark's own default is to keep them away from Python sources.
     PUSH_DOWN: "true",
-    # What is printed is the same on every machine, and equal to what the store's own tools print.
+    # What is shown and compared is the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     # Without reuse a task pays for a new Python process and its kernels: two to four times slower.
     "spark.python.worker.reuse": "true",
@@ -45,11 +47,10 @@ DEFAULTS: Mapping[str, str] = {
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
 
 # On this machine alone: nothing listens where others can reach it.
-LOCAL_DEFAULTS: Mapping[str, str] = {
+LOCAL_DEFAULTS: dict[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -62,9 +63,8 @@ def session(app_name: str = "embermq", master: str | None = None, **conf: Value)
     underscores for dots (`executor_memory="2g"`, `sql_session_timeZone="Europe/Berlin"`).
     """
     wanted = {conf_name(name): conf_value(value) for name, value in conf.items()}
-    existing = SparkSession.getActiveSession()
-    if existing is not None:
-        return _adjusted(existing, wanted)
+    if SparkContext._active_spark_context is not None:
+        return _adjusted(SparkSession.builder.getOrCreate(), wanted)
     remote = _remote_url(master)
     if remote is not None:
         builder = SparkSession.builder.remote(remote).appName(app_name)
@@ -74,8 +74,7 @@ def session(app_name: str = "embermq", master: str | None = None, **conf: Value)
     # Workers run `python3` of their PATH unless told otherwise, which need not be this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = _settings(app_name, master, wanted)
-    jvm_is_there = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    with nullcontext() if jvm_is_there else java_home_set(find_java()):
+    with _environment(_for_the_jvm(settings["spark.master"])):
         builder = SparkSession.builder
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -108,6 +107,32 @@ def _remote_url(master: str | None) -> str | None:
     return master if master.startswith("sc://") else None
 
 
+def _for_the_jvm(master: str) -> dict[str, str]:
+    """What a JVM that is now to be started must find in its environment; nothing if there is one already."""
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return {}
+    wanted = {"JAVA_HOME": str(find_java().home)}
+    if is_local(master):
+        # Otherwise Spark looks for an address that others can reach, and warns when the name has none.
+        wanted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    return wanted
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Inside, what this process starts finds these. Afterwards they are as they were."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def _settings(app_name: str, master: str | None, wanted: Mapping[str, str]) -> dict[str, str]:
     """Everything to hand to Spark: what was asked for, and ours where nobody decided."""
     decided = _decided_elsewhere()
@@ -116,12 +141,12 @@ def _settings(app_name: str, master: str | None, wanted: Mapping[str, str]) -> d
         settings["spark.master"] = master
     master = settings.get("spark.master") or decided.get("spark.master")
     if master is None:
-        master = settings["spark.master"] = "local[*]"
-    ours = dict(DEFAULTS)
-    if master.startswith("local"):
+        master = "local[*]"
+    ours = DEFAULTS | _logging()
+    if is_local(master):
         ours.update(LOCAL_DEFAULTS)
         ours["spark.sql.shuffle.partitions"] = str(2 * local_cores(master))
-    return {name: value for name, value in ours.items() if name not in decided} | settings
+    return {name: value for name, value in ours.items() if name not in decided} | {"spark.master": master} | settings
 
 
 def _decided_elsewhere() -> dict[str, str]:
@@ -129,12 +154,26 @@ def _decided_elsewhere() -> dict[str, str]:
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # Started by spark-submit, whose JVM knows both.
         SparkContext._ensure_initialized()
         return dict(SparkConf().getAll())
-    directory = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf"
     try:
-        text = (Path(directory) / "spark-defaults.conf").read_text(encoding="utf-8")
+        text = (_conf_directory() / "spark-defaults.conf").read_text(encoding="utf-8")
     except FileNotFoundError:
         return {}
     return {entry.key: entry.value for entry in parse_properties(text)}
+
+
+def _logging() -> dict[str, str]:
+    if (_conf_directory() / "log4j2.properties").exists():
+        return {}
+    return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}"}
+
+
+def _conf_directory() -> Path:
+    return Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
+
+
+def is_local(master: str) -> bool:
+    """This machine, in one JVM; `local-cluster` is not."""
+    return master == "local" or master.startswith("local[")
 
 
 def local_cores(master: str) -> int:
