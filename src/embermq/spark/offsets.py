@@ -25,6 +25,7 @@ LATEST = -1
 # Milliseconds between these two are the years 1973 to 5138: other numbers are other units.
 _MS_LEAST = 100_000_000_000
 _MS_MOST = 100_000_000_000_000
+_LIKENESS = 0.6  # how much a wrong name must resemble a right one to be worth mentioning
 
 _log = logging.getLogger(__name__)
 
@@ -187,13 +188,19 @@ def check_names(limit: Limit, present: Iterable[QueueEnds], where: str) -> None:
     brokers = sorted({broker for _, broker, _ in known})
     for topic, broker, queue_id in limit.table:
         if topic not in topics:
-            raise TopicUnknown(topic, where, difflib.get_close_matches(topic, topics, n=3, cutoff=0.5))
+            raise TopicUnknown(topic, where, nearest_names(topic, topics))
         if broker is not None and broker not in brokers:
             raise OptionInvalid(limit.option, f"there is no broker {broker!r}; there is {', '.join(brokers)}")
         ids = sorted(q for t, b, q in known if t == topic and broker in (None, b))
         if queue_id not in ids:
             shown = ", ".join(map(str, dict.fromkeys(ids)))
             raise OptionInvalid(limit.option, f"topic {topic} has no queue {queue_id}; its queues: {shown}")
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three of the known names that look like this one, the nearest first."""
+    by_lower = {one.lower(): one for one in known}
+    return [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=_LIKENESS)]
 
 
 def resolve(

@@ -105,7 +105,7 @@ def _is_store(path: Path) -> bool:
 def _local(text: str) -> str:
     """The path behind a file: address; other file systems cannot be mapped into memory."""
     scheme, colon, _ = text.partition(":")
-    if not colon or not scheme.isalpha() or len(scheme) == 1:
+    if not colon or not scheme.isalnum() or len(scheme) == 1:
         return text
     if scheme.lower() != "file":
         raise OptionInvalid("path", "only mounted directories can be read, no object stores or HDFS", value=text)

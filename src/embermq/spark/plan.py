@@ -1,0 +1,286 @@
+"""How a read is cut into slices: which bytes of the log, or which offsets of which queues, each task gets. Pure.
+
+    log      the log in order, [start, end) of physical offsets; each cut is moved to the next record, so that a slice
+             begins where a record begins and whatever lies before the next slice belongs to this one, damage too
+    queue    records by the units of their queues; every slice takes its part of every queue, so that it reads one
+             region of the log and not the whole of it
+    places   records whose places are known, from the index
+
+Reading in order costs the bytes that are passed, reading by queue 20 bytes a unit and a jump for each record that is
+wanted: the cheaper one is taken, and the reason is kept as text. Slices are even by bytes. Nothing is read here:
+sizes are samples that somebody took, and the next record is found by a callable.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+UNIT_BYTES = 20
+# A jump to a record costs about as much as passing so many bytes in order (2 us at 2.5 GB/s; bench/ has it).
+JUMP_BYTES = 5_000
+# Below this a slice is not worth a task of its own, unless minPartitions says so.
+SLICE_BYTES_MIN = 4 << 20
+# Every slice names its part of every queue: more than so many parts in all are too much to hand around.
+PARTS_MAX = 50_000
+
+Method = Literal["log", "queue", "places"]
+Align = Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSample:
+    """From this queue offset on, records have about so many bytes."""
+
+    queue_offset: int
+    record_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueueNeed:
+    """What is wanted of one queue: offsets [start, end), whose records lie in [first_physical, end_physical)."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    first_physical: int
+    end_physical: int
+    sizes: tuple[SizeSample, ...] = ()
+    wanted_share: float = 1.0  # how many of them pass a filter that their units can tell (tags)
+
+    @property
+    def count(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class StoreNeed:
+    """What is wanted of one store."""
+
+    broker_name: str
+    log_start: int
+    log_end: int  # only what lies in [log_start, log_end) can be wanted
+    queues: tuple[QueueNeed, ...] | None = None  # None: whatever there is
+    places: tuple[int, ...] | None = None  # the only records that can be wanted, if that is known
+    log_because: str = ""  # why only the log itself can answer, if so
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How many slices."""
+
+    min_partitions: int | None
+    max_bytes_per_partition: int
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePart:
+    """Offsets [start, end) of one queue, and where in the log their records can lie."""
+
+    topic: str
+    queue_id: int
+    start: int
+    end: int
+    first_physical: int
+    end_physical: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCut:
+    parts: tuple[QueuePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesCut:
+    places: tuple[int, ...]
+
+
+Cut = LogCut | QueueCut | PlacesCut
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """How one store is read, and why so."""
+
+    broker_name: str
+    method: Method
+    reason: str
+    bytes: int  # about what will be read
+    cuts: tuple[Cut, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The way chosen for one store, before it is cut."""
+
+    need: StoreNeed
+    method: Method
+    reason: str
+    bytes: int
+
+
+def plan(needs: Sequence[StoreNeed], wish: Wish, align: Callable[[str, int], int]) -> list[StorePlan]:
+    """Slices of all stores. `align(broker_name, physical_offset)`: the first record at or after a place."""
+    choices = [choose(need) for need in needs]
+    counts = slice_counts([choice.bytes for choice in choices], wish)
+    plans = []
+    for choice, count in zip(choices, counts, strict=True):
+        name = choice.need.broker_name
+        cuts = _cut(choice, count, lambda place, name=name: align(name, place))  # type: ignore[misc]
+        plans.append(StorePlan(name, choice.method, choice.reason, choice.bytes, cuts))
+    return plans
+
+
+def choose(need: StoreNeed) -> Choice:
+    """Which way to read one store is the cheapest."""
+    log_start, log_end = log_range(need)
+    log_bytes = log_end - log_start
+    if need.places is not None:
+        places = [place for place in need.places if log_start <= place < log_end]
+        reason = f"{_count(len(places), 'record')} can be meant, by the index"
+        return Choice(need, "places", reason, len(places) * JUMP_BYTES)
+    if need.queues is None:
+        return Choice(need, "log", f"everything in {format_bytes(log_bytes)} of log is wanted", log_bytes)
+    records = sum(queue.count * queue.wanted_share for queue in need.queues)
+    wanted_bytes = int(sum(queue_bytes(queue) * queue.wanted_share for queue in need.queues))
+    queue_cost = sum(queue.count for queue in need.queues) * UNIT_BYTES + wanted_bytes + int(records * JUMP_BYTES)
+    share = f"about {format_bytes(wanted_bytes)} of {format_bytes(log_bytes)} of log is wanted"
+    names = _count(len(need.queues), "queue")
+    if need.log_because:
+        return Choice(need, "log", f"{need.log_because}: the log is read in order", log_bytes)
+    if queue_cost < log_bytes or not need.queues:
+        units = sum(queue.count for queue in need.queues) * UNIT_BYTES
+        return Choice(need, "queue", f"{share}: through {names}", units + wanted_bytes)
+    return Choice(need, "log", f"{share}, in {names}: the log is read in order", log_bytes)
+
+
+def log_range(need: StoreNeed) -> tuple[int, int]:
+    """The part of the log in which wanted records can lie; empty ranges begin and end at the same place."""
+    start, end = need.log_start, need.log_end
+    if need.queues is not None and not need.queues:
+        end = start
+    elif need.queues is not None:
+        start = max(start, min(queue.first_physical for queue in need.queues))
+        end = min(end, max(queue.end_physical for queue in need.queues))
+    return start, max(start, end)
+
+
+def slice_counts(sizes: Sequence[int], wish: Wish) -> list[int]:
+    """How many slices each store gets, from what will be read of each."""
+    total = sum(sizes)
+    if total == 0:
+        return [1] * len(sizes)
+    wanted = max(
+        -(-total // wish.max_bytes_per_partition),
+        wish.min_partitions or 1,
+        min(wish.parallelism, -(-total // SLICE_BYTES_MIN)),
+    )
+    return [max(1, -(-wanted * size // total)) for size in sizes]
+
+
+def _cut(choice: Choice, count: int, align: Align) -> tuple[Cut, ...]:
+    need = choice.need
+    if choice.method == "log":
+        return tuple(cut_log(*log_range(need), count, align))
+    if choice.method == "queue":
+        assert need.queues is not None
+        return tuple(cut_queues(need.queues, count))
+    assert need.places is not None
+    start, end = log_range(need)
+    return tuple(cut_places([place for place in need.places if start <= place < end], count))
+
+
+def cut_log(start: int, end: int, count: int, align: Align) -> list[LogCut]:
+    """About `count` ranges of equal length that cover [start, end), each begun at a record.
+
+    `start` itself is not moved: whether a record begins there is for its owner to know."""
+    if start >= end:
+        return []
+    edges = [start]
+    for k in range(1, count):
+        edge = align(start + (end - start) * k // count)
+        if edges[-1] < edge < end:
+            edges.append(edge)
+    return [LogCut(a, b) for a, b in pairwise([*edges, end])]
+
+
+def cut_queues(queues: Sequence[QueueNeed], count: int) -> list[QueueCut]:
+    """`count` slices (fewer if some would be empty), each with its part of every queue, even by bytes."""
+    count = max(1, min(count, PARTS_MAX // max(1, len(queues))))
+    edges = [queue_edges(queue, count) for queue in queues]
+    cuts = []
+    for k in range(count):
+        parts = tuple(
+            QueuePart(queue.topic, queue.queue_id, at[k], at[k + 1], queue.first_physical, queue.end_physical)
+            for queue, at in zip(queues, edges, strict=True)
+            if at[k] < at[k + 1]
+        )
+        if parts:
+            cuts.append(QueueCut(parts))
+    return cuts
+
+
+def cut_places(places: Sequence[int], count: int) -> list[PlacesCut]:
+    """Known places in log order, in `count` runs of equal length; none is empty."""
+    ordered = sorted(set(places))
+    count = max(1, min(count, len(ordered)))
+    edges = [len(ordered) * k // count for k in range(count + 1)]
+    return [PlacesCut(tuple(ordered[a:b])) for a, b in pairwise(edges) if a < b]
+
+
+def queue_bytes(queue: QueueNeed) -> float:
+    """About how many bytes the records of a queue have."""
+    return _bytes_before(queue)[-1]
+
+
+def queue_edges(queue: QueueNeed, count: int) -> list[int]:
+    """count + 1 offsets from start to end, so that each step has about the same number of bytes."""
+    steps, before = _steps(queue), _bytes_before(queue)
+    edges = [queue.start]
+    for k in range(1, count):
+        target = before[-1] * k / count
+        step = min(bisect_right(before, target) - 1, len(steps) - 1)
+        rate = steps[step].record_bytes
+        edge = steps[step].queue_offset + (round((target - before[step]) / rate) if rate > 0 else 0)
+        edges.append(min(max(edge, edges[-1]), queue.end))
+    return [*edges, queue.end]
+
+
+def _steps(queue: QueueNeed) -> list[SizeSample]:
+    """The samples inside the range, the first at its start; records of unknown size count one byte each."""
+    inside = [sample for sample in queue.sizes if queue.start < sample.queue_offset < queue.end]
+    before = [sample for sample in queue.sizes if sample.queue_offset <= queue.start]
+    first = before[-1].record_bytes if before else (inside[0].record_bytes if inside else 1.0)
+    return [SizeSample(queue.start, first), *inside]
+
+
+def _bytes_before(queue: QueueNeed) -> list[float]:
+    """Bytes before each step, and before the end."""
+    steps = _steps(queue)
+    ends = [*(step.queue_offset for step in steps[1:]), queue.end]
+    total = [0.0]
+    for step, end in zip(steps, ends, strict=True):
+        total.append(total[-1] + (end - step.queue_offset) * step.record_bytes)
+    return total
+
+
+def format_bytes(size: float) -> str:
+    """For people: `1.2 GiB`."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
