@@ -3,6 +3,8 @@
 import ipaddress
 import struct
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from tests.kernels.strategies import BASE, I32, hostile_logs, impostors, logs
 MEMORY = GuardedMemory(1 << 20)
 MORE = GuardedMemory(1 << 12)
 HOST = Host("10.0.0.1", 50000)
+HEXTETS = st.lists(st.sampled_from([b"\0\0", b"\0\1", b"\xff\xff", b"\0\x0f"]), min_size=8, max_size=8).map(b"".join)
 PART_COLUMNS = (c.C_TOPIC_AT, c.C_BODY_AT, c.C_KEYS_AT, c.C_UNIQ_AT, c.C_TAGS_AT, c.C_PROPS_AT)
 
 
@@ -93,7 +96,7 @@ def texts(parts: Parts) -> list[bytes | None]:
 def maps(pairs: Pairs) -> list[dict[bytes, bytes]]:
     names, values, ends = texts(pairs.names), texts(pairs.values), pairs.offsets.tolist()
     found = []
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         row = [(names[k] or b"", values[k] or b"") for k in range(start, end)]
         assert len(dict(row)) == len(row), "a name twice"
         found.append(dict(row))
@@ -138,7 +141,7 @@ def test_what_is_absent_is_null_and_what_is_empty_is_not() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.binary(min_size=16, max_size=16) | st.lists(st.sampled_from([b"\0\0", b"\0\1", b"\xff\xff", b"\0\x0f"]), min_size=8, max_size=8).map(b"".join),
+    st.one_of(st.binary(min_size=16, max_size=16), HEXTETS),
     st.binary(min_size=4, max_size=4),
     I32,
 )  # fmt: skip
@@ -215,8 +218,13 @@ def test_positions_past_the_data_go_on_in_more() -> None:
             gather(*arguments)
 
 
+def gather_parts_of(column: int, module: Any, records: RecordColumns, keep: np.ndarray) -> Parts:
+    found: Parts = module.gather_parts(records, keep, column)
+    return found
+
+
 GATHERS: list[Callable[[Any, RecordColumns, np.ndarray], Any]] = [
-    *(lambda module, records, keep, column=column: module.gather_parts(records, keep, column) for column in PART_COLUMNS),
+    *(partial(gather_parts_of, column) for column in PART_COLUMNS),
     lambda module, records, keep: module.gather_ids(records, keep),
     lambda module, records, keep: module.gather_hosts(records, keep, HostKind.BORN),
     lambda module, records, keep: module.gather_hosts(records, keep, HostKind.STORE),
