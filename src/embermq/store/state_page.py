@@ -13,11 +13,12 @@
                                stop, and what was written counts as well as what was synced; 0: unknown
     72   index_files           how many index files there are
     80   sync_flush            1 while the store is open with SYNC_FLUSH: nobody may be shown what is not flushed
+    88   log_only              1 while the store is open with dispatch="none": others may derive queues and index
    128   the same numbers again, every bit turned over
 
 A bit that turns over by itself must not make a start cut into a good log: a page whose two halves disagree
 vouches for nothing. Both lie in one sector, which a disk writes as a whole.
-Pages of earlier versions have zeros for `sync_flush` and for its inverse, which counts as 0.
+Pages of earlier versions have zeros for the last two and for their inverses, which counts as 0.
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
@@ -37,9 +38,9 @@ PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
     "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
-    "identity", "boot", "index_files", "sync_flush",
+    "identity", "boot", "index_files", "sync_flush", "log_only",
 )  # fmt: skip
-_FIELDS_OF_OLD = len(_FIELDS) - 1  # Pages written before sync_flush was added end there.
+_FIELDS_OF_OLD = _FIELDS.index("sync_flush")  # Pages of earlier versions end there.
 _INVERSE = 16  # From a number to its inverse.
 _LOOKS_MAX = 100  # The page of a live store may be looked at between a number and its inverse.
 
@@ -58,6 +59,7 @@ class StatePage:
     boot: int
     index_files: int
     sync_flush: int
+    log_only: int
 
     def __init__(self, file: OpenFile, writable: bool) -> None:
         object.__setattr__(self, "_file", file)
@@ -84,8 +86,8 @@ class StatePage:
         count = len(_FIELDS)
         inverse = self._numbers[_INVERSE : _INVERSE + count]
         agree = self._numbers[:count] == ~inverse
-        is_old = not self._numbers[_FIELDS_OF_OLD] and not inverse[_FIELDS_OF_OLD]
-        return bool(agree[:_FIELDS_OF_OLD].all()) and bool(agree[_FIELDS_OF_OLD] or is_old)
+        unknown_then = (self._numbers[_FIELDS_OF_OLD:count] == 0) & (inverse[_FIELDS_OF_OLD:] == 0)
+        return bool(agree[:_FIELDS_OF_OLD].all()) and bool((agree[_FIELDS_OF_OLD:] | unknown_then).all())
 
     def values(self) -> dict[str, int]:
         return {name: int(self._numbers[at]) for at, name in enumerate(_FIELDS)}

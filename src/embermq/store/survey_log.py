@@ -99,11 +99,10 @@ class LogView:
             start = parse_segment_name(entry.name) if entry.is_file else None
             if start is not None and entry.size:
                 found.append((start, path / entry.name, entry.size))
-        ends = [start for start, _, _ in found[1:]]
-        ends += [1 << 63]
+        ends = [start for start, _, _ in found] + [1 << 63]
         return tuple(
             LogSegment(path, start, min(size, end - start))
-            for (start, path, size), end in zip(found, ends, strict=True)
+            for (start, path, size), end in zip(found, ends[1:], strict=True)
         )
 
     def _load_page(self) -> StatePage | None:
