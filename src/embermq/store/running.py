@@ -121,6 +121,7 @@ class RunningStore:
         self._retention = self._make_retention(disk)
         parts.page.flushed = parts.end
         parts.page.sync_flush = int(self._sync)
+        parts.page.log_only = int(self._queues is None)
         parts.page.boot = parts.files.boot()
         self._log.flushed_timestamp = parts.last_store_timestamp
         if self._delayed is not None:
