@@ -12,7 +12,7 @@ from embermq.format.columns import C_KEYS_AT, C_QUEUE_ID, C_TOPIC_LEN, RecordCol
 from embermq.format.frame import encode, scan_rows
 from embermq.format.index import decode_header, entry_at, index_file_bytes
 from embermq.format.java import wrap_i64
-from embermq.kernels.derive import QueueTable, index_put, index_rebuild_slots
+from embermq.kernels.derive import QueueTable, index_keys, index_put, index_put_keys, index_rebuild_slots
 from embermq.model.hosts import Host
 from tests.kernels.guarded import GuardedMemory
 from tests.kernels.strategies import BASE, I64, logs
@@ -48,6 +48,28 @@ def assert_same_put(
     assert kernel == twin
     assert ours.tobytes() == bytes(theirs)
     return bytes(theirs), twin
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(logs(), min_size=1, max_size=3), st.integers(1, 7), st.integers(1, 12))
+def test_keys_in_two_steps(batches: list[bytes], slots: int, entries: int) -> None:
+    """Collected here and put there, keys make the file that putting rows makes."""
+    for data in batches:
+        batch = columns_of(data)
+        keys = index_keys(batch)
+        assert keys.tolist() == [list(key) for key in index.key_rows(batch)]
+        start = bytes(index_file_bytes(slots, entries))
+        ours, theirs, by_rows = FILE_MEMORY.hold(start), bytearray(start), bytearray(start)
+        done = index_put_keys(ours, slots, entries, keys, 0)
+        assert done == index.put_key_rows(theirs, slots, entries, keys.tolist(), 0)
+        assert ours.tobytes() == bytes(theirs)
+        _, _, put = index.put_rows(by_rows, slots, entries, batch, 0, 0, 0)
+        assert done == put
+        assert theirs == by_rows
+
+
+def test_keys_of_no_rows() -> None:
+    assert index_keys(columns_of(b"")).shape == (0, 3)
 
 
 @pytest.mark.parametrize("later", [-(1 << 63), -1, 0, 999, 1000, (1 << 31) * 1000, (1 << 63) - 1])

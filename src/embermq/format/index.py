@@ -19,7 +19,7 @@ complete, so readers may follow it, and the next put under that slot takes over 
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -148,6 +148,28 @@ def put_rows(
                 return i, k, done
             done += 1
     return len(columns), 0, done
+
+
+def key_rows(columns: RecordColumns) -> list[tuple[int, int, int]]:
+    """(key hash, physical offset, store time) of every key of every row, in the order `put_rows` takes them."""
+    found = []
+    for i in range(len(columns)):
+        row = columns.rows[i]
+        if int(row[C_SYS_FLAG]) & TRANSACTION_MASK == ROLLBACK:
+            continue
+        topic = columns.topic(i)
+        for key in columns.keys(i):
+            found.append((index_key_hash(topic, key), int(row[C_PHYSICAL]), int(row[C_STORE_TIME])))
+    return found
+
+
+def put_key_rows(buffer: Any, slots_max: int, entries_max: int, keys: Sequence[Sequence[int]], start: int) -> int:
+    """Put keys[start:] as `key_rows` gives them; the number of the first one that found the file full."""
+    for number in range(start, len(keys)):
+        key_hash, physical_offset, store_time = (int(one) for one in keys[number])
+        if not put(buffer, slots_max, entries_max, key_hash, physical_offset, store_time):
+            return number
+    return len(keys)
 
 
 def rebuild_slots(buffer: Any, slots_max: int, count: int) -> int:
