@@ -23,7 +23,8 @@ from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.store import directory
 from embermq.store.survey_index import IndexView
 from embermq.store.survey_log import LogView, RecordMark
-from embermq.store.survey_queues import QueueSpan, QueueView
+from embermq.store.survey_queue_files import NO_UNITS
+from embermq.store.survey_queues import Queue, QueueSpan, QueueView
 from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
 
 __all__ = ["Damage", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
@@ -39,7 +40,7 @@ class Survey:
         """Use `open`."""
         self.path = path
         self._files = files
-        self._log = LogView(path, files, lambda: self._queues.newest_unit_end())
+        self._log = LogView(path, files, lambda: self._queues.on_disk.newest_unit_end())
         self._queues = QueueView(path, files, self._log)
         self._index = IndexView(path, files, self._log)
         self._mark: RecordMark | None = None
@@ -47,8 +48,7 @@ class Survey:
     @classmethod
     def open(cls, path: str | Path, *, files: Files | None = None) -> "Survey":
         """Look at the store at `path`; StorePathInvalid if there is none."""
-        root, disk = Path(path), files or RealFiles()
-        survey = cls(root, disk)
+        survey = cls(Path(path), files or RealFiles())
         survey.refresh()
         return survey
 
@@ -56,27 +56,19 @@ class Survey:
         """Look again: what was appended, rolled or deleted since, and whether it is still the same log."""
         try:
             directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
-            before, end = self._mark, self._log.end
             self._log.look()
-            if before is not None and not self._is_there(before):
-                self._begin_anew()
-            if self._log.end < end:
-                self._queues.forget()
-            if self._mark is None or self._mark.physical_offset < self._log.min:
+            if self._mark is not None and not self._is_there(self._mark):
+                self._log.forget()
+                self._log.look()
+                self._mark = None
+            if self._mark is None or self._mark.physical_offset < self.log_min:
                 self._mark = self._log.oldest_mark()
         except OSError as problem:
             where = Path(str(problem.filename or self.path))
             raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
 
     def _is_there(self, mark: RecordMark) -> bool:
-        return mark.physical_offset < self._log.min or self._log.mark_at(mark.physical_offset) == mark
-
-    def _begin_anew(self) -> None:
-        """Another log lies here."""
-        self._log.forget()
-        self._queues.forget()
-        self._mark = None
-        self._log.look()
+        return mark.physical_offset < self.log_min or self._log.mark_at(mark.physical_offset) == mark
 
     # -- the log ---------------------------------------------------------------------------------------------
 
@@ -116,9 +108,7 @@ class Survey:
         """The first place at or after this one where a record begins; `log_end` if there is none."""
         return self._log.record_start(physical_offset)
 
-    def scan(
-        self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX
-    ) -> Iterator[Scanned]:
+    def scan(self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX) -> Iterator[Scanned]:
         """Records that begin in [start, end), and ranges without one; `start` is where a record begins."""
         start, end = max(start, self.log_min), min(end, self.log_end)
         return scan_segments(self.segments, start, end, check_crc=check_crc, rows_max=rows_max, files=self._files)
@@ -134,7 +124,8 @@ class Survey:
 
         The tag code is as stored: of a queue with extension files it may be an address.
         """
-        return self._queues.units(topic, queue_id, start, end)
+        queue = self._queues.find(topic, queue_id)
+        return NO_UNITS if queue is None else self._queues.units(queue, start, end)
 
     def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         """The first queue offset whose record was stored at or after a time; the queue's end if none was.
@@ -142,25 +133,25 @@ class Survey:
         Found by bisection: exact while store times ascend. Where the clock was set back, the record found
         is not older than the time and the one before it is older, and there may be more such places.
         """
-        span = self._queues.find(topic, queue_id)
-        if span is None:
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
             return 0
-        file_end = max(self._queues.file_end(topic, queue_id), span.min_offset)
-        if file_end > span.min_offset and self._is_late(topic, queue_id, file_end - 1, time_ms):
-            return self._first_late(topic, queue_id, span.min_offset, file_end, time_ms)
-        marks = [mark for mark in self._queues.marks(topic, queue_id) if mark[0] >= file_end]
-        late = bisect_left(marks, True, key=lambda mark: self._time_at(mark[1]) >= time_ms)
-        start = marks[late - 1][0] if late else file_end
-        end = marks[late][0] if late < len(marks) else span.max_offset
-        units = self.units(topic, queue_id, start, end)
-        return start + bisect_left(units, True, key=lambda unit: self._time_at(int(unit[0])) >= time_ms)
+        start, end = queue.min, max(queue.file_end, queue.min)
+        if start == end or not self._is_late(queue, end - 1, time_ms):
+            return self._first_late_in_log(queue, end, time_ms)
+        return start + bisect_left(range(start, end), True, key=lambda at: self._is_late(queue, at, time_ms))
 
-    def _first_late(self, topic: str, queue_id: int, start: int, end: int, time_ms: int) -> int:
-        return start + bisect_left(range(start, end), True, key=lambda at: self._is_late(topic, queue_id, at, time_ms))
+    def _is_late(self, queue: Queue, queue_offset: int, time_ms: int) -> bool:
+        unit = self._queues.units(queue, queue_offset, queue_offset + 1)
+        return len(unit) > 0 and self._time_at(int(unit[0]["physical_offset"])) >= time_ms
 
-    def _is_late(self, topic: str, queue_id: int, queue_offset: int, time_ms: int) -> bool:
-        unit = self.units(topic, queue_id, queue_offset, queue_offset + 1)
-        return len(unit) > 0 and self._time_at(int(unit[0][0])) >= time_ms
+    def _first_late_in_log(self, queue: Queue, start: int, time_ms: int) -> int:
+        """Among units that no file has: first by the marks, then in the stretch between two of them."""
+        places, offsets = queue.mark_physicals, queue.mark_offsets
+        late = bisect_left(places, True, key=lambda place: self._time_at(place) >= time_ms)
+        start = offsets[late - 1] if late else start
+        units = self._queues.units(queue, start, offsets[late] if late < len(offsets) else queue.next)
+        return start + bisect_left(units["physical_offset"], True, key=lambda at: self._time_at(int(at)) >= time_ms)
 
     def _time_at(self, physical_offset: int) -> int:
         """Store time of the record at a place; -1 if it cannot be read."""
@@ -172,29 +163,29 @@ class Survey:
 
         By bisection, with what `offset_at` says about clocks that were set back.
         """
-        starts = [self.record_start(segment.start) for segment in self.segments if segment.start < self.log_end]
-        starts = [at for at in starts if at < self.log_end]
-        late = bisect_left(starts, True, key=lambda at: self._time_at(at) >= time_ms)
-        if late == 0:
-            return starts[0] if starts else self.log_end
-        low, high = starts[late - 1], starts[late] if late < len(starts) else self.log_end
+        begun = [segment.start for segment in self.segments if segment.start < self.log_end]
+        late = bisect_left(begun, True, key=lambda start: self._is_record_late(self.record_start(start), time_ms))
+        low = self.record_start(begun[late - 1] if late else self.log_min)
+        high = self.record_start(begun[late]) if late < len(begun) else self.log_end
         limit = high
         while limit - low > _NEAR_BYTES:
             middle = (low + limit) // 2
             at = self.record_start(middle)
-            if at >= high:
+            if at >= limit:
                 limit = middle
             elif self._time_at(at) >= time_ms:
                 high = limit = at
             else:
                 low = at
-                limit = max(limit, low)
         for scanned in self.scan(low, high):
             if not isinstance(scanned, Damage):
                 late_rows = np.flatnonzero(scanned.column(C_STORE_TIME) >= time_ms)
                 if len(late_rows):
                     return int(scanned.rows[late_rows[0], C_PHYSICAL])
         return high
+
+    def _is_record_late(self, place: int, time_ms: int) -> bool:
+        return place >= self.log_end or self._time_at(place) >= time_ms
 
     # -- keys ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from embermq.store import directory
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import load_index_proof
 from embermq.store.state_page import NAME as STATE_PAGE
-from embermq.store.survey_log import LogView, is_held
+from embermq.store.survey_log import LogView, lock_holder
 from embermq.store.survey_scan import Damage, scan_segments
 
 WALK_BYTES_MAX = 64 << 20
@@ -61,7 +61,7 @@ class IndexView:
         page = self._log.page
         if page is not None:
             return page.boot != 0 and page.boot == self._files.boot() and len(self._names()) >= page.index_files
-        return not self._files.exists(self._root / STATE_PAGE) and is_held(self._root)
+        return not self._files.exists(self._root / STATE_PAGE) and lock_holder(self._root) is not None
 
     def _names(self) -> list[str]:
         path = self._root / directory.INDEX
@@ -74,9 +74,7 @@ class IndexView:
         if shape is None:
             return None
         for _ in range(_LOADS_MAX):
-            index = IndexFiles(
-                self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True
-            )
+            index = IndexFiles(self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True)
             if not index.load():
                 return index
         return None

@@ -2,9 +2,9 @@
 
 Where it ends:
 
-    ours, open with SYNC_FLUSH        the flushed position of the state page: a crash can take back the rest
-    ours, the machine stopped since   the last record of an unbroken row from there on: recovery keeps just these
-    anything else                     the last whole record
+    ours, running or killed, SYNC_FLUSH      the flushed position of the state page: a crash can take back the rest
+    ours, but the machine stopped since      the last record of an unbroken row from there on: recovery keeps these
+    anything else                            the last whole record
 
 A record counts as whole when every length fits and the sum of its body is right. The reference copies records
 into the file from front to back, and nothing sums up what lies behind the body: a last record with a NUL in
@@ -27,6 +27,7 @@ from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store import directory
+from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.state_page import StatePage, load_state_page
 from embermq.store.survey_scan import (
     LogSegment,
@@ -69,6 +70,7 @@ class LogView:
         self._newest_unit_end = newest_unit_end  # End of the newest record queue files know; 0: none.
         self.segments: tuple[LogSegment, ...] = ()
         self.end = 0
+        self.generation = 0  # Another number: what was seen of the log before does not count any more.
         self.page: StatePage | None = None  # One that fits the log, or None.
         self._last: _Last | None = None
         self._doubt: tuple[_Last, float] | None = None
@@ -79,14 +81,24 @@ class LogView:
         return self.segments[0].start if self.segments else 0
 
     def forget(self) -> None:
-        """Begin anew: another log lies there."""
+        """Another log lies there, or its end was cut and written again."""
         self._last = self._doubt = None
+        self.generation += 1
 
     def look(self) -> None:
         """See what lies there now."""
+        before, epoch = self.end, self._epoch
         self.segments = self._list()
         self.page = self._load_page()
+        if epoch != self._epoch:
+            self.forget()
         self.end = self._find_end()
+        if self.end < before:
+            self.generation += 1
+
+    @property
+    def _epoch(self) -> int | None:
+        return None if self.page is None else self.page.epoch
 
     def _list(self) -> tuple[LogSegment, ...]:
         path = self._root / directory.COMMIT_LOG
@@ -174,18 +186,30 @@ class LogView:
         page = self.page
         if not self.segments:
             return 0
-        if page is not None and page.sync_flush and page.boot in (0, self._files.boot()):
+        if page is not None and self._must_be_flushed(page):
             return page.flushed
         at, is_first_look = self._walk_from(page)
-        end = self._walk(at, page.flushed if page is not None else None, deep=is_first_look)
-        return end if page is not None else self._without_doubt(end)
+        return self._without_doubt(self._walk(at, page.flushed if page is not None else None, deep=is_first_look))
+
+    def _must_be_flushed(self, page: StatePage) -> bool:
+        """Is there more in the log than may be shown?
+
+        Not after a clean close, and not if the reference has taken over the directory: the page is old then.
+        """
+        if not page.sync_flush or page.boot not in (0, self._files.boot()):
+            return False
+        if directory.was_closed_cleanly(self._files, self._root):
+            return False
+        holder = lock_holder(self._root)
+        return holder is None or not is_foreign(holder, self._root / STATE_PAGE)
 
     def _walk_from(self, page: StatePage | None) -> tuple[int, bool]:
         """A place where a record begins, as near to the end as one is known; and whether the log is new to us."""
         known = self._last
         if known is not None and self.read(known.start, _HEAD_BYTES) == known.head and known.end >= self.min:
             return (known.end if page is None else max(known.end, page.flushed)), False
-        self._last = None
+        if known is not None:
+            self.forget()
         if page is not None:
             return page.flushed, True
         newest = self._newest_unit_end()
@@ -308,16 +332,29 @@ class LogView:
         return RecordMark(physical_offset, hashlib.blake2b(head, digest_size=8).hexdigest())
 
 
-def is_held(root: Path) -> bool:
-    """Has some process the store open for writing? Asks the system; the lock itself is not touched.
+def lock_holder(root: Path) -> int | None:
+    """The process that has the store open for writing; None if nobody has, as far as the system tells.
 
-    (Opening and closing the lock file would give the lock up, if it is this process that has it.)
+    The lock itself is not touched: opening and closing its file would give it up, if this process has it.
     """
     try:
         status = os.stat(root / directory.LOCK)
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
+        return None
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for line in lines:
+        words = line.split()  # number, kind, advisory, access, process, device and file, start, end
+        if wanted in words and "->" not in words:
+            return int(words[words.index(wanted) - 1])
+    return None
+
+
+def is_foreign(process: int, page: Path) -> bool:
+    """Is it known that this process is not one of ours? Ours have the state page mapped."""
+    try:
+        maps = Path(f"/proc/{process}/maps").read_text()
+        inode = os.stat(page).st_ino
+    except OSError:
         return False
-    device = status.st_dev
-    wanted = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
-    return any(wanted in line.split() and "->" not in line for line in lines)
+    return not any(line.split()[4:5] == [str(inode)] for line in maps.splitlines())

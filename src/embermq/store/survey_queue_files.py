@@ -1,0 +1,185 @@
+"""The queue files of a store seen from outside: what they say, and up to which place in the log to believe it.
+
+Units of every record below that place are in the files:
+
+    ours, the state page fits       what the page says was written; after the machine stopped, what was synced
+    closed cleanly                  the newest record that queues know: whoever closed has written all of it
+    the reference, running          the same: it writes units in the order of the log
+    anything else                   nothing: killed, or copied while it ran, some queues may have less than others
+
+One thread at a time. Reads only.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.clock import SystemClock
+from embermq.files.files import Files
+from embermq.format.names import parse_segment_name
+from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
+from embermq.model.properties import MULTI_DISPATCH
+from embermq.store import directory
+from embermq.store.consume_queue import ConsumeQueue, is_valid
+from embermq.store.consume_queues import ConsumeQueues
+from embermq.store.sink import Finding
+from embermq.store.state_page import NAME as STATE_PAGE
+from embermq.store.survey_log import LogView, lock_holder
+
+Units = NDArray[np.void]
+NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
+_FILE_BYTES_DEFAULT = 300_000 * ENTRY_BYTES
+_SIZE_SAMPLES = 64
+_NEWEST_TRIED = 8
+_LOADS_MAX = 3  # A file of a live store may be looked at between its making and its first unit.
+_FOREIGN_UNITS = MULTI_DISPATCH.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class FiledPart:
+    """What the files have of one queue, of records in the log: queue offsets [min, end)."""
+
+    queue: ConsumeQueue
+    min: int
+    end: int
+    first_physical: int
+    end_physical: int
+
+
+class FilesDisagree(Exception):
+    """Queue files and log do not fit each other: only the log counts."""
+
+
+class QueueFiles:
+    """The files below `consumequeue`, as they were when first asked for."""
+
+    def __init__(self, root: Path, files: Files, log: LogView) -> None:
+        self._store_root, self._root = root, root / directory.CONSUME_QUEUE
+        self._files, self._log = files, log
+        self._loaded: ConsumeQueues | None = None
+        self._findings: list[Finding] = []
+
+    def forget(self) -> None:
+        """Look at the disk again when asked next."""
+        if self._loaded is not None:
+            self._loaded.close()
+        self._loaded = None
+
+    def all(self) -> list[ConsumeQueue]:
+        if self._loaded is None:
+            for _ in range(_LOADS_MAX - 1):
+                with suppress(FileNotFoundError):  # A queue was deleted just now.
+                    self._loaded, self._findings = self._load()
+                    if not self._findings:
+                        break
+            else:
+                self._loaded, self._findings = self._load()
+        return self._loaded.all()
+
+    def _load(self) -> tuple[ConsumeQueues, list[Finding]]:
+        loaded = ConsumeQueues(
+            self._root, self._files, self._file_bytes(), SystemClock(), read_only=True, log_min=lambda: self._log.min
+        )
+        return loaded, loaded.load()
+
+    def newest_unit_end(self) -> int:
+        """The end of the newest record that queue files know and the log confirms; 0 if there is none."""
+        newest = sorted(self.all(), key=lambda queue: queue.max_physical, reverse=True)
+        for queue in islice(newest, _NEWEST_TRIED):
+            unit = queue.peek(queue.max_offset - 1)
+            frame = self._log.frame_at(unit[0]) if unit is not None else None
+            if unit is not None and frame is not None and frame.size == unit[1]:
+                return frame.end
+        return 0
+
+    def complete_below(self) -> int:
+        """Units of all records below this place are in the files; 0 if nobody vouches for any."""
+        queues = self.all()
+        place = min(self._vouched_place(queues), self._log.end)
+        return min([place, *(finding.replay_from for finding in self._findings)])
+
+    def _vouched_place(self, queues: list[ConsumeQueue]) -> int:
+        closed = directory.was_closed_cleanly(self._files, self._store_root)
+        page = self._log.page
+        if page is not None:
+            if sum(len(queue.file_starts) for queue in queues) < page.queue_files:
+                return 0
+            if closed or (page.boot != 0 and page.boot == self._files.boot()):
+                return page.queues_written
+            return page.queues_durable
+        if closed:
+            return self.newest_unit_end()
+        # Ours are written queue by queue, not in the order of the log.
+        is_ours = self._files.exists(self._store_root / STATE_PAGE)
+        return 0 if is_ours or lock_holder(self._store_root) is None else self.newest_unit_end()
+
+    def part_below(self, queue: ConsumeQueue, place: int) -> FiledPart | None:
+        """What a queue's files have of records below `place`; FilesDisagree if the log has something else there.
+
+        None for a queue of other topics' records (light queues, multi dispatch): here a record is in the queue
+        it names, and in no other.
+        """
+        end = queue.proven_before(queue.max_offset, place)
+        low = self.first_in_log(queue, end)
+        if low == end:
+            return FiledPart(queue, end, end, place, place)
+        first, last = queue.peek(low), queue.peek(end - 1)
+        frame = self._log.frame_at(last[0]) if last is not None else None
+        if first is None or last is None or frame is None or frame.size != last[1]:
+            raise FilesDisagree
+        if frame.topic != queue.topic and _FOREIGN_UNITS in frame.properties:
+            return None
+        if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, end - 1):
+            raise FilesDisagree
+        return FiledPart(queue, low, end, first[0], frame.end)
+
+    def first_in_log(self, queue: ConsumeQueue, end: int) -> int:
+        """The first queue offset below `end` whose record is still in the log; `end` if none is."""
+        log_min = self._log.min
+
+        def is_there(queue_offset: int) -> bool:
+            unit = queue.peek(queue_offset)
+            return unit is not None and is_valid(unit) and unit[1] != BLANK_SIZE and unit[0] >= log_min
+
+        low = min(queue.low_offset, end)
+        return bisect_left(range(low, end), True, key=is_there) + low
+
+    def _file_bytes(self) -> int:
+        """The length that most queue files have."""
+        sizes = Counter(islice(self._sizes(), _SIZE_SAMPLES))
+        return sizes.most_common(1)[0][0] if sizes else _FILE_BYTES_DEFAULT
+
+    def _sizes(self) -> Iterator[int]:
+        for path in self._queue_directories():
+            for entry in self._files.list_directory(path):
+                is_unit_file = entry.is_file and parse_segment_name(entry.name) is not None
+                if is_unit_file and entry.size and entry.size % ENTRY_BYTES == 0:
+                    yield entry.size
+
+    def _queue_directories(self) -> Iterator[Path]:
+        if not self._files.exists(self._root):
+            return
+        for topic in self._files.list_directory(self._root):
+            if not topic.is_file:
+                for queue in self._files.list_directory(self._root / topic.name):
+                    if not queue.is_file:
+                        yield self._root / topic.name / queue.name
+
+
+def units_of(queue: ConsumeQueue, start: int, end: int) -> Units:
+    """Units start..end from a queue's files, up to the first that is not there."""
+    parts = []
+    while start < end:
+        found = queue.units(start, end - start)
+        if not len(found):
+            break
+        parts.append(found)
+        start += len(found)
+    return np.concatenate(parts) if parts else NO_UNITS
