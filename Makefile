@@ -1,7 +1,7 @@
 # Everything a person does with this project, one target each. `make` alone prints the list.
 #
 # The only thing needed beforehand is Python 3.11 or later (and make). What is installed comes from
-# requirements/dev.lock, by version and hash; nothing is fetched that is not named there.
+# requirements/dev.lock, by version and hash, a Java for Spark included; nothing is fetched that is not named there.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -57,8 +57,8 @@ check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
 demo: setup ## See a store being written, killed, recovered and read
 	$(BIN)/embermq demo
 
-crash: setup ## The long crash tests: kills, lost writes, failing disks
-	$(PYTEST) tests/crash -m long -q --durations=10
+crash: setup ## The long crash tests: kills, lost writes, failing disks; stores and Spark jobs
+	$(PYTEST) tests/crash tests/spark -m long -q --durations=10
 
 fuzz: setup ## Property and kernel tests with new random examples each time
 	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/kernels -n 2 -q --durations=10
@@ -76,6 +76,7 @@ bench-peers: setup ## The same work beside other stores
 
 docs: setup ## Write again the pages that are generated from the source
 	$(BIN)/python tools/settings_page.py
+	$(BIN)/python tools/spark_pages.py
 
 # `--universal` makes one lock for every supported Python, system and processor. What is locked stays as it is
 # where it still fits; newer versions with `make lock UPGRADE=--upgrade`.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tools.settings_page import PAGE, render
+from tools import settings_page, spark_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -23,7 +23,18 @@ def project() -> dict[str, Any]:
 
 
 def test_the_settings_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
+    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.render(), "run `make docs`"
+
+
+def test_the_tables_of_the_spark_page_are_current() -> None:
+    page = spark_pages.PAGE.read_text(encoding="utf-8")
+    assert page == spark_pages.render(page), "run `make docs`"
+
+
+def test_a_table_that_is_missing_from_the_spark_page_is_noticed() -> None:
+    page = spark_pages.PAGE.read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="each of these tables once"):
+        spark_pages.render(page.replace("<!-- table: columns -->", ""))
 
 
 # --- locked dependencies -----------------------------------------------------------------------------
