@@ -33,7 +33,7 @@ from embermq.store.queue_loading import QueueState
 from embermq.store.sink import Finding
 from embermq.store.state_page import load_state_page
 from embermq.store.survey import Damage, Survey
-from embermq.store.survey_log import is_held
+from embermq.store.survey_log import lock_holder
 
 log = logging.getLogger(__name__)
 
@@ -224,7 +224,7 @@ class Follower:
 
 def _check_nobody_derives(files: Files, root: Path) -> None:
     """A store that is open with dispatch writes these very files itself."""
-    if not is_held(root):
+    if lock_holder(root) is None:
         return
     page = load_state_page(files, root, writable=False)
     if page is None or not page.log_only:
