@@ -94,7 +94,8 @@ class BatchBuilder:
             keep = np.arange(len(records), dtype=np.int64)
         for start, end in _portions(records.column(c.C_SIZE).take(keep)):
             for chosen in self._with_bodies(records, keep[start:end], on_damage, BATCH_BYTES_MAX):
-                yield self._make(chosen)
+                if len(chosen.keep):
+                    yield self._make(chosen)
 
     def build(
         self, records: RecordColumns, keep: Keep | None = None, on_damage: OnDamage | None = None

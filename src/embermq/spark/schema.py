@@ -128,6 +128,8 @@ def column_names(
     """Which of our columns each field of `schema` is, in the order of the fields; OptionInvalid when one is none."""
     known = {column.name.lower(): column for column in columns_of(mode, corrupt=corrupt, headers=headers)}
     names: list[str] = []
+    if not schema.fields:  # Spark would count no rows at all: it loses those that have no columns.
+        raise OptionInvalid("schema", "name at least one column; to count messages, queueId costs least")
     for field in schema.fields:
         column = known.get(field.name.lower())
         if column is None:
