@@ -75,14 +75,22 @@ def _tags_and_keys(tags: str | None, keys: str | Iterable[str]) -> bytes:
     """The commonest property string by a short way; KEYS before TAGS is the map's order for these two."""
     if not isinstance(keys, str):
         keys = join_keys(keys)
-    if not keys:
-        text, pairs = (f"TAGS\x01{tags}", 1) if tags else ("", 0)
-    else:
-        text, pairs = (f"KEYS\x01{keys}\x02TAGS\x01{tags}", 2) if tags else (f"KEYS\x01{keys}", 1)
-    if text.isascii() and text.count("\x01") == pairs and text.count("\x02") == (pairs == 2):
-        return text.encode()
+    if _holds_no_separator(keys) and (tags is None or _holds_no_separator(tags)):
+        if not tags:
+            text = f"KEYS\x01{keys}" if keys else ""
+        else:
+            text = f"KEYS\x01{keys}\x02TAGS\x01{tags}" if keys else f"TAGS\x01{tags}"
+        try:
+            return text.encode()
+        except UnicodeEncodeError:
+            pass  # Said below, as for any other property.
     both = {KEYS: keys, TAGS: tags or ""}
     return encode_properties({name: value for name, value in both.items() if value})
+
+
+def _holds_no_separator(text: str) -> bool:
+    """Sure of it only for plain strings: others may show themselves as something else."""
+    return text.__class__ is str and "\x01" not in text and "\x02" not in text
 
 
 def _put_once(properties: dict[str, str], name: str, value: str) -> None:
@@ -95,6 +103,8 @@ def _put_once(properties: dict[str, str], name: str, value: str) -> None:
 def join_keys(keys: Iterable[str]) -> str:
     """Several keys as the one text of the property KEYS; PropertyInvalid for a key with a space in it."""
     listed = list(keys)
+    if len(listed) == 1 and listed[0].__class__ is str and listed[0] and " " not in listed[0]:
+        return listed[0]
     joined = " ".join(listed)
     if joined.split(" ") != listed or "" in listed:
         if not listed:

@@ -42,8 +42,13 @@ _PROPERTIES = attrgetter("properties", "encoded_properties")
 _NO_PROPERTIES = _PROPERTIES(Message("plain"))
 
 
+_L, _W = b"LW"
+
+
 def has_meaning_to_store(encoded: bytes) -> bool:
     """May one of these properties tell the store what to do? Asked of one property string, or of many joined."""
+    if _L not in encoded and _W not in encoded:
+        return False  # Each of the names has one of these letters, and a letter is found fast.
     return b"DELAY\x01" in encoded or b"WAIT\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded
 
 

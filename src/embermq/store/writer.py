@@ -38,7 +38,7 @@ from embermq.settings import KernelUse
 from embermq.store.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted
 from embermq.store.commit_log import CommitLog
 from embermq.store.queue_tails import QueueKey, QueueTail, QueueTails
-from embermq.store.runs import BORN_NOW, PLACE, PLAIN, RARE, Receipts, Run, RunChoice, has_meaning_to_store
+from embermq.store.runs import BORN_NOW, PLACE, Receipts, Run, RunChoice, has_meaning_to_store
 from embermq.store.stats import PutCounters
 
 log = logging.getLogger(__name__)
@@ -49,8 +49,11 @@ HEADS = {
     (born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
 }
 _HEAD_V4 = HEADS[8, 8]
-PUT_OK = PutStatus.PUT_OK  # A global is found faster than a member of an enumeration.
 _PROPERTIES_LENGTH = struct.Struct(">h")
+# A global is found faster than a method of an object, or a member of an enumeration.
+PUT_OK = PutStatus.PUT_OK
+_PACK_HEAD_V4, _PACK_PROPERTIES_LENGTH = _HEAD_V4.pack, _PROPERTIES_LENGTH.pack
+_PACK_SIZE_MAGIC_INTO = SIZE_MAGIC.pack_into
 COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
 SLOW_PUT_SECONDS = 0.5
 LMQ_PREFIX = "%LMQ%"
@@ -72,6 +75,7 @@ class Writer:
         self._light_queues_max = light_queues_max
         self._tails = QueueTails()
         self._plain_bytes_max = admission.plain_bytes_max
+        self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
         self.record_slow_put: Callable[[int], None] = _ignore_slow_put
@@ -112,7 +116,16 @@ class Writer:
 
     def append(self, message: Message) -> tuple[Receipt, bool]:
         """Store one message; the receipt, and whether its sender waits for the disk."""
-        if RARE(message) == PLAIN:
+        if (
+            message.flag == 0
+            and message.sys_flag == 0
+            and message.delay_level == 0
+            and message.reconsume_times == 0
+            and message.prepared_transaction_offset == 0
+            and message.born_host is None
+            and message.store_host is None
+            and message.wait_for_store is True
+        ):
             tail = self._tails.by_key.get((message.topic, message.queue_id))
             if tail is not None and tail.topic_part is not None:
                 properties = message.property_bytes()
@@ -126,39 +139,44 @@ class Writer:
     def _store_plain(self, tail: QueueTail, topic_part: bytes, message: Message, properties: bytes) -> Receipt:
         """Store a message without anything rare about it, by the shortest way: what `_put` does, and no more."""
         body = message.body
-        size = FIXED_BUT_TOPIC_LENGTH + len(body) + len(topic_part) + len(properties)
+        body_bytes = len(body)
+        size = FIXED_BUT_TOPIC_LENGTH + body_bytes + len(topic_part) + len(properties)
         born = message.born_timestamp
         crc = crc32(body) & 0x7FFFFFFF
-        host = self._admission.packed_store_host
+        host = self._packed_host
         self._enter()
         try:
             now_ms = self._now_ms()
             segment = self._log.active
             if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
                 segment = self._log.roll()
+            at = segment.wrote
+            end = at + size
+            physical_offset = segment.start + at
             next_offsets = self._tails.next
             slot = tail.slot
             queue_offset = next_offsets[slot]
-            at = segment.wrote
-            physical_offset = segment.start + at
-            head = _HEAD_V4.pack(
-                crc, tail.queue_id, 0, queue_offset, physical_offset, 0, now_ms if born is None else born, host,
-                now_ms, host, 0, 0, len(body),
+            record = b"".join(
+                (
+                    _PACK_HEAD_V4(
+                        crc, tail.queue_id, 0, queue_offset, physical_offset, 0, now_ms if born is None else born,
+                        host, now_ms, host, 0, 0, body_bytes,
+                    ),
+                    body, topic_part, _PACK_PROPERTIES_LENGTH(len(properties)), properties,
+                )
             )  # fmt: skip
             target = segment.target
-            target[at + 8 : at + size] = b"".join(
-                (head, body, topic_part, _PROPERTIES_LENGTH.pack(len(properties)), properties)
-            )
-            SIZE_MAGIC.pack_into(target, at, size, MESSAGE_MAGIC)
+            target[at + 8 : end] = record
+            _PACK_SIZE_MAGIC_INTO(target, at, size, MESSAGE_MAGIC)
             segment.store_timestamp = now_ms
-            segment.wrote = at + size
+            segment.wrote = end
             self._bytes += size
             next_offsets[slot] = queue_offset + 1
         except BaseException:
             self._leave(0, 1)
             raise
         self._leave(1, 0)
-        return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._admission.store_host)
+        return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def append_delivered(self, message: Message) -> tuple[Receipt, bool]:
         """Store a parked message that is due, in its own topic."""
