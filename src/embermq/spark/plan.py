@@ -149,7 +149,8 @@ def choose(need: StoreNeed) -> Choice:
         reason = f"{_count(len(places), 'record')} can be meant, by the index"
         return Choice(need, "places", reason, len(places) * JUMP_BYTES)
     if need.queues is None:
-        return Choice(need, "log", f"everything in {format_bytes(log_bytes)} of log is wanted", log_bytes)
+        reason = need.log_because or f"everything in {format_bytes(log_bytes)} of log is wanted"
+        return Choice(need, "log", reason, log_bytes)
     records = sum(queue.count * queue.wanted_share for queue in need.queues)
     wanted_bytes = int(sum(queue_bytes(queue) * queue.wanted_share for queue in need.queues))
     queue_cost = sum(queue.count for queue in need.queues) * UNIT_BYTES + wanted_bytes + int(records * JUMP_BYTES)

@@ -1,0 +1,168 @@
+"""Batch reads: Spark's questions on the driver, answered with slices, and slices read in tasks.
+
+    reader(schema)     driver; options and schema are checked, nothing is looked at yet
+    pushFilters        driver; only when the session lets Python sources have filters
+    partitions         driver; stores are surveyed and cut into slices; every mistake of the user shows here at last
+    read(slice)        a task, in a worker process, once for each slice
+
+The reader is pickled and sent to workers before `partitions` is called, so slices carry all that tasks need.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from embermq.errors import OptionInvalid
+from embermq.spark import options as read_options
+from embermq.spark.clear_errors import clear_errors, clear_iterator
+from embermq.spark.needs import StoreWork, find_works
+from embermq.spark.options import ReadOptions
+from embermq.spark.plan import Cut, LogCut, PlacesCut, StorePlan, Wish, plan
+from embermq.spark.pushdown import Pushed, understand
+from embermq.spark.schema import CORRUPT, column_names
+from embermq.spark.slices import Reading, Slice, read_slice
+from embermq.spark.stores import find_stores
+from embermq.store.survey_scan import LogSegment
+
+
+class RocketMQBatchReader(DataSourceReader):
+    """Reads stores; knows no filters."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self.options = read_options.parse(options, streaming=False)
+        self.reading = reading_of(schema, self.options)
+        self.pushed = Pushed()
+
+    @clear_errors
+    def partitions(self) -> list[InputPartition]:
+        """Driver side, once for each query."""
+        works, plans = plan_read(self.options, self.pushed)
+        return [one for work, chosen in zip(works, plans, strict=True) for one in slices(work, chosen, self.reading)]
+
+    @clear_iterator
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task."""
+        return read_slice(partition)
+
+
+class FilteringBatchReader(RocketMQBatchReader):
+    """Uses filters; Spark refuses it where the session does not let Python sources have them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Driver side, before `partitions`. All filters are given back: Spark compares rows once more."""
+        self.pushed = understand(filters, self.options.schema_mode)
+        return filters
+
+
+class WillingBatchReader(RocketMQBatchReader):
+    """Uses filters if it gets some, and works in a session that gives none.
+
+    Spark fails a query whose reader overrides pushFilters while spark.sql.python.filterPushdown.enabled is off, the
+    default, and no reader can see that setting. It looks at the function behind `reader.pushFilters`. So the method
+    is not overridden: the instance has a callable of that name, whose `__func__` is the base class's. Where the
+    setting is off nobody calls it.
+    """
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        super().__init__(schema, options)
+        vars(self)["pushFilters"] = _Push(self)
+
+
+class _Push:
+    """The pushFilters of one reader."""
+
+    __func__ = DataSourceReader.pushFilters
+
+    def __init__(self, reader: RocketMQBatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._reader.pushed = understand(filters, self._reader.options.schema_mode)
+        return filters
+
+
+def batch_reader(schema: StructType, options: Mapping[str, str]) -> RocketMQBatchReader:
+    """The reader that the option pushdown asks for."""
+    pushdown = read_options.parse(options, streaming=False).pushdown
+    kinds = {"auto": WillingBatchReader, "true": FilteringBatchReader, "false": RocketMQBatchReader}
+    return kinds[pushdown](schema, options)
+
+
+def reading_of(schema: StructType, options: ReadOptions) -> Reading:
+    """What every slice needs to know; OptionInvalid when the schema asks for what is not there."""
+    corrupt = options.on_corrupt == "rows"
+    names = column_names(schema, options.schema_mode, corrupt=corrupt, headers=options.include_headers)
+    if corrupt and CORRUPT.name not in names:
+        raise OptionInvalid("onCorrupt", f"rows needs the column {CORRUPT.name} string in the schema")
+    return Reading(
+        schema,
+        options.schema_mode,
+        options.on_corrupt,
+        options.verify_crc,
+        options.decompress,
+        options.fail_on_data_loss,
+        options.batch_rows,
+        options.batch_bytes,
+    )
+
+
+def plan_read(options: ReadOptions, pushed: Pushed) -> tuple[list[StoreWork], list[StorePlan]]:
+    """Every store of a read with its plan, in the same order."""
+    works = find_works(find_stores(options.paths), options, pushed)
+    by_name = {work.place.broker_name: work for work in works}
+    wish = Wish(options.min_partitions, options.max_bytes_per_partition, cores())
+
+    def align(broker_name: str, physical_offset: int) -> int:
+        return by_name[broker_name].survey.record_start(physical_offset)
+
+    return works, plan([work.need for work in works], wish, align)
+
+
+def slices(work: StoreWork, chosen: StorePlan, reading: Reading) -> list[Slice]:
+    """The slices of one store, each with the files it needs."""
+    place, segments = work.place, work.survey.segments
+    return [
+        Slice(place.path, place.broker_name, _needed(segments, cut), cut, work.selection, reading)
+        for cut in chosen.cuts
+    ]
+
+
+def _needed(segments: Iterable[LogSegment], cut: Cut) -> tuple[LogSegment, ...]:
+    if isinstance(cut, LogCut):
+        start, end = cut.start, cut.end
+    elif isinstance(cut, PlacesCut):
+        start, end = cut.places[0], cut.places[-1] + 1
+    else:
+        start = min(part.first_physical for part in cut.parts)
+        end = max(part.end_physical for part in cut.parts)
+    return tuple(segment for segment in segments if segment.start < end and start < segment.end)
+
+
+def cores() -> int:
+    """Of this machine: in local mode there is something to do for each. On a cluster, minPartitions is for that."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How one store would be read, for people."""
+
+    store: str
+    broker_name: str
+    method: str
+    reason: str
+    slices: int
+    bytes: int
+
+
+def explain(options: Mapping[str, str]) -> list[Explanation]:
+    """What a batch with these options would do; raises as it would."""
+    works, plans = plan_read(read_options.parse(options, streaming=False), Pushed())
+    return [
+        Explanation(str(work.place.path), one.broker_name, one.method, one.reason, len(one.cuts), one.bytes)
+        for work, one in zip(works, plans, strict=True)
+    ]

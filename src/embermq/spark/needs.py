@@ -1,0 +1,282 @@
+"""From options, filters and stores to what is needed of each store: the input of the plan, and a Selection.
+
+Everything that can be wrong with a read shows here, on the driver, before a task starts: a topic nobody wrote to,
+offsets that are gone, log files that are missing or may not be read. Looks at the stores through their Surveys and
+writes nothing.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, TopicUnknown
+from embermq.format.select import Selection, is_system_topic
+from embermq.spark.offsets import (
+    AtOffsets,
+    AtTime,
+    AtTimes,
+    Earliest,
+    Latest,
+    QueueEnds,
+    check_names,
+    nearest_names,
+    resolve,
+)
+from embermq.spark.options import ReadOptions
+from embermq.spark.plan import QueueNeed, StoreNeed
+from embermq.spark.pushdown import Pushed, Span
+from embermq.spark.samples import sampled
+from embermq.spark.stores import StorePlace
+from embermq.store.survey import QueueSpan, Survey
+
+# Clocks are set back now and then: a filter on time looks so much further to both sides for the places it can rule
+# out. Rows themselves are compared exactly.
+CLOCK_SLACK_MS = 3_600_000
+_TRIMMED_QUEUES_MAX = 256
+_KEY_LOOKUPS_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWork:
+    """One store of a read: where it is, a look at it, what is needed of it and how to tell."""
+
+    place: StorePlace
+    survey: Survey
+    need: StoreNeed
+    selection: Selection
+
+
+def find_works(places: Sequence[StorePlace], options: ReadOptions, pushed: Pushed) -> list[StoreWork]:
+    """What is needed of every store. Raises what is wrong with the options, now that the stores are seen."""
+    finders = [NeedFinder(place, Survey.open(place.path), options, pushed) for place in places]
+    if wants_queues(options, pushed):
+        check_topics([(finder.place, finder.spans()) for finder in finders], options)
+        return [finder.by_queue() for finder in finders]
+    return [finder.by_log() for finder in finders]
+
+
+def wants_queues(options: ReadOptions, pushed: Pushed) -> bool:
+    """Whether queues have to be looked at: else the log as it is answers."""
+    limited = any(isinstance(limit, AtOffsets | AtTimes) for limit in (options.start, options.end))
+    words = (options.tags, options.keys, pushed.tags, pushed.keys)
+    return options.has_topics or limited or pushed.names_queues or any(one is not None for one in words)
+
+
+def check_topics(found: Sequence[tuple[StorePlace, Sequence[QueueSpan]]], options: ReadOptions) -> None:
+    """Topics, queues and offsets that options name must be somewhere in the stores."""
+    where = ", ".join(str(place.path) for place, _ in found[:3]) + (" ..." if len(found) > 3 else "")
+    shown = [
+        ends_of(place, span)
+        for place, spans in found
+        for span in spans
+        if options.include_system_topics or not is_system_topic(span.topic)
+    ]
+    topics = {ends.topic for ends in shown}
+    for topic in options.topics or ():
+        if topic not in topics:
+            if is_system_topic(topic) and not options.include_system_topics:
+                raise OptionInvalid("topic", f"{topic} is a system topic; set includeSystemTopics=true to read it")
+            raise TopicUnknown(topic, where, nearest_names(topic, topics))
+    wanted = {topic for topic in topics if options.wants_topic(topic)}
+    if options.topic_pattern is not None and not wanted:
+        some = ", ".join(sorted(topics)[:10])
+        raise OptionInvalid("subscribePattern", f"matches no topic of {where}: {some}", value=options.topic_pattern)
+    _check_queues(shown, wanted, options)
+    for limit in (options.start, options.end):
+        check_names(limit, shown, where)
+
+
+def _check_queues(shown: Sequence[QueueEnds], wanted: set[str], options: ReadOptions) -> None:
+    for topic, ids in (options.queues.by_topic or {}).items():
+        there = {ends.queue_id for ends in shown if ends.topic == topic}
+        if missing := sorted(ids - there):
+            raise OptionInvalid("queues", f"topic {topic} has no queue {missing[0]}; its queues: {_listed(there)}")
+    if options.queues.every_topic is not None:
+        there = {ends.queue_id for ends in shown if ends.topic in wanted}
+        if missing := sorted(options.queues.every_topic - there):
+            raise OptionInvalid("queues", f"no wanted topic has a queue {missing[0]}; there is {_listed(there)}")
+
+
+def _listed(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(ids)))
+
+
+def ends_of(place: StorePlace, span: QueueSpan) -> QueueEnds:
+    return QueueEnds(span.topic, place.broker_name, span.queue_id, span.min_offset, span.max_offset)
+
+
+class NeedFinder:
+    """Finds out what is needed of one store."""
+
+    def __init__(self, place: StorePlace, survey: Survey, options: ReadOptions, pushed: Pushed) -> None:
+        self.place, self._survey, self._options, self._pushed = place, survey, options, pushed
+
+    def spans(self) -> list[QueueSpan]:
+        return list(self._survey.queues().values())
+
+    def by_log(self) -> StoreWork:
+        """Whatever there is, between two places of the log; a time means a place here."""
+        survey, options = self._survey, self._options
+        start, end = survey.log_min, survey.log_end
+        if isinstance(options.start, AtTime):
+            start = survey.physical_at(options.start.time_ms)
+        elif isinstance(options.start, Latest):
+            start = end
+        if isinstance(options.end, AtTime):
+            end = survey.physical_at(options.end.time_ms)
+        log = self._filtered(Span(start, end))
+        return self._work(StoreNeed(self.place.broker_name, log.start, log.end), self._selection())
+
+    def by_queue(self) -> StoreWork:
+        """Offsets of queues."""
+        log = self._filtered(Span(self._survey.log_min, self._survey.log_end))
+        need = StoreNeed(self.place.broker_name, log.start, log.end)
+        ranges = self._ranges(log)
+        if self._options.include_system_topics:
+            reason = "records of the system are wanted, and not all of them are in a queue"
+            return self._work(replace(need, log_because=reason), self._selection_with_system(ranges))
+        queues = {(span.topic, span.queue_id): (wanted.start, wanted.end) for span, wanted in ranges}
+        selection = replace(self._selection(), queues=queues)
+        needs = [
+            QueueNeed(span.topic, span.queue_id, wanted.start, wanted.end, span.first_physical, span.end_physical)
+            for span, wanted in ranges
+        ]
+        places = self._places(ranges, selection.keys)
+        if places is not None:
+            return self._work(replace(need, queues=tuple(needs), places=places), selection)
+        with_sizes, because = sampled(self.place, needs, selection.tags)
+        return self._work(replace(need, queues=with_sizes, log_because=because), selection)
+
+    def _work(self, need: StoreNeed, selection: Selection) -> StoreWork:
+        if self._pushed.is_empty or need.log_end < need.log_start:
+            need = replace(need, log_end=need.log_start, queues=(), places=None)
+        check_segments(self._survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
+        return StoreWork(self.place, self._survey, need, selection)
+
+    def _selection(self) -> Selection:
+        """All that does not depend on queues."""
+        options, pushed = self._options, self._pushed
+        times, physical = pushed.times_ms, pushed.physical
+        return Selection(
+            tags=_both(options.tags, pushed.tags),
+            keys=frozenset(options.keys) if options.keys is not None else pushed.keys,
+            begin_ms=None if times.is_all else times.start,
+            end_ms=None if times.is_all else times.end,
+            physical_start=None if physical.is_all else physical.start,
+            physical_end=None if physical.is_all else physical.end,
+            include_system=options.include_system_topics,
+        )
+
+    def _selection_with_system(self, ranges: Sequence[tuple[QueueSpan, Span]]) -> Selection:
+        """Prepared and rolled-back records have a topic and a queue id, but no offset of their own."""
+        options, pushed, selection = self._options, self._pushed, self._selection()
+        whole = isinstance(options.start, Earliest) and isinstance(options.end, Latest) and pushed.queue_offsets.is_all
+        if not whole:
+            queues = {(span.topic, span.queue_id): (wanted.start, wanted.end) for span, wanted in ranges}
+            return replace(selection, queues=queues)
+        if options.has_topics or pushed.topics is not None:
+            selection = replace(selection, topics=frozenset(span.topic for span, _ in ranges))
+        if not options.queues.is_all or pushed.queue_ids is not None:
+            selection = replace(selection, queue_ids=frozenset(span.queue_id for span, _ in ranges))
+        return selection
+
+    def _filtered(self, log: Span) -> Span:
+        """The part of a range of the log that filters leave; it begins at a record."""
+        survey, times, physical = self._survey, self._pushed.times_ms, self._pushed.physical
+        start, end = log.start, log.end
+        if not times.is_all and not times.is_empty:
+            if times.start > Span().start:
+                start = max(start, survey.physical_at(times.start - CLOCK_SLACK_MS))
+            if times.end < Span().end:
+                end = min(end, survey.physical_at(times.end + CLOCK_SLACK_MS))
+        if physical.start > start:
+            start = survey.record_start(min(physical.start, survey.log_end))
+        return Span(start, max(start, min(end, physical.end)))
+
+    def _ranges(self, log: Span) -> list[tuple[QueueSpan, Span]]:
+        """Wanted offsets of every wanted queue that has some."""
+        survey, options, pushed = self._survey, self._options, self._pushed
+        ranges = []
+        for span in self.spans():
+            topic, queue_id = span.topic, span.queue_id
+            if is_system_topic(topic) and not options.include_system_topics:
+                continue
+            if not options.wants_topic(topic) or not options.queues.has(topic, queue_id):
+                continue
+            # Options are resolved, and their mistakes shown, before filters leave anything out.
+            start, end = self._resolved(span)
+            if pushed.topics is not None and topic not in pushed.topics:
+                continue
+            if pushed.queue_ids is not None and queue_id not in pushed.queue_ids:
+                continue
+            wanted = Span(start, end).meet(pushed.queue_offsets)
+            if not wanted.is_empty and span.first_physical < log.end and log.start < span.end_physical:
+                ranges.append((span, wanted))
+        if len(ranges) <= _TRIMMED_QUEUES_MAX and (log.start > survey.log_min or log.end < survey.log_end):
+            trimmed = [(span, self._trimmed(span, wanted, log)) for span, wanted in ranges]
+            return [(span, wanted) for span, wanted in trimmed if not wanted.is_empty]
+        return ranges
+
+    def _resolved(self, span: QueueSpan) -> tuple[int, int]:
+        return resolve(
+            self._options.start,
+            self._options.end,
+            ends_of(self.place, span),
+            offset_at=lambda time_ms: self._survey.offset_at(span.topic, span.queue_id, time_ms),
+            fail_on_data_loss=self._options.fail_on_data_loss,
+        )
+
+    def _trimmed(self, span: QueueSpan, wanted: Span, log: Span) -> Span:
+        """Offsets whose records can lie in a part of the log: places ascend with offsets."""
+
+        def first_from(physical_offset: int) -> int:
+            low, high = wanted.start, wanted.end
+            while low < high:
+                middle = (low + high) // 2
+                unit = self._survey.units(span.topic, span.queue_id, middle, middle + 1)
+                if len(unit) and int(unit["physical_offset"][0]) < physical_offset:
+                    low = middle + 1
+                else:
+                    high = middle
+            return low
+
+        start = first_from(log.start) if log.start > span.first_physical else wanted.start
+        return Span(start, first_from(log.end) if log.end < span.end_physical else wanted.end)
+
+    def _places(
+        self, ranges: Sequence[tuple[QueueSpan, Span]], keys: frozenset[str] | None
+    ) -> tuple[int, ...] | None:
+        """Where records with these keys can lie, if an index knows them all."""
+        topics = sorted({span.topic for span, _ in ranges})
+        if keys is None or len(topics) * len(keys) > _KEY_LOOKUPS_MAX:
+            return None
+        found: set[int] = set()
+        for topic in topics:
+            for key in keys:
+                places = self._survey.find_key(topic, key, 0, Span().end)
+                if places is None:
+                    return None
+                found.update(places)
+        return tuple(sorted(found))
+
+
+def _both(option: Sequence[str] | None, pushed: frozenset[str] | None) -> frozenset[str] | None:
+    if option is None or pushed is None:
+        return frozenset(option) if option is not None else pushed
+    return frozenset(option) & pushed
+
+
+def check_segments(survey: Survey, need: StoreNeed, *, fail_on_data_loss: bool) -> None:
+    """Files of the wanted part must be there and readable."""
+    at = need.log_start
+    for segment in survey.segments:
+        if segment.end <= at or segment.start >= need.log_end:
+            continue
+        if segment.start > at and fail_on_data_loss:
+            raise DataLost(
+                f"{survey.path}: bytes {at} to {segment.start} of the log are missing: a log file was removed;"
+                " set failOnDataLoss=false to read what is left"
+            )
+        if not os.access(segment.path, os.R_OK):
+            raise StorePathInvalid(segment.path, "no permission to read it; check its owner and mode")
+        at = segment.end
