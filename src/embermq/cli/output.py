@@ -6,7 +6,8 @@ is no terminal. JSON goes to programs: one document per command, full precision,
 of the name (`size_bytes`, `seconds`). Numbers are never shown without one or the other.
 
 Whoever draws while working (a progress line) uses `notes`, which is the standard error stream, so that
-standard output holds the answer and nothing else.
+standard output holds the answer and nothing else. A command whose answer is a stream of its own (a dump) takes
+`report_option`: everything here then goes to standard error, and in JSON mode that is the document alone.
 """
 
 import json
@@ -139,14 +140,15 @@ class Facts:
 class Output:
     """Where one command's answer goes. Not thread-safe."""
 
-    def __init__(self, as_json: bool) -> None:
+    def __init__(self, as_json: bool, *, is_report: bool = False) -> None:
         self.as_json = as_json
+        self._is_report = is_report
         self._document: dict[str, Any] = {}
 
     @cached_property
     def console(self) -> Console:
-        """For text on standard output."""
-        return _console(sys.stdout)
+        """For text on standard output, or, of a report, on standard error."""
+        return _console(sys.stderr if self._is_report else sys.stdout)
 
     @cached_property
     def notes(self) -> Console:
@@ -168,12 +170,15 @@ class Output:
 
     def say(self, text: str, *, style: str = "") -> None:
         """A line for people; programs do not get it."""
+        if self.as_json and self._is_report:
+            return
         self.notes.print(text, style=style, highlight=False, markup=False)
 
     def finish(self) -> None:
         """Print the document of a command that was asked for JSON."""
         if self.as_json:
-            click.echo(json.dumps(self._document, ensure_ascii=False, indent=2, default=_jsonable))
+            document = json.dumps(self._document, ensure_ascii=False, indent=2, default=_jsonable)
+            click.echo(document, err=self._is_report)
 
     def _show_rows(self, part: Rows) -> None:
         if not part.rows:
@@ -195,7 +200,7 @@ class Output:
         if self.console.is_terminal:
             self.console.print(_table(heads, right, cells))
         else:
-            click.echo("\n".join(_plain_lines(heads, right, cells)))
+            click.echo("\n".join(_plain_lines(heads, right, cells)), err=self._is_report)
 
 
 def _table(heads: Sequence[str], right: Sequence[bool], cells: list[list[str]]) -> Table:
@@ -261,18 +266,28 @@ def _jsonable(value: object) -> object:
 
 def output_option(command: Callable[Concatenate[Output, P], None]) -> Callable[P, None]:
     """Give a command `--output text|json`; it receives an Output first, which is finished after it."""
+    return _with_output(command, is_report=False, help_text="Text for people, JSON for programs.")
 
+
+def report_option(command: Callable[Concatenate[Output, P], None]) -> Callable[P, None]:
+    """The same for a command that writes something else to standard output: what it says goes to standard error."""
+    return _with_output(command, is_report=True, help_text="What is said on standard error: text, or JSON.")
+
+
+def _with_output(
+    command: Callable[Concatenate[Output, P], None], *, is_report: bool, help_text: str
+) -> Callable[P, None]:
     @click.option(
         "--output",
         "output_format",
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Text for people, JSON for programs.",
+        help=help_text,
     )
     @wraps(command)
     def with_output(*args: P.args, **options: P.kwargs) -> None:
-        output = Output(options.pop("output_format") == "json")
+        output = Output(options.pop("output_format") == "json", is_report=is_report)
         try:
             command(output, *args, **options)
         except click.exceptions.Exit:  # An answer that is also a failure, such as "not found".

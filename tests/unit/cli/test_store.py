@@ -115,7 +115,7 @@ def test_bodies_that_are_no_text_are_shown_in_hexadecimal(capsys: Captured, dire
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [(["nothing", "0"], "there is no topic 'nothing'"), (["orders", "7"], "has no queue 7; queues: 0, 1")],
+    [(["nothing", "0"], "topic 'nothing' is not in"), (["orders", "7"], "has no queue 7; queues: 0, 1")],
 )
 def test_fetch_from_a_queue_that_is_not_there_says_what_is(
     capsys: Captured, directory: Path, arguments: list[str], reason: str
@@ -159,19 +159,27 @@ def test_a_body_that_does_not_decompress_is_shown_as_stored(
 
 
 @pytest.mark.parametrize(
-    ("message_id", "reason"), [("nonsense", "is not a message id"), ("0" * 31 + "7", "there is no message")]
+    ("message_id", "code", "reason"),
+    [
+        ("nonsense", 2, "is not a message id"),
+        ("7F00000100002A9F" + "0" * 15 + "7", 1, "there is no message"),
+        ("0A00000100002A9F" + "0" * 16, 2, "is an id of the store at 10.0.0.1:10911"),
+    ],
 )
-def test_get_what_is_not_there(capsys: Captured, directory: Path, message_id: str, reason: str) -> None:
-    assert run(["store", "get", str(directory), message_id]) == 1
+def test_get_what_is_not_there(capsys: Captured, directory: Path, message_id: str, code: int, reason: str) -> None:
+    assert run(["store", "get", str(directory), message_id]) == code
     assert reason in capsys.readouterr().err
 
 
 def test_info(capsys: Captured, directory: Path) -> None:
     shown = answer(capsys, "info", directory, "--runtime")
-    assert shown["topics"] == [{"topic": "orders", "queues": 2, "messages": 4}]
+    [topic] = shown["topics"]
+    assert (topic["topic"], topic["queues"], topic["messages"]) == ("orders", 2, 4)
     assert shown["log"]["min_physical_offset"] == 0
     assert shown["log"]["log_bytes"] == shown["log"]["max_physical_offset"] > 0
-    assert shown["recovery"]["clean"] is True
+    assert shown["state"]["clean"] is True
+    assert shown["start"]["reason"] == "closed cleanly"
+    assert shown["start"]["derived"] == "keep"
     assert shown["runtime"]["commitLogMaxOffset"] == str(shown["log"]["max_physical_offset"])
 
 
@@ -185,7 +193,7 @@ def test_reading_changes_nothing(capsys: Captured, directory: Path) -> None:
 @pytest.mark.parametrize("command", ["info", "fetch", "find", "get"])
 def test_a_directory_that_is_no_store_is_one_line(capsys: Captured, tmp_path: Path, command: str) -> None:
     rest = {"info": [], "fetch": ["t", "0"], "find": ["t", "k"], "get": ["0" * 32]}[command]
-    assert run(["store", command, str(tmp_path / "missing"), *rest]) == 1
+    assert run(["store", command, str(tmp_path / "missing"), *rest]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("embermq: ")

@@ -1,0 +1,83 @@
+"""`embermq store`: look into, search, fill and watch a store directory, without a broker. One file a verb.
+
+    options.py    what several verbs take: the directory, settings for writing, places to read from
+    times.py      times as people write them
+    shown.py      how messages are shown
+
+Verbs that read never write into the directory, not even a lock: safe beside a running writer, ours or a Java
+broker's, and on a copy of either. They take files of whatever size they find.
+
+    0    done, and everything is sound
+    1    done, and something is wrong there, or nothing was found
+    2    it could not even be tried: the command line, the directory, a file that was handed in
+
+A verb's module is loaded when the verb is called.
+"""
+
+import importlib
+from typing import Any
+
+import click
+
+from embermq.errors import InputInvalid, MessageIdInvalid, OptionInvalid, SettingsError, StorePathInvalid
+
+EXIT_BAD_INPUT = 2
+
+# Verb: what it is for. The command is the attribute of this name in the module of this name.
+VERBS = {
+    "append": "Store messages.",
+    "dump": "Write every message as a line of JSON.",
+    "fetch": "Show messages of one queue.",
+    "find": "Find messages by key.",
+    "get": "Show one message by its id or place.",
+    "info": "Show what a store holds, and what a start would do.",
+    "load": "Store the messages of a dump.",
+}
+
+
+class BadInput(click.ClickException):
+    """One line on standard error, and the exit code that says: nothing was done."""
+
+    exit_code = EXIT_BAD_INPUT
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"embermq: {self.message}", err=True, file=file)
+
+
+class Verbs(click.Group):
+    """A group that loads a verb when it is called, and tells bad input from failure."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, VERBS[verb]) for verb in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (InputInvalid, MessageIdInvalid, OptionInvalid, SettingsError, StorePathInvalid) as problem:
+            raise BadInput(str(problem)) from problem
+        except PermissionError as problem:
+            raise BadInput(f"{problem.filename}: no permission; check its owner and mode") from problem
+
+
+@click.group(cls=Verbs)
+def store() -> None:
+    """Look into, search, fill and watch a store directory: ours, or one that Apache RocketMQ 4.9 writes.
+
+    \b
+    embermq store info ~/store                              what is in there
+    embermq store find ~/store --topic orders --key o-17    where is that order
+    embermq store trace ~/store --key o-17                  and what became of it
+    embermq store dump ~/store > all.jsonl                  everything, as text
+    embermq store top ~/store                               is it keeping up
+    """

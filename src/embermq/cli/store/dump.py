@@ -1,0 +1,108 @@
+"""`embermq store dump`: a store as lines of JSON on standard output."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from embermq.cli.output import Output, report_option, show_bytes, show_count
+from embermq.cli.store.options import directory_argument
+from embermq.cli.store.times import time_option
+from embermq.format.json_lines import LineForm
+from embermq.model.properties import tag_texts
+from embermq.store.dump import Dump, Wanted
+from embermq.store.survey import Damage, Survey
+
+
+@click.command()
+@directory_argument
+@click.option("--topic", help="Only this topic.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only queues with this id.")
+@click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET", help="Begin at this physical offset.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most this many messages.")
+@time_option("--since", "since_ms", "Only messages stored at or after this time.")
+@time_option("--until", "until_ms", "Only messages stored before this time.")
+@click.option("--tags", default="*", show_default=True, help="Only these tags, for example `paid || shipped`.")
+@click.option(
+    "--body", type=click.Choice(["base64", "text"]), default="base64", show_default=True, help="How bodies are written."
+)
+@click.option("--raw", is_flag=True, help="Bodies as they are stored: do not decompress.")
+@report_option
+def dump(
+    output: Output,
+    directory: Path,
+    topic: str | None,
+    queue_id: int | None,
+    start: int | None,
+    limit: int | None,
+    since_ms: int | None,
+    until_ms: int | None,
+    tags: str,
+    body: str,
+    raw: bool,
+) -> None:
+    """Write every record of the log, in its order and system topics too, as lines of JSON.
+
+    \b
+    embermq store dump ~/store > all.jsonl
+    embermq store dump ~/store --topic orders --tags 'paid || shipped' --body text | jq .body
+    embermq store dump ~/store --since 2024-01-31T12:00 --until 2024-01-31T13:00 --limit 1000
+    embermq store dump ~/store --raw | embermq store load ~/copy --from -
+
+    The keys are those of the Spark schema; times are milliseconds since 1970. Damaged places are told on standard
+    error, everything else is dumped, and the exit code is 1. `--output json` makes what is said there JSON.
+    """
+    wanted = Wanted(topic, queue_id, tag_texts(tags), since_ms, until_ms, start, limit)
+    form = (LineForm.TEXT if body == "text" else LineForm.BASE64) | (LineForm.RAW if raw else LineForm.BASE64)
+    job = Dump(Survey.open(directory), wanted, form)
+    damages: list[Damage] = []
+    with _progress(output) as progress:
+        for piece in job.pieces():
+            if isinstance(piece, Damage):
+                damages.append(piece)
+                output.say(f"damaged: {directory}, physical offset {piece.start:,} to {piece.end:,}: {piece.reason}")
+            else:
+                sys.stdout.buffer.write(piece)
+                progress(job)
+    sys.stdout.buffer.flush()
+    _report(output, directory, job, damages)
+    if damages or job.broken_bodies:
+        click.get_current_context().exit(1)
+
+
+def _report(output: Output, directory: Path, job: Dump, damages: list[Damage]) -> None:
+    output.record("messages", job.messages)
+    output.record("start_physical_offset", job.start)
+    output.record("end_physical_offset", job.position)
+    output.record("damages", [{"start": one.start, "end": one.end, "reason": one.reason} for one in damages])
+    output.record("broken_bodies", job.broken_bodies)
+    if job.broken_bodies:
+        output.say(f"{show_count(job.broken_bodies)} bodies do not decompress and are given as they are stored")
+    if damages:
+        lost = sum(one.end - one.start for one in damages)
+        output.say(
+            f"{show_count(job.messages)} messages dumped; {len(damages)} damaged places hold {show_bytes(lost)}"
+            f" (`embermq store verify {directory}` tells more)"
+        )
+
+
+@contextmanager
+def _progress(output: Output) -> Iterator[Callable[[Dump], None]]:
+    """A line that grows on the terminal, if what is dumped goes elsewhere."""
+    if not output.notes.is_terminal or sys.stdout.isatty():
+        yield lambda _job: None
+        return
+    columns = (
+        TextColumn("dumping"), BarColumn(bar_width=40), TextColumn("{task.fields[messages]:>11,} messages"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=output.notes, transient=True) as line:
+        task = line.add_task("", total=None, messages=0)
+
+        def progress(job: Dump) -> None:
+            line.update(task, total=job.end - job.start, completed=job.position - job.start, messages=job.messages)
+
+        yield progress

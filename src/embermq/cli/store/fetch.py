@@ -1,0 +1,99 @@
+"""`embermq store fetch`: messages of one queue, in order."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from embermq.cli.output import Fact, Facts, Output, output_option, show_count
+from embermq.cli.store.options import directory_argument
+from embermq.cli.store.shown import message_rows
+from embermq.cli.store.times import parse_time_ms
+from embermq.errors import QueueUnknown, TopicUnknown
+from embermq.format.queue_entry import BLANK_SIZE
+from embermq.model.message import StoredMessage
+from embermq.model.properties import tag_texts
+from embermq.store.lookup import message_at, nearest_topics
+from embermq.store.survey import QueueSpan, Survey
+
+UNITS_PER_READ = 1024
+
+
+@click.command()
+@directory_argument
+@click.argument("topic")
+@click.argument("queue_id", metavar="QUEUE", type=click.IntRange(min=0))
+@click.option("--offset", default="earliest", show_default=True, help="A queue offset, earliest, or a time.")
+@click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="Most messages shown.")
+@click.option("--tags", default="*", show_default=True, help="Only these tags, for example `paid || shipped`.")
+@output_option
+def fetch(output: Output, directory: Path, topic: str, queue_id: int, offset: str, count: int, tags: str) -> None:
+    """Show messages of one QUEUE of TOPIC, as a consumer would get them.
+
+    \b
+    embermq store fetch ~/store orders 0
+    embermq store fetch ~/store orders 0 --offset 1200 --count 10 --tags 'paid || shipped'
+    embermq store fetch ~/store orders 0 --offset 2024-01-31T12:00
+    """
+    survey = Survey.open(directory)
+    span = _queue(survey, topic, queue_id)
+    start = _queue_offset(survey, span, offset)
+    wanted = tag_texts(tags)
+    messages: list[StoredMessage] = []
+    next_offset = start
+    for queue_offset, message in _messages(survey, span, start):
+        next_offset = queue_offset + 1
+        if message is not None and (wanted is None or message.tags in wanted):
+            messages.append(message)
+            if len(messages) == count:
+                break
+    output.show(message_rows(messages, "no message from there on"))
+    output.show(
+        Facts(
+            "queue",
+            "",
+            [
+                Fact("min_offset", "first offset", span.min_offset, show_count),
+                Fact("max_offset", "end offset", span.max_offset, show_count),
+                Fact("next_offset", "next to read", next_offset, show_count),
+            ],
+        )
+    )
+
+
+def _queue(survey: Survey, topic: str, queue_id: int) -> QueueSpan:
+    """Say what there is instead, so that a slip of the pen does not look like an empty queue."""
+    queues = survey.queues()
+    topics = {name for name, _ in queues}
+    if topic not in topics:
+        raise TopicUnknown(topic, survey.path, nearest_topics(topic, topics))
+    if (topic, queue_id) not in queues:
+        known = sorted(number for name, number in queues if name == topic)
+        raise QueueUnknown(topic, queue_id, f"; queues: {', '.join(map(str, known[:10]))}")
+    return queues[topic, queue_id]
+
+
+def _queue_offset(survey: Survey, span: QueueSpan, text: str) -> int:
+    if text == "earliest":
+        return span.min_offset
+    if text.isascii() and text.isdigit():
+        return min(max(int(text), span.min_offset), span.max_offset)
+    try:
+        return survey.offset_at(span.topic, span.queue_id, parse_time_ms(text))
+    except ValueError as problem:
+        raise click.UsageError(f"--offset: {problem}") from None
+
+
+def _messages(survey: Survey, span: QueueSpan, start: int) -> Iterator[tuple[int, StoredMessage | None]]:
+    """Queue offsets and their messages; None where there is none to be read."""
+    while start < span.max_offset:
+        units = survey.units(span.topic, span.queue_id, start, min(start + UNITS_PER_READ, span.max_offset))
+        if not len(units):
+            return
+        for at, (physical_offset, size, _) in enumerate(units.tolist()):
+            message = message_at(survey, physical_offset) if 0 < size != BLANK_SIZE else None
+            own = message is not None and (message.topic, message.queue_id, message.queue_offset) == (
+                span.topic, span.queue_id, start + at,
+            )  # fmt: skip
+            yield start + at, message if own else None
+        start += len(units)

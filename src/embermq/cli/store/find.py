@@ -1,0 +1,64 @@
+"""`embermq store find`: messages by key."""
+
+import time
+from pathlib import Path
+
+import click
+
+from embermq.cli.output import Fact, Facts, Output, output_option, show_seconds
+from embermq.cli.store.options import directory_argument
+from embermq.cli.store.shown import message_rows
+from embermq.cli.store.times import time_option
+from embermq.store.lookup import find_messages
+from embermq.store.survey import Survey
+
+
+@click.command()
+@directory_argument
+@click.argument("topic_word", metavar="[TOPIC]", required=False)
+@click.argument("key_word", metavar="[KEY]", required=False)
+@click.option("--topic", help="The topic.")
+@click.option("--key", help="One of the message's keys, or its unique key.")
+@time_option("--begin", "begin_ms", "Only messages stored at or after this time.")
+@time_option("--end", "end_ms", "Only messages stored at or before this time.")
+@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Most messages shown.")
+@output_option
+def find(
+    output: Output,
+    directory: Path,
+    topic_word: str | None,
+    key_word: str | None,
+    topic: str | None,
+    key: str | None,
+    begin_ms: int | None,
+    end_ms: int | None,
+    limit: int,
+) -> None:
+    """Find messages of a topic by key; with more than the limit, the newest ones.
+
+    \b
+    embermq store find ~/store --topic orders --key o-17
+    embermq store find ~/store --topic orders --key o-17 --begin 2024-01-31 --end 2024-02-01
+    embermq store find ~/store orders o-17                  the same in fewer letters
+
+    The index answers where there is one that knows everything; otherwise the log is read.
+    """
+    topic, key = topic or topic_word, key or key_word
+    if not topic or not key:
+        raise click.UsageError("say what to look for: --topic T --key K")
+    began = time.perf_counter()
+    found = find_messages(Survey.open(directory), topic, key, begin_ms or 0, end_ms, limit)
+    seconds = time.perf_counter() - began
+    output.show(message_rows(found.messages, f"no message of topic {topic!r} has the key {key!r}"))
+    output.show(
+        Facts(
+            "query",
+            "",
+            [
+                Fact("seconds", "looked up in", seconds, show_seconds),
+                Fact("by", "by", "index" if found.by_index else "reading the log"),
+            ],
+        )
+    )
+    if not found.messages:
+        click.get_current_context().exit(1)

@@ -1,0 +1,65 @@
+"""`embermq store get`: one message, by its id or by its place in the log."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from embermq.cli.output import Output, output_option
+from embermq.cli.store import BadInput
+from embermq.cli.store.options import directory_argument
+from embermq.cli.store.shown import message_facts
+from embermq.model.message import StoredMessage
+from embermq.store.lookup import message_at, message_by_id
+from embermq.store.survey import Survey
+
+
+@click.command()
+@directory_argument
+@click.argument("id_word", metavar="[ID]", required=False)
+@click.option("--id", "message_id", metavar="ID", help="Message id: 32 or 56 hexadecimal digits.")
+@click.option("--at", "place", type=click.IntRange(min=0), metavar="OFFSET", help="Physical offset of the message.")
+@click.option("--body", "body_only", is_flag=True, help="Write the body to standard output, and nothing else.")
+@output_option
+def get(
+    output: Output, directory: Path, id_word: str | None, message_id: str | None, place: int | None, body_only: bool
+) -> None:
+    """Show one message by its id or by its physical offset.
+
+    \b
+    embermq store get ~/store --id 7F00000100002A9F00000000000000E8
+    embermq store get ~/store --at 232
+    embermq store get ~/store --at 232 --body > picture.png
+    """
+    message_id = message_id or id_word
+    if (message_id is None) == (place is None):
+        raise click.UsageError("say which message: either --id ID or --at OFFSET")
+    if body_only and output.as_json:
+        raise click.UsageError("--body writes the bytes as they are; it does not go with --output json")
+    survey = Survey.open(directory)
+    message = _by_id(survey, message_id, directory) if message_id is not None else _at(survey, place or 0, directory)
+    if body_only:
+        sys.stdout.buffer.write(message.payload)
+    else:
+        output.show(message_facts(message))
+
+
+def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
+    answer = message_by_id(survey, message_id)
+    if answer.foreign_host is not None:
+        own = ", ".join(map(str, answer.own_hosts))
+        raise BadInput(f"{message_id} is an id of the store at {answer.foreign_host}; {directory} is that of {own}")
+    if answer.message is None:
+        raise click.ClickException(f"there is no message {message_id} in {directory}")
+    return answer.message
+
+
+def _at(survey: Survey, place: int, directory: Path) -> StoredMessage:
+    message = message_at(survey, place)
+    if message is None:
+        if survey.log_min <= place < survey.log_end:
+            near = f"the next record begins at {survey.record_start(place)}"
+        else:
+            near = f"the log goes from {survey.log_min} to {survey.log_end}"
+        raise click.ClickException(f"no message starts at physical offset {place} of {directory}; {near}")
+    return message

@@ -1,0 +1,75 @@
+"""What several verbs take: the directory, and settings where a store is opened for writing."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from embermq import StoreSettings
+from embermq.files.files import RealFiles
+from embermq.settings.names import BROKER_PROPERTIES
+from embermq.settings.store_settings import NAMES
+from embermq.store.found_sizes import sizes_found
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+directory_argument = click.argument("directory", type=click.Path(path_type=Path))
+
+
+def writing_options(command: F) -> F:
+    """Give a command `--config FILE` and `--set KEY=VALUE`: parameters `config_file` and `changes`."""
+    command = click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A setting by its broker.conf name, on top of --config; repeatable.",
+    )(command)
+    return click.option(
+        "--config",
+        "--settings",
+        "config_file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="A broker.conf to take settings from.",
+    )(command)
+
+
+def read_settings(config_file: Path | None, changes: Iterable[str]) -> StoreSettings:
+    """Settings as --config and --set give them; a name nobody knows is a usage error."""
+    settings = StoreSettings() if config_file is None else StoreSettings.from_file(config_file)
+    given = dict(_split("--set", pair) for pair in changes)
+    for name in given:
+        if name not in NAMES.attributes and name not in BROKER_PROPERTIES:
+            near = NAMES.nearest(name)
+            hint = f"; did you mean {near}?" if near else ""
+            raise click.UsageError(f"--set {name}: there is no such setting{hint} (`embermq settings list` shows all)")
+    if not given:
+        return settings
+    spoken = StoreSettings.from_properties(given)
+    attributes = [NAMES.attributes[name] for name in given if name in NAMES.attributes]
+    return settings.replace(**{attribute: getattr(spoken, attribute) for attribute in attributes})
+
+
+def parse_pairs(option: str, pairs: Iterable[str]) -> dict[str, str]:
+    """NAME=VALUE, several times."""
+    return dict(_split(option, pair) for pair in pairs)
+
+
+def _split(option: str, pair: str) -> tuple[str, str]:
+    name, equals, value = pair.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{option} {pair!r}: NAME=VALUE is expected")
+    return name, value
+
+
+def settings_for(directory: Path, config_file: Path | None, changes: Iterable[str]) -> StoreSettings:
+    """Settings for writing to a store that may lie there already: its file sizes, unless something else is said."""
+    spoken = list(changes)
+    if config_file is None:
+        found = sizes_found(RealFiles(), directory)
+        mine = {NAMES.attributes.get(pair.partition("=")[0]) for pair in spoken}
+        found = {name: size for name, size in found.items() if name not in mine}
+        return read_settings(None, spoken).replace(**found)
+    return read_settings(config_file, spoken)

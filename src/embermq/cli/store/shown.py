@@ -1,0 +1,66 @@
+"""How messages are shown: many as a table, one as a list of its fields."""
+
+from collections.abc import Iterable
+
+from embermq.cli.output import Column, Fact, Facts, Rows, number, show_body, show_bytes, show_count, show_time
+from embermq.errors import CorruptFrame
+from embermq.model.message import StoredMessage
+
+_COLUMNS = (
+    number("queue_id", "queue", str),
+    number("queue_offset", "offset"),
+    Column("message_id", "message id"),
+    Column("store_timestamp_ms", "stored at", show_time),
+    Column("tags", "tags"),
+    Column("keys", "keys", " ".join),
+    number("size_bytes", "size", show_bytes),
+    Column("body", "body", show_body),
+)
+
+
+def message_rows(messages: Iterable[StoredMessage], empty: str) -> Rows:
+    rows = [
+        (
+            one.queue_id, one.queue_offset, one.message_id, one.store_timestamp, one.tags, one.keys, one.size,
+            readable_body(one),
+        )
+        for one in messages
+    ]  # fmt: skip
+    return Rows("messages", "", _COLUMNS, rows, empty)
+
+
+def readable_body(message: StoredMessage) -> bytes:
+    """The payload, or the bytes as stored when they do not decompress: looking on must stay possible."""
+    try:
+        return message.payload
+    except CorruptFrame:
+        return message.body
+
+
+def message_facts(message: StoredMessage) -> Facts:
+    return Facts(
+        "message",
+        "",
+        [
+            Fact("message_id", "message id", message.message_id),
+            Fact("topic", "topic", message.topic),
+            Fact("queue_id", "queue", message.queue_id),
+            Fact("queue_offset", "queue offset", message.queue_offset, show_count),
+            Fact("physical_offset", "physical offset", message.physical_offset, show_count),
+            Fact("size_bytes", "size", message.size, show_bytes),
+            Fact("store_timestamp_ms", "stored at", message.store_timestamp, show_time),
+            Fact("born_timestamp_ms", "born at", message.born_timestamp, show_time),
+            Fact("store_host", "store host", str(message.store_host)),
+            Fact("born_host", "born host", str(message.born_host)),
+            Fact("flag", "flag", message.flag),
+            Fact("sys_flag", "system flag", message.sys_flag),
+            Fact("reconsume_times", "times reconsumed", message.reconsume_times),
+            Fact("prepared_transaction_offset", "half message at", message.prepared_transaction_offset, show_count),
+            Fact("properties", "properties", message.properties, _show_properties),
+            Fact("body", "body", readable_body(message), show_body),
+        ],
+    )
+
+
+def _show_properties(properties: dict[str, str]) -> str:
+    return "\n".join(f"{name} = {value}" for name, value in sorted(properties.items()))

@@ -1,0 +1,79 @@
+"""The file sizes of a store that lies there already, as settings.
+
+Opened with other sizes, a store's queue and index files would be made again; whoever opens a directory without
+being told its settings takes these. Reads only. Any thread.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from embermq.files.files import Files
+from embermq.format.index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from embermq.format.index import HEADER_BYTES, SLOT_BYTES, index_file_bytes
+from embermq.format.names import parse_index_name, parse_segment_name
+from embermq.format.queue_entry import ENTRY_BYTES
+from embermq.settings import StoreSettings
+from embermq.store import directory
+from embermq.store.index_proof import load_index_proof
+
+_SAMPLES = 64
+_ENTRIES_PER_SLOT = 4  # As the reference's defaults have it.
+
+
+def sizes_found(files: Files, root: Path) -> dict[str, Any]:
+    """Settings by Python name: those sizes that can be told from the files."""
+    found: dict[str, Any] = {}
+    if not files.exists(root):
+        return found
+    for name, sizes in (("segment_bytes", _log_sizes(files, root)), ("queue_file_bytes", _queue_sizes(files, root))):
+        commonest = Counter(islice(sizes, _SAMPLES)).most_common(1)
+        if commonest:
+            found[name] = commonest[0][0]
+    shape = _index_shape(files, root)
+    if shape is not None:
+        found["index_slots_max"], found["index_entries_max"] = shape
+    return found
+
+
+def _log_sizes(files: Files, root: Path) -> Iterator[int]:
+    for entry in _files_of(files, root / directory.COMMIT_LOG):
+        if parse_segment_name(entry[0]) is not None and entry[1] >= 1024:
+            yield entry[1]
+
+
+def _queue_sizes(files: Files, root: Path) -> Iterator[int]:
+    top = root / directory.CONSUME_QUEUE
+    for topic in _directories_of(files, top):
+        for queue in _directories_of(files, top / topic):
+            for name, size in _files_of(files, top / topic / queue):
+                if parse_segment_name(name) is not None and size and size % ENTRY_BYTES == 0:
+                    yield size
+
+
+def _index_shape(files: Files, root: Path) -> tuple[int, int] | None:
+    """Slots and entries of an index file: its length alone does not say."""
+    sizes = [size for name, size in _files_of(files, root / directory.INDEX) if parse_index_name(name) is not None]
+    if not sizes:
+        return None
+    defaults = StoreSettings()
+    slots = (sizes[0] - HEADER_BYTES) // (SLOT_BYTES + _ENTRIES_PER_SLOT * INDEX_ENTRY_BYTES)
+    candidates = [(defaults.index_slots_max, defaults.index_entries_max), (slots, _ENTRIES_PER_SLOT * slots)]
+    proof = load_index_proof(files, root)
+    if proof is not None:
+        candidates.insert(0, (proof.state.get("slots_max", 0), proof.state.get("entries_max", 0)))
+    return next((shape for shape in candidates if index_file_bytes(*shape) == sizes[0] and shape[0] > 0), None)
+
+
+def _files_of(files: Files, path: Path) -> list[tuple[str, int]]:
+    if not files.exists(path):
+        return []
+    return [(entry.name, entry.size) for entry in files.list_directory(path) if entry.is_file]
+
+
+def _directories_of(files: Files, path: Path) -> list[str]:
+    if not files.exists(path):
+        return []
+    return [entry.name for entry in files.list_directory(path) if not entry.is_file]

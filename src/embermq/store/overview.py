@@ -1,0 +1,192 @@
+"""A store at a glance: what `embermq store info` shows. Values only; nothing is written, no lock is taken.
+
+Everything comes from a Survey and from the small files beside the log; one thread.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from embermq.clock import SystemClock
+from embermq.errors import StorePathInvalid
+from embermq.files.files import Files, RealFiles
+from embermq.format.checkpoint import Checkpoint, decode_checkpoint
+from embermq.format.index import HEADER_BYTES, IndexHeader, decode_header
+from embermq.format.names import parse_index_name
+from embermq.settings import StoreSettings
+from embermq.store import directory
+from embermq.store.damage import DIRECTORY as QUARANTINE
+from embermq.store.damage import REPORT
+from embermq.store.index_proof import load_index_proof
+from embermq.store.inventory import load_inventory
+from embermq.store.lookup import message_at
+
+# The one place besides open_parts that goes through the steps of an opening: to tell what it would decide.
+from embermq.store.opening import _Opening
+from embermq.store.plan import IndexPlan, make_plan
+from embermq.store.recovery import Plan, stands_at_record
+from embermq.store.state_page import StatePage, load_state_page
+from embermq.store.survey import LogSegment, QueueSpan, Survey
+from embermq.store.survey_log import lock_holder
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFact:
+    """A log file: the bytes that hold records, and when the first of them was stored."""
+
+    name: str
+    start: int
+    size: int
+    used: int
+    allocated: int
+    first_store_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFact:
+    """A queue, and when its first and last message were stored."""
+
+    span: QueueSpan
+    first_store_ms: int | None
+    last_store_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFact:
+    name: str
+    size: int
+    header: IndexHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Files of one directory of the store: bytes as listed, and bytes they take on the disk."""
+
+    name: str
+    files: int
+    bytes: int
+    allocated: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What opening the store for writing would do."""
+
+    reason: str
+    walk_from: int
+    walk_bytes: int
+    index: IndexPlan
+    findings: list[str]
+
+    @property
+    def makes_queues_again(self) -> bool:
+        return self.index is IndexPlan.REBUILD
+
+
+def segment_facts(survey: Survey) -> list[SegmentFact]:
+    return [_segment_fact(survey, segment) for segment in survey.segments]
+
+
+def _segment_fact(survey: Survey, segment: LogSegment) -> SegmentFact:
+    used = min(max(survey.log_end - segment.start, 0), segment.size)
+    first = message_at(survey, survey.record_start(segment.start)) if used else None
+    inside = first is not None and first.physical_offset < segment.end
+    return SegmentFact(
+        segment.path.name, segment.start, segment.size, used, segment.path.stat().st_blocks * 512,
+        first.store_timestamp if first is not None and inside else None,
+    )  # fmt: skip
+
+
+def queue_facts(survey: Survey) -> list[QueueFact]:
+    """Every queue by name and number."""
+    return [
+        QueueFact(span, _store_ms(survey, span, span.min_offset), _store_ms(survey, span, span.max_offset - 1))
+        for _, span in sorted(survey.queues().items())
+    ]
+
+
+def _store_ms(survey: Survey, span: QueueSpan, queue_offset: int) -> int | None:
+    if not span.min_offset <= queue_offset < span.max_offset:
+        return None
+    units = survey.units(span.topic, span.queue_id, queue_offset, queue_offset + 1)
+    message = message_at(survey, int(units[0]["physical_offset"])) if len(units) else None
+    return None if message is None else message.store_timestamp
+
+
+def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:
+    """Every index file, oldest first; one that is too short for a header is left to `verify`."""
+    disk = files or RealFiles()
+    path = root / directory.INDEX
+    found = []
+    for entry in disk.list_directory(path) if disk.exists(path) else []:
+        if entry.is_file and parse_index_name(entry.name) is not None and entry.size >= HEADER_BYTES:
+            file = disk.open(path / entry.name, False)
+            try:
+                found.append(IndexFact(entry.name, entry.size, decode_header(file.pread(HEADER_BYTES, 0))))
+            finally:
+                file.close()
+    return found
+
+
+def spaces(root: Path) -> list[Space]:
+    """What the store's directories take, in the order of their importance."""
+    names = (directory.COMMIT_LOG, directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT, directory.INDEX)
+    return [_space(root / name) for name in (*names, directory.CONFIG, QUARANTINE) if (root / name).is_dir()]
+
+
+def _space(path: Path) -> Space:
+    count = size = allocated = 0
+    for one in path.rglob("*"):
+        try:
+            found = one.lstat()
+        except FileNotFoundError:  # Deleted just now.
+            continue
+        if one.is_file():
+            count += 1
+            size += found.st_size
+            allocated += found.st_blocks * 512
+    return Space(path.name, count, size, allocated)
+
+
+def checkpoint_of(root: Path, files: Files | None = None) -> Checkpoint | None:
+    """The checkpoint, if there is one that can be read."""
+    try:
+        return decode_checkpoint((files or RealFiles()).read_all(root / directory.CHECKPOINT))
+    except FileNotFoundError:
+        return None
+
+
+def state_page_of(root: Path, files: Files | None = None) -> StatePage | None:
+    return load_state_page(files or RealFiles(), root, writable=False)
+
+
+def quarantine_reports(root: Path) -> int:
+    """How many damaged ranges were ever put aside here."""
+    path = root / QUARANTINE / REPORT
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def writer_process(root: Path) -> int | None:
+    """The process that has the store open for writing, ours or a Java broker."""
+    return lock_holder(root)
+
+
+def plan_start(root: Path, settings: StoreSettings, files: Files | None = None) -> StartPlan:
+    """What opening the store at `root` with these settings would do. StorePathInvalid if there is none."""
+    disk = files or RealFiles()
+    directory.check_directory(disk, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
+    try:
+        opening = _Opening(root, settings, disk, SystemClock(), None, True, None)
+        inventory = load_inventory(disk, root) if opening.clean else None
+        page = load_state_page(disk, root, writable=False)
+        seen = replace(opening._look(inventory, page), read_only=False)
+        proof = load_index_proof(disk, root) if opening.index is not None else None
+        plan, index_plan = make_plan(seen, inventory, opening._proofs(page, proof))
+        proven = plan.proven if plan.proven is not None else 0
+        if plan.walk_from != seen.log_min and not stands_at_record(opening.log, plan.walk_from, proven):
+            plan, index_plan = Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
+    except OSError as problem:
+        where = Path(str(problem.filename or root))
+        raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
+    opening.log.close()
+    end = Survey.open(root).log_end
+    return StartPlan(plan.reason, plan.walk_from, max(0, end - plan.walk_from), index_plan, opening.report.findings)
