@@ -32,6 +32,8 @@ VERBS = {
     "get": "Show one message by its id or place.",
     "info": "Show what a store holds, and what a start would do.",
     "load": "Store the messages of a dump.",
+    "top": "Watch a store: rates, lags, segments, disk.",
+    "trace": "Follow one message through its topics.",
 }
 
 

@@ -1,0 +1,152 @@
+"""`embermq store top`: a store, watched."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from embermq.cli.output import show_bytes, show_clock, show_count, show_rate, show_time
+from embermq.cli.store.options import directory_argument
+from embermq.store.pulse import Glance, Rates, Watch, rates_between
+
+_TOPICS_SHOWN = 12
+
+
+@click.command()
+@directory_argument
+@click.option("--interval", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Seconds a look.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
+@click.option("--once", is_flag=True, help="The same as --count 1.")
+@click.option(
+    "--output", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Text for people, or one JSON object a look.",
+)  # fmt: skip
+def top(directory: Path, interval: float, count: int | None, once: bool, output_format: str) -> None:
+    """Watch a store: messages and bytes a second, lag of dispatch and flush, segments, disk.
+
+    \b
+    embermq store top ~/store                              refreshes until you interrupt it
+    embermq store top ~/store --interval 10 | tee top.log  a line every ten seconds
+    embermq store top ~/store --once --output json         for scripts
+
+    Rates are those of the last interval. Works beside a running writer, ours or a Java broker, and on a store at
+    rest. Of a Java broker the flush lag is told in time, by its checkpoint: the place is known to it alone.
+    """
+    looks = _looks(directory, interval, 1 if once else count)
+    console = Console()
+    try:
+        if output_format == "json":
+            for glance, rates in looks:
+                click.echo(json.dumps(_document(directory, glance, rates)))
+        elif console.is_terminal:
+            _draw(console, directory, looks)
+        else:
+            for glance, rates in looks:
+                click.echo(_line(glance, rates))
+    except KeyboardInterrupt:  # How one leaves: no failure.
+        return
+
+
+def _looks(directory: Path, interval: float, count: int | None) -> Iterator[tuple[Glance, Rates]]:
+    watch = Watch(directory)
+    before = watch.look()
+    number = 0
+    while count is None or number < count:
+        time.sleep(interval)
+        after = watch.look()
+        yield after, rates_between(before, after)
+        before = after
+        number += 1
+
+
+def _line(glance: Glance, rates: Rates) -> str:
+    parts = [
+        show_clock(time.time_ns() // 1_000_000)[:8],
+        f"{show_rate(rates.messages)} messages",
+        f"{show_bytes(rates.bytes)}/s",
+        f"dispatch behind {show_bytes(glance.dispatch_behind_bytes)}",
+        f"flush behind {_flush_lag(glance)}",
+        f"log {show_bytes(glance.log_end - glance.log_min)} in {glance.segments} files",
+        f"disk {glance.disk.used_ratio:.0%} used",
+    ]
+    return "  ".join(parts)
+
+
+def _flush_lag(glance: Glance) -> str:
+    if glance.flush_behind_bytes is not None:
+        return show_bytes(glance.flush_behind_bytes)
+    if glance.checkpoint_behind_ms is not None:
+        return f"{glance.checkpoint_behind_ms:,} ms"
+    return "unknown"
+
+
+def _draw(console: Console, directory: Path, looks: Iterator[tuple[Glance, Rates]]) -> None:
+    waiting = Text(f"{directory}: looking …", style="dim")
+    with Live(waiting, console=console, auto_refresh=False) as live:
+        for glance, rates in looks:
+            live.update(_picture(directory, glance, rates), refresh=True)
+
+
+def _picture(directory: Path, glance: Glance, rates: Rates) -> RenderableType:
+    facts = Table(box=None, show_header=False, show_edge=False, padding=(0, 1))
+    facts.add_column(style="dim")
+    facts.add_column()
+    writer = f"process {glance.writer_pid}" if glance.writer_pid is not None else "nobody"
+    spare = f" ({glance.spare_segments} made ahead)" if glance.spare_segments else ""
+    rows = [
+        ("open for writing by", writer),
+        ("messages", f"{show_count(glance.messages)} in {show_count(glance.queues)} queues"),
+        ("coming in", f"{show_rate(rates.messages)}, {show_bytes(rates.bytes)}/s"),
+        ("newest stored at", show_time(glance.newest_store_ms)),
+        ("log", f"{show_bytes(glance.log_end - glance.log_min)} in {glance.segments} files{spare}"),
+        ("dispatch behind", show_bytes(glance.dispatch_behind_bytes)),
+        ("flush behind", _flush_lag(glance)),
+        ("disk", f"{glance.disk.used_ratio:.0%} of {show_bytes(glance.disk.total)} used"),
+    ]
+    for name, value in rows:
+        facts.add_row(name, value)
+    title = Text(f"{directory}   {show_clock(time.time_ns() // 1_000_000)[:8]}", style="bold")
+    return Group(title, facts, Text(""), _topics(glance, rates))
+
+
+def _topics(glance: Glance, rates: Rates) -> Table:
+    table = Table(box=None, show_edge=False, padding=(0, 1))
+    table.add_column("topic")
+    table.add_column("messages", justify="right")
+    table.add_column("coming in", justify="right")
+    quiet = sorted((topic for topic in glance.topics if topic not in rates.topics), key=lambda one: -glance.topics[one])
+    for topic in [*rates.topics, *quiet][:_TOPICS_SHOWN]:
+        table.add_row(Text(topic), show_count(glance.topics[topic]), show_rate(rates.topics.get(topic, 0.0)))
+    if len(glance.topics) > _TOPICS_SHOWN:
+        table.add_row(f"… and {len(glance.topics) - _TOPICS_SHOWN} more", "", "", style="dim")
+    return table
+
+
+def _document(directory: Path, glance: Glance, rates: Rates) -> dict[str, Any]:
+    return {
+        "path": str(directory),
+        "messages_per_second": rates.messages,
+        "bytes_per_second": rates.bytes,
+        "topics_per_second": rates.topics,
+        "messages": glance.messages,
+        "queues": glance.queues,
+        "min_physical_offset": glance.log_min,
+        "max_physical_offset": glance.log_end,
+        "dispatch_behind_bytes": glance.dispatch_behind_bytes,
+        "flush_behind_bytes": glance.flush_behind_bytes,
+        "checkpoint_behind_ms": glance.checkpoint_behind_ms,
+        "newest_store_timestamp_ms": glance.newest_store_ms,
+        "segments": glance.segments,
+        "spare_segments": glance.spare_segments,
+        "disk_total_bytes": glance.disk.total,
+        "disk_free_bytes": glance.disk.free,
+        "disk_used_ratio": glance.disk.used_ratio,
+        "writer_pid": glance.writer_pid,
+    }
