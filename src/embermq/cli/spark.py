@@ -4,10 +4,30 @@ pyspark and what stands on it are imported inside the commands: who has no Spark
 that says what to install.
 """
 
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 import click
 
 import embermq.spark
-from embermq.cli.output import Fact, Facts, Output, output_option, show_yes
+from embermq.cli.output import (
+    Fact,
+    Facts,
+    Output,
+    Rows,
+    number,
+    output_option,
+    show_bytes,
+    show_yes,
+)
+
+if TYPE_CHECKING:
+    from embermq.spark.explained import StoreExplained
+
+# People are shown so many slices of a store; programs get all of them.
+SLICES_SHOWN_MAX = 20
+
+_METHODS = {"log": "in order", "queue": "through the queues", "places": "by the key index"}
 
 
 @click.group()
@@ -19,6 +39,73 @@ def spark(context: click.Context) -> None:
     except ModuleNotFoundError as missing:
         click.echo(f"embermq: {missing}", err=True)
         context.exit(1)
+
+
+@spark.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--option",
+    "-o",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the read, for example topic=orders; repeatable.",
+)
+@output_option
+def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) -> None:
+    """Show what spark.read.format("rocketmq").load(PATH) would do, and why.
+
+    A PATH is a store directory or a glob of them. Nothing is written and no Spark is started.
+    """
+    from embermq.spark.explained import explain_read
+    from embermq.spark.tables import option_texts
+
+    stores = explain_read(option_texts(dict(_name_and_value(option) for option in options), paths))
+    if output.as_json:
+        output.record("stores", [asdict(store) for store in stores])
+        return
+    for store in stores:
+        output.show(_facts(store), _slices(store))
+        if len(store.slices) > SLICES_SHOWN_MAX:
+            output.say(f"and {len(store.slices) - SLICES_SHOWN_MAX} more like these")
+
+
+def _name_and_value(option: str) -> tuple[str, str]:
+    name, equals, value = option.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{option!r} has no =; NAME=VALUE is expected", param_hint="--option")
+    return name, value
+
+
+def _facts(store: "StoreExplained") -> Facts:
+    return Facts(
+        "store",
+        store.broker_name,
+        [
+            Fact("path", "store", store.path),
+            Fact("log", "log", f"from {store.log_start:,} to {store.log_end:,}"),
+            Fact("method", "is read", _METHODS[store.method]),
+            Fact("reason", "because", store.reason),
+            Fact("bytes", "about", store.bytes, show_bytes),
+        ],
+    )
+
+
+def _slices(store: "StoreExplained") -> Rows:
+    columns = [
+        number("task", "task"),
+        number("log_start", "log from"),
+        number("log_end", "to"),
+        number("bytes", "about", show_bytes),
+    ]
+    fields = ["log_start", "log_end", "bytes"]
+    for field in ("queues", "records"):
+        if any(getattr(slice_, field) is not None for slice_ in store.slices):
+            columns.append(number(field, field))
+            fields.append(field)
+    shown = store.slices[:SLICES_SHOWN_MAX]
+    rows = [[task, *(getattr(slice_, field) for field in fields)] for task, slice_ in enumerate(shown)]
+    return Rows("slices", "", columns, rows, empty="nothing to read")
 
 
 @spark.command()
