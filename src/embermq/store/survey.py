@@ -25,7 +25,7 @@ from embermq.store.survey_index import IndexView
 from embermq.store.survey_log import LogView, RecordMark
 from embermq.store.survey_queue_files import NO_UNITS
 from embermq.store.survey_queues import Queue, QueueSpan, QueueView
-from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
+from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments, segment_at
 
 __all__ = ["Damage", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
 
@@ -90,19 +90,28 @@ class Survey:
     def identity(self) -> str:
         """Tells this log from another one at the same path: `epoch:place:digest` of the state page and the
         oldest record. It changes when that record is deleted; compare with `same_log_as`."""
+        return self._identity_with(self._mark)
+
+    def identity_at(self, physical_offset: int) -> str:
+        """The same with a record that is there for as long as anything just before this place is: the first
+        one of its log file."""
+        segment = segment_at(self.segments, max(physical_offset - 1, self.log_min))
+        place = self.record_start(segment.start) if segment is not None else self.log_end
+        return self._identity_with(self._log.mark_at(place) or self._mark)
+
+    def _identity_with(self, mark: RecordMark | None) -> str:
         epoch = _NONE if self._log.page is None else f"{self._log.page.epoch:x}"
-        if self._mark is None:
-            return f"{epoch}:{_NONE}:{_NONE}"
-        return f"{epoch}:{self._mark.physical_offset}:{self._mark.digest}"
+        return f"{epoch}:{_NONE}:{_NONE}" if mark is None else f"{epoch}:{mark.physical_offset}:{mark.digest}"
 
     def same_log_as(self, identity: str) -> bool:
-        """Was `identity` taken from this log? As long as the record it names is there, that decides."""
+        """Was `identity` taken from this log? As long as the record it names is there, that decides; otherwise
+        the epoch, if both have one. What cannot be told apart counts as the same."""
         epoch, place, digest = (*identity.split(":"), _NONE, _NONE)[:3]
         if place.isdigit() and int(place) >= self.log_min:
             mark = self._log.mark_at(int(place))
             return mark is not None and mark.digest == digest
         page = self._log.page
-        return page is None or epoch == _NONE or epoch == f"{page.epoch:x}"
+        return page is None or epoch in (_NONE, f"{page.epoch:x}")
 
     def record_start(self, physical_offset: int) -> int:
         """The first place at or after this one where a record begins; `log_end` if there is none."""

@@ -16,11 +16,11 @@ One thread at a time. Reads only.
 
 import hashlib
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from embermq.files.files import Files
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
@@ -306,7 +306,7 @@ class LogView:
         if last is None or last.end != end or not self._is_doubtful(last):
             self._doubt = None
             return end
-        now = time.monotonic()
+        now = monotonic()
         if self._doubt is None or self._doubt[0] != last:
             self._doubt = last, now
         if now - self._doubt[1] >= _DOUBT_SECONDS:
