@@ -33,7 +33,7 @@ from embermq.store.survey import QueueSpan, Survey
 # out. Rows themselves are compared exactly.
 CLOCK_SLACK_MS = 3_600_000
 _TRIMMED_QUEUES_MAX = 256
-_KEY_LOOKUPS_MAX = 2_000
+_KEY_LOOKUPS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class NeedFinder:
         found: set[int] = set()
         for topic in topics:
             for key in keys:
-                places = self._survey.find_key(topic, key, 0, Span().end)
+                places = self._survey.find_key(topic, key, -1, Span().end)
                 if places is None:
                     return None
                 found.update(places)

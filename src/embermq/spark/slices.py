@@ -1,205 +1,49 @@
-"""A slice of a read: what the driver hands to a task, and reading it there.
+"""Reading a slice, in a task: three ways, by what the plan cut.
 
-A Slice is a picklable InputPartition that names everything its reading needs: no directory is surveyed on a worker.
-`read_slice` yields Arrow batches, one thread, memory bounded by a window of the log and a batch. A record belongs to
+`read_slice` yields Arrow batches; one thread, memory bounded by a window of the log and a batch. A record belongs to
 the slice in which it begins.
-
-What is in the way: bytes that are no record (onCorrupt decides), and log files that retention took since the read
-was planned (failOnDataLoss decides). Both are values here until Troubles says what becomes of them.
 """
 
-import logging
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.types import StructType
 
-from embermq import kernels
-from embermq.errors import CorruptFrame, DataLost, StorePathInvalid
-from embermq.format.columns import C_SIZE, RecordColumns
-from embermq.format.select import Selection, select_rows
-from embermq.spark.arrow import BatchBuilder
-from embermq.spark.options import OnCorrupt, SchemaMode
-from embermq.spark.plan import Cut, LogCut
-from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
+from embermq.errors import StorePathInvalid
+from embermq.spark.picked import read_places
+from embermq.spark.plan import LogCut, PlacesCut
+from embermq.spark.queue_reader import QueueReader
+from embermq.spark.slice_rows import Counts, Reading, Slice, SliceReader, chooser
+from embermq.store.survey_scan import Damage
 
-_log = logging.getLogger(__name__)
-
-# Below so many bytes the plain way to choose rows is done before the kernel is loaded.
-_TWIN_BYTES_MAX = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What holds for every slice of one read."""
-
-    schema: StructType
-    mode: SchemaMode = "rocketmq"
-    on_corrupt: OnCorrupt = "fail"
-    verify_crc: bool = True
-    decompress: bool = True
-    fail_on_data_loss: bool = True
-    batch_rows: int = 16384
-    batch_bytes: int = 8 << 20
-
-
-@dataclass
-class Slice(InputPartition):
-    """One task's part of one store: `cut` says which, `selection` what of it is wanted."""
-
-    store: Path
-    broker_name: str
-    segments: tuple[LogSegment, ...]
-    cut: Cut
-    selection: Selection
-    reading: Reading
-
-
-@dataclass(slots=True)
-class Counts:
-    """What reading took; adds up over slices."""
-
-    bytes_read: int = 0
-    records: int = 0
-    rows: int = 0
-    damaged_bytes: int = 0
-    damaged: list[Damage] = field(default_factory=list)
+__all__ = ["Counts", "Reading", "Slice", "read_slice"]
 
 
 def read_slice(slice_: InputPartition, counts: Counts | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a slice. What is no Slice is the partition Spark makes up where there are none: it has no rows."""
     if not isinstance(slice_, Slice):
         return
+    _check_visible(slice_)
     reader = SliceReader(slice_, Counts() if counts is None else counts)
-    yield from reader.read()
+    match slice_.cut:
+        case LogCut() as cut:
+            yield from _read_log(reader, cut)
+        case PlacesCut() as cut:
+            yield from read_places(reader, cut)
+        case cut:
+            yield from QueueReader(reader, cut).read()
+    reader.troubles.report()
 
 
-class SliceReader:
-    """Reads one slice, once."""
-
-    def __init__(self, slice_: Slice, counts: Counts) -> None:
-        self.slice, self.counts = slice_, counts
-        reading = slice_.reading
-        self.builder = BatchBuilder(
-            reading.schema, mode=reading.mode, broker_name=slice_.broker_name, decompress=reading.decompress
-        )
-        self.troubles = Troubles(slice_, counts, self.builder)
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        _check_visible(self.slice)
-        cut = self.slice.cut
-        if isinstance(cut, LogCut):
-            yield from self.read_log(cut.start, cut.end, self.slice.selection)
+def _read_log(reader: SliceReader, cut: LogCut) -> Iterator[pa.RecordBatch]:
+    """Wanted records that begin in a range of the log, in its order."""
+    choose = chooser(reader.slice.selection, cut.end - cut.start)
+    for scanned in reader.scan(cut.start, cut.end):
+        if isinstance(scanned, Damage):
+            yield from reader.troubles.meet(scanned)
         else:
-            from embermq.spark.picked import read_picked
-
-            yield from read_picked(self, cut)
-        self.troubles.report()
-
-    def read_log(self, start: int, end: int, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Wanted records that begin in [start, end), in log order."""
-        choose = chooser(selection, end - start)
-        reading = self.slice.reading
-        rows_max = min(reading.batch_rows, 16384)
-        for scanned in scan_segments(
-            self.slice.segments, start, end, check_crc=reading.verify_crc, rows_max=rows_max
-        ):
-            if isinstance(scanned, Damage):
-                yield from self.troubles.meet(scanned)
-            else:
-                self.counts.records += len(scanned)
-                self.counts.bytes_read += int(scanned.column(C_SIZE).sum())
-                yield from self.batches(scanned, choose(scanned))
-
-    def batches(self, records: RecordColumns, keep: NDArray[np.int64] | None) -> Iterator[pa.RecordBatch]:
-        """Chosen records as batches within the limits; damage met on the way (bodies that cannot be decompressed)."""
-        reading = self.slice.reading
-        found: list[Damage] = []
-        for portion in _portions(records, keep, reading.batch_rows, reading.batch_bytes):
-            for batch in self.builder.batches(
-                records, portion, lambda start, end, reason: found.append(Damage(start, end, reason))
-            ):
-                self.counts.rows += batch.num_rows
-                if batch.num_rows:
-                    yield batch
-        for damage in found:
-            yield from self.troubles.meet(damage)
-
-
-def chooser(selection: Selection, byte_count: int) -> Any:
-    """records -> numbers of the wanted rows, or None for all of them."""
-    if selection.is_everything:
-        return lambda records: None
-    if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("select"):
-        return lambda records: select_rows(records, selection)
-    return kernels.load("select").Selector(selection).select
-
-
-def _portions(
-    records: RecordColumns, keep: NDArray[np.int64] | None, rows_max: int, bytes_max: int
-) -> Iterator[NDArray[np.int64]]:
-    """The chosen rows in runs of bounded length and size; a record larger than the limit is alone."""
-    chosen = np.arange(len(records), dtype=np.int64) if keep is None else keep
-    ends = np.cumsum(records.column(C_SIZE)[chosen])
-    start = 0
-    while start < len(chosen):
-        before = int(ends[start - 1]) if start else 0
-        fit = int(np.searchsorted(ends, before + bytes_max, side="right"))
-        end = min(max(fit, start + 1), start + rows_max)
-        yield chosen[start:end]
-        start = end
-
-
-class Troubles:
-    """Damage and loss met by one slice, and what becomes of them."""
-
-    def __init__(self, slice_: Slice, counts: Counts, builder: BatchBuilder) -> None:
-        self._slice, self._counts, self._builder = slice_, counts, builder
-        self._met: list[Damage] = []
-
-    def meet(self, damage: Damage) -> Iterator[pa.RecordBatch]:
-        """Raise, count, or a row, as the options have it."""
-        reading = self._slice.reading
-        if damage.reason == MISSING:
-            if reading.fail_on_data_loss:
-                raise DataLost(
-                    f"{self._slice.store}: bytes {damage.start} to {damage.end} of the log are gone, their file is"
-                    " missing (retention?); set failOnDataLoss=false to read what is left"
-                )
-        elif reading.on_corrupt == "fail":
-            raise CorruptFrame(damage.start, f"{damage.reason} {self._where(damage)}")
-        self._met.append(damage)
-        self._counts.damaged.append(damage)
-        self._counts.damaged_bytes += damage.end - damage.start
-        if reading.on_corrupt == "rows":
-            batch = self._builder.damaged([damage])
-            self._counts.rows += batch.num_rows
-            yield batch
-
-    def _where(self, damage: Damage) -> str:
-        files = [one.path for one in self._slice.segments if one.start <= damage.start < one.end]
-        file = files[0] if files else self._slice.store
-        return (
-            f"(up to offset {damage.end}, in {file}); set onCorrupt=skip to leave such bytes out, or onCorrupt=rows"
-            " to see them in the column _corrupt"
-        )
-
-    def report(self) -> None:
-        """One warning for all that was left out, once the slice is read."""
-        if self._met:
-            size = sum(damage.end - damage.start for damage in self._met)
-            first = self._met[0]
-            _log.warning(
-                "ranges of the log left out store=%s ranges=%d bytes=%d first=%d reason=%s",
-                self._slice.store, len(self._met), size, first.start, first.reason,
-            )  # fmt: skip
+            yield from reader.batches(scanned, choose(scanned))
 
 
 def _check_visible(slice_: Slice) -> None:
