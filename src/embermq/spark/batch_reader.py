@@ -10,7 +10,6 @@ The reader is pickled and sent to workers before `partitions` is called, so slic
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -145,24 +144,3 @@ def _needed(segments: Iterable[LogSegment], cut: Cut) -> tuple[LogSegment, ...]:
 def cores() -> int:
     """Of this machine: in local mode there is something to do for each. On a cluster, minPartitions is for that."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """How one store would be read, for people."""
-
-    store: str
-    broker_name: str
-    method: str
-    reason: str
-    slices: int
-    bytes: int
-
-
-def explain(options: Mapping[str, str]) -> list[Explanation]:
-    """What a batch with these options would do; raises as it would."""
-    works, plans = plan_read(read_options.parse(options, streaming=False), Pushed())
-    return [
-        Explanation(str(work.place.path), one.broker_name, one.method, one.reason, len(one.cuts), one.bytes)
-        for work, one in zip(works, plans, strict=True)
-    ]

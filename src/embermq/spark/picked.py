@@ -57,8 +57,8 @@ class Picked:
     """Some candidates and their records: record i belongs to candidate `found[i]`. No records: their file is gone."""
 
     candidates: Candidates
-    records: RecordColumns | None = None
-    found: Numbers = NO_NUMBERS
+    records: RecordColumns | None
+    found: Numbers
 
 
 class Picker:
@@ -79,7 +79,7 @@ class Picker:
             at = end
             file = self._opened(segment)
             if segment is None or file is None:
-                yield Picked(here)
+                yield Picked(here, None, NO_NUMBERS)
                 continue
             try:
                 yield from self._pick_from(file, segment, here)
