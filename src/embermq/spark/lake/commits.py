@@ -1,0 +1,88 @@
+"""Commits: which ranges of which logs a lake holds, and which files. Values, and their JSON.
+
+A commit either adds ranges with their files, or (compaction) puts files in the place of others; both at once would
+be allowed and is not done. `crc` guards against a manifest edited by hand: of its JSON with crc 0.
+"""
+
+import zlib
+from collections.abc import Iterable
+
+import msgspec
+
+
+class LakeFile(msgspec.Struct, frozen=True):
+    """A Parquet file. `crc` is of its columns physicalOffset, size and bodyCrc, row by row, as 64-bit numbers."""
+
+    path: str  # below the lake
+    topic: str
+    date: str
+    rows: int
+    bytes: int
+    crc: int
+
+
+class LakeRange(msgspec.Struct, frozen=True):
+    """Everything of one log from `start` to `end` (half-open, physical offsets) is in the files of the commit."""
+
+    broker_name: str
+    identity: str  # of the log, as Survey.identity gives it
+    start: int
+    end: int
+    records: int  # in the log
+    rows: int  # in the lake: less when the lake leaves out what no consumer sees
+    damaged_bytes: int = 0
+
+
+class LakeCommit(msgspec.Struct, frozen=True):
+    number: int
+    made_ms: int
+    ranges: list[LakeRange]
+    files: list[LakeFile]
+    replaced: list[str] = []  # paths that count no longer
+    crc: int = 0
+
+    def sealed(self) -> "LakeCommit":
+        bare = msgspec.structs.replace(self, crc=0)
+        return msgspec.structs.replace(bare, crc=zlib.crc32(msgspec.json.encode(bare)))
+
+
+class LakeHead(msgspec.Struct, frozen=True):
+    """_embermq.json: what kind of lake this is."""
+
+    version: int
+    include_system: bool  # whether it has what no consumer sees: system topics, half and rolled-back records
+    made_ms: int
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """_pending.json: the beginnings of names that are being written for the commit `number`."""
+
+    number: int
+    stems: list[str]
+
+
+def live_files(commits: Iterable[LakeCommit]) -> list[LakeFile]:
+    """The files that count after all these commits, in the order they came."""
+    found: dict[str, LakeFile] = {}
+    for commit in commits:
+        for path in commit.replaced:
+            found.pop(path, None)
+        for file in commit.files:
+            found[file.path] = file
+    return list(found.values())
+
+
+def covered(commits: Iterable[LakeCommit], broker_name: str) -> list[LakeRange]:
+    """The ranges of one broker's log in log order; neighbours are joined."""
+    joined: list[LakeRange] = []
+    ranges = [one for commit in commits for one in commit.ranges if one.broker_name == broker_name]
+    for one in sorted(ranges, key=lambda one: one.start):
+        if joined and joined[-1].end == one.start:
+            last = joined[-1]
+            joined[-1] = LakeRange(
+                broker_name, one.identity, last.start, one.end, last.records + one.records, last.rows + one.rows,
+                last.damaged_bytes + one.damaged_bytes,
+            )  # fmt: skip
+        else:
+            joined.append(one)
+    return joined

@@ -1,0 +1,100 @@
+"""The few things a lake asks of a file system: read, write as a whole, list, remove. Local, or what pyarrow knows.
+
+A lake is named by a path or a URI (`s3://bucket/lake`, `hdfs://...`). On a local disk a file appears under its name
+only when it is whole and synced; object stores do that by themselves.
+Driver and workers; any thread.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from embermq.errors import OptionInvalid
+
+
+class LakeFiles:
+    """Files below one place. Picklable: workers open the place again."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        try:
+            self._files, path = _resolve(root)
+        except (ValueError, pa.ArrowInvalid, OSError) as problem:
+            raise OptionInvalid("lake", f"this is no place to keep files: {problem}", value=root) from None
+        self.path = path.rstrip("/")
+
+    def __reduce__(self) -> Any:
+        return LakeFiles, (self.root,)
+
+    @property
+    def is_local(self) -> bool:
+        return str(self._files.type_name) == "local"
+
+    @property
+    def arrow(self) -> fs.FileSystem:
+        return self._files
+
+    def full(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def exists(self, name: str = "") -> bool:
+        place = self.full(name) if name else self.path
+        return bool(self._files.get_file_info(place).type != fs.FileType.NotFound)
+
+    def read(self, name: str) -> bytes:
+        with self._files.open_input_file(self.full(name)) as file:
+            return bytes(file.read())
+
+    def write(self, name: str, data: bytes) -> None:
+        self.write_with(name, lambda place: self._put(place, data))
+
+    def _put(self, place: str, data: bytes) -> None:
+        with self._files.open_output_stream(place) as file:
+            file.write(data)
+
+    def write_with(self, name: str, put: Callable[[str], None]) -> int:
+        """Have `put` write the file at a place it is given, then let it appear under its name. Its bytes."""
+        place = self.full(name)
+        folder, _, last = place.rpartition("/")
+        if self.is_local:
+            self._files.create_dir(folder, recursive=True)
+            half = f"{folder}/_half-{os.getpid()}-{last}"
+            put(half)
+            _sync(half)
+            os.replace(half, place)
+            _sync(folder)
+        else:
+            put(place)
+        return int(self._files.get_file_info(place).size)
+
+    def remove(self, name: str) -> None:
+        """Fine if it is not there."""
+        if self.exists(name):
+            self._files.delete_file(self.full(name))
+
+    def list(self, name: str = "", *, recursive: bool = False) -> list[str]:
+        """Names below a folder (relative to the lake), none if there is no such folder."""
+        place = self.full(name) if name else self.path
+        selector = fs.FileSelector(place, recursive=recursive, allow_not_found=True)
+        found = self._files.get_file_info(selector)
+        cut = len(self.path) + 1
+        return sorted(one.path[cut:] for one in found if one.type == fs.FileType.File)
+
+
+def _resolve(root: str) -> tuple[fs.FileSystem, str]:
+    if "://" in root:
+        files, path = fs.FileSystem.from_uri(root)
+        return files, str(path)
+    return fs.LocalFileSystem(), str(Path(root).expanduser().absolute())
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

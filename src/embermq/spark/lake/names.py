@@ -1,0 +1,49 @@
+"""Where things lie in a lake. Pure.
+
+_embermq.json                                              what kind of lake this is
+_commits/00000000000000000007.json                             one commit; readers of Parquet pass over `_` names
+_pending.json                                                  what is being written now, to be cleaned up after
+topic=orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+LAKE = "_embermq.json"
+COMMITS = "_commits"
+PENDING = "_pending.json"
+SUFFIX = ".parquet"
+UNKNOWN_DATE = "__HIVE_DEFAULT_PARTITION__"  # of a message whose time no calendar has
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def commit_name(number: int) -> str:
+    return f"{COMMITS}/{number:020d}.json"
+
+
+def commit_number(name: str) -> int | None:
+    """The number in a commit's file name; None if it is none."""
+    found = _COMMIT.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def quoted(text: str) -> str:
+    """A text as a part of a path, as Hive and Spark write partition values; never a step up, never hidden."""
+    return quote(text, safe="").replace(".", "%2E").replace("~", "%7E")
+
+
+def date_of(day: int | None) -> str:
+    """Days since 1970 as a date."""
+    return UNKNOWN_DATE if day is None else (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d")
+
+
+def stem(broker_name: str, start: int, end: int) -> str:
+    """What the names of all files of a range begin with."""
+    return f"{quoted(broker_name)}-{start:020d}-{end:020d}"
+
+
+def file_name(topic: str, date: str, broker_name: str, start: int, end: int) -> str:
+    return f"topic={quoted(topic)}/date={date}/{stem(broker_name, start, end)}{SUFFIX}"

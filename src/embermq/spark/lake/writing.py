@@ -1,0 +1,147 @@
+"""One slice of a log into Parquet files, one for each topic and day. Runs in a worker, and may be done twice.
+
+Files are named after the slice, so that doing it again writes the same names. Each file is read back after it was
+written, with its page checksums checked, and compared with what was in memory.
+"""
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from embermq import kernels
+from embermq.errors import StoreError
+from embermq.format.columns import RecordColumns
+from embermq.format.select import Selection
+from embermq.spark.arrow import BatchBuilder
+from embermq.spark.lake.commits import LakeFile
+from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.names import date_of, file_name
+from embermq.spark.schema import spark_schema
+from embermq.store.survey_scan import Damage, LogSegment, scan_segments
+
+ROW_GROUP_ROWS = 131_072
+_SUMMED = ["physicalOffset", "size", "bodyCrc"]
+_DAY_US = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSlice:
+    """What a task is told: which part of which log goes where."""
+
+    root: str
+    broker_name: str
+    segments: tuple[LogSegment, ...]
+    start: int
+    end: int
+    include_system: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRows:
+    """What became of a slice."""
+
+    start: int
+    end: int
+    records: int
+    rows: int
+    damages: tuple[Damage, ...]
+    files: tuple[LakeFile, ...]
+
+
+def write_slice(piece: LakeSlice) -> SliceRows:
+    """Write the files of a slice."""
+    kernels.load("scan")
+    builder = BatchBuilder(spark_schema("rocketmq"), mode="rocketmq", broker_name=piece.broker_name, decompress=True)
+    damages: list[Damage] = []
+    parts: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+    records = rows = 0
+    for batch, count in _batches(piece, builder, damages):
+        records += count
+        rows += len(batch)
+        for key, part in _by_topic_and_day(batch):
+            parts.setdefault(key, []).append(part)
+    files = LakeFiles(piece.root)
+    written = [_write(files, piece, topic, date, found) for (topic, date), found in sorted(parts.items())]
+    return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(written))
+
+
+def _batches(piece: LakeSlice, builder: BatchBuilder, damages: list[Damage]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Arrow batches of the slice, each with the number of records it was made from."""
+
+    def note(start: int, end: int, reason: str) -> None:
+        damages.append(Damage(start, end, reason))
+
+    select = kernels.load("select").select
+    selection = Selection(include_system=piece.include_system)
+    for item in scan_segments(piece.segments, piece.start, piece.end):
+        if isinstance(item, RecordColumns):
+            yield builder.build(item, select(item, selection), note), len(item)
+        else:
+            damages.append(item)
+
+
+def _by_topic_and_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
+    """The batch in parts that share topic and day, rows in their order."""
+    if not len(batch):
+        return
+    topics = batch.column("topic").dictionary_encode()
+    times = batch.column("storeTimestamp").cast(pa.int64())
+    known = times.is_valid().to_numpy(zero_copy_only=False)
+    days = np.where(known, times.fill_null(0).to_numpy() // _DAY_US, np.iinfo(np.int32).min)
+    codes = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) << 32 | (days - np.iinfo(np.int32).min)
+    distinct, inverse = np.unique(codes, return_inverse=True)
+    names = topics.dictionary.to_pylist()
+    for number, code in enumerate(distinct.tolist()):
+        day = (code & 0xFFFF_FFFF) + np.iinfo(np.int32).min
+        key = (names[code >> 32], date_of(None if day == np.iinfo(np.int32).min else day))
+        yield key, batch if len(distinct) == 1 else batch.take(np.flatnonzero(inverse == number))
+
+
+def _write(files: LakeFiles, piece: LakeSlice, topic: str, date: str, batches: list[pa.RecordBatch]) -> LakeFile:
+    # The topic is in the path, where every reader of such a layout looks for it.
+    table = pa.Table.from_batches(batches).drop_columns(["topic"])
+    name = file_name(topic, date, piece.broker_name, piece.start, piece.end)
+    return write_table(files, name, topic, date, table)
+
+
+def write_table(files: LakeFiles, name: str, topic: str, date: str, table: pa.Table) -> LakeFile:
+    """Write a file and read it back."""
+
+    def put(place: str) -> None:
+        pq.write_table(
+            table, place, filesystem=files.arrow, compression="zstd", row_group_size=ROW_GROUP_ROWS,
+            write_page_checksum=True, use_dictionary=["brokerName", "tags", "bornHost", "storeHost"],
+        )  # fmt: skip
+
+    size = files.write_with(name, put)
+    wanted = LakeFile(name, topic, date, len(table), size, columns_crc(table))
+    check_file(files, wanted)
+    return wanted
+
+
+def columns_crc(table: pa.Table) -> int:
+    """CRC-32 of the columns that pin down which records these are."""
+    crc = 0
+    for column in _SUMMED:
+        for chunk in table.column(column).cast(pa.int64()).chunks:
+            crc = zlib.crc32(chunk.to_numpy(zero_copy_only=False).astype("<i8").tobytes(), crc)
+    return crc
+
+
+def check_file(files: LakeFiles, known: LakeFile) -> None:
+    """StoreError unless the file is there, whole, and holds the rows it should; every page is read."""
+    place = files.full(known.path)
+    try:
+        table = pq.read_table(place, filesystem=files.arrow, page_checksum_verification=True, partitioning=None)
+    except (OSError, pa.ArrowInvalid) as problem:
+        raise StoreError(f"{place}: cannot be read back: {problem}") from None
+    found = (len(table), columns_crc(table))
+    if found != (known.rows, known.crc):
+        raise StoreError(
+            f"{place}: holds {found[0]:,} rows with sum {found[1]:08x}, and the commit says {known.rows:,} with"
+            f" {known.crc:08x}; restore the file, or archive this range again into a new lake"
+        )
