@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench import append, memory, rebuild, recovery, scan, sync, topics
+from bench import append, memory, rebuild, recovery, scan, sync, tools, topics
 from bench.__main__ import SCENARIOS, main
 from bench.course import Course
 from bench.figures import Figure, at_least, at_most
@@ -47,6 +47,11 @@ ANSWERS = {
     },
     "sync": {
         "64 threads, 1 KiB": "005bf111e429",
+    },
+    "tools": {
+        "dump, 1 KiB": "351f06b1af93",
+        "dump, 100 B": "33940a646275",
+        "find among 5,000 keys": "a6b6bb26f5dc",
     },
     "topics": {
         "single, 1 topic": "5d5d2aa96680",
@@ -89,7 +94,7 @@ def test_a_scenario_gives_the_known_answers(name: str, course: Course) -> None:
 
 
 def test_every_scenario_has_answers_to_compare_with() -> None:
-    modules = (append, memory, rebuild, recovery, scan, sync, topics)
+    modules = (append, memory, rebuild, recovery, scan, sync, tools, topics)
     assert set(ANSWERS) == set(SCENARIOS) == {module.NAME for module in modules}
 
 
