@@ -39,8 +39,10 @@ WAYS: dict[str, dict[str, Any]] = {
 class Child:
     """The writing process, seen from outside."""
 
+    module = "tests.crash.writer_child"
+
     def __init__(self, directory: Path, first: int, settings: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "tests.crash.writer_child", str(directory), str(first), json.dumps(settings)]
+        command = [sys.executable, "-m", self.module, str(directory), str(first), json.dumps(settings)]
         path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}

@@ -39,10 +39,8 @@ from embermq.settings.values import (
 QUEUE_UNIT_BYTES = 20
 
 _ONE_WRITER = "there is one kind of put lock, and how long it is held is always measured"
-_NO_RETENTION = "old files are not deleted yet"
 _NO_DLEDGER = "DLedger keeps another kind of commit log"
 _NO_REPLICA = "replication is not part of this store yet"
-_NO_HANGING = "a deleted file leaves the directory at once; readers keep what they mapped"
 _NO_BROKER = "used by a broker in front of the store"
 
 
@@ -190,43 +188,38 @@ class StoreSettings:
 
     # Retention
     retention_hours: int = prop(
-        "fileReservedTime", 72, "how long a log file is kept", unit="hours",
-        no_effect=_NO_RETENTION,
+        "fileReservedTime", 72, "how long a log file is kept after its last message", unit="hours"
     )
     delete_when: str = prop(
         "deleteWhen", "04", "hours of the day (local time) for deleting, separated by `;`",
         check=parse_delete_hours,
-        no_effect=_NO_RETENTION,
     )
     disk_used_percent_max: int = prop(
         "diskMaxUsedSpaceRatio", 75,
         "fuller than this, expired files go at any hour; less than 10 counts as 10, more than 95 as 95",
         unit="percent", least=10, most=95, clamped=True,
-        no_effect=_NO_RETENTION,
     )
     delete_when_full: bool = prop(
-        "cleanFileForciblyEnable", True, "on a nearly full disk delete the oldest log files before their time",
-        no_effect=_NO_RETENTION,
+        "cleanFileForciblyEnable", True,
+        "on a disk fuller than emberDiskCleanPercent delete the oldest log files before their time",
     )
     clean_interval_ms: int = prop(
         "cleanResourceInterval", 10_000, "pause between looks at what may be deleted", unit="ms", least=1,
-        no_effect=_NO_RETENTION,
     )
     delete_segment_pause_ms: int = prop(
         "deleteCommitLogFilesInterval", 100, "pause after deleting a log file", unit="ms",
-        no_effect=_NO_RETENTION,
     )
     delete_queue_pause_ms: int = prop(
         "deleteConsumeQueueFilesInterval", 100, "pause after deleting files of a consume queue", unit="ms",
-        no_effect=_NO_RETENTION,
     )
     destroy_interval_ms: int = prop(
-        "destroyMapedFileIntervalForcibly", 120_000, "how long a deleted file may stay in use", unit="ms",
-        no_effect=_NO_HANGING,
+        "destroyMapedFileIntervalForcibly", 120_000,
+        "how long a deleted log file that is still being read, and so keeps its space, holds up deletion by force",
+        unit="ms",
     )
     redelete_interval_ms: int = prop(
-        "redeleteHangedFileInterval", 120_000, "pause between tries to delete a file in use", unit="ms",
-        no_effect=_NO_HANGING,
+        "redeleteHangedFileInterval", 120_000, "pause between warnings about deleted log files still being read",
+        unit="ms",
     )
 
     # Delayed messages
@@ -362,7 +355,9 @@ class StoreSettings:
         "emberDiskFullPercent", 90, "fuller than this, appends are refused", unit="percent", least=1, most=100
     )
     disk_clean_percent: int = prop(
-        "emberDiskCleanPercent", 85, "of several log directories, one fuller than this gets no new files",
+        "emberDiskCleanPercent", 85,
+        "fuller than this, the oldest log files go before their time; of several log directories, one fuller than"
+        " this gets no new files",
         unit="percent", least=1, most=100,
     )
     delayed_delivery: bool = prop(

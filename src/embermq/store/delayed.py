@@ -105,6 +105,17 @@ class DelayedMessages:
         """By level: the next offset of its queue to be delivered. Levels that never delivered are absent."""
         return dict(self._progress)
 
+    def first_parked(self) -> int | None:
+        """Where in the log the oldest record lies that was not delivered yet; None if nothing is parked."""
+        places: list[int] = []
+        for queue_id in self._parked.queue_ids():
+            first, end = self._parked.bounds(queue_id) or (0, 0)
+            at = max(first, min(self._progress.get(queue_id + 1, 0), end))
+            if at < end:
+                units = self._parked.units(queue_id, at)
+                places.append(int(units["physical_offset"][0]) if len(units) else 0)
+        return min(places, default=None)
+
     def runtime_info(self) -> dict[str, str]:
         """`scheduleMessageOffset_<level>` = `<delivered>,<queue max>`, as the reference shows it."""
         return {

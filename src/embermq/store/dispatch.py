@@ -5,13 +5,16 @@
 It never passes its limit: the readable end, and under SYNC_FLUSH the flushed end, because a consumer
 must not see what a crash can take back. A sink ignores what it already has, so replay is harmless.
 One thread. A sink that fails is reported and stops being fed: its files are derived, and the next open
-derives the rest; the log and the other sinks go on.
+derives the rest; the log and the other sinks go on. A full disk is no such failure: dispatch waits for space,
+and offers the same records again.
 """
 
+import errno
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from embermq.format.columns import C_STORE_TIME, RecordColumns
 from embermq.format.frame import resync
@@ -26,6 +29,11 @@ IDLE_SECONDS = 0.5
 # After a small step the dispatcher pauses, unless somebody waits for it. The reference looks every millisecond.
 PAUSE_SECONDS = 0.002
 PAUSE_BYTES_MAX = 64 << 10
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _DiskFull(Exception):
+    """A sink has no room for a batch, which is to be offered again later."""
 
 
 class Dispatcher:
@@ -46,6 +54,7 @@ class Dispatcher:
         self._waiting = 0  # How many wait for the position. Guarded by `_advanced`.
         self._hurry = threading.Event()
         self._stopping = False
+        self._lacks_space = False
         self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
 
     def start(self) -> None:
@@ -99,7 +108,9 @@ class Dispatcher:
             self._wake.clear()
             before = self.position
             self.drain()
-            if self.position - before < PAUSE_BYTES_MAX and self._waiting == 0 and not self._stopping:
+            if self._lacks_space:
+                self._wake.wait(IDLE_SECONDS)
+            elif self.position - before < PAUSE_BYTES_MAX and self._waiting == 0 and not self._stopping:
                 # Let some more come together: a step costs the same for one record as for a hundred.
                 self._hurry.wait(PAUSE_SECONDS)
 
@@ -107,7 +118,10 @@ class Dispatcher:
         """Dispatch up to the limit. The dispatcher's thread, or whoever has stopped it."""
         while self.position < (limit := self._limit()):
             start = max(self.position, self._log.min_offset)
-            step = self._walker.step(start, limit, self._take, check_crc=False)
+            try:
+                step = self._walker.step(start, limit, self._take, check_crc=False)
+            except _DiskFull:
+                return
             if step.at <= self.position:
                 self._pass_obstacle(step.at, step.stop, limit)
                 if self.position <= step.at:
@@ -116,12 +130,24 @@ class Dispatcher:
 
     def _take(self, batch: RecordColumns, end: int) -> None:
         for sink in list(self.sinks):
+            if self._lacks_space and sink.position >= end:
+                continue  # It had room for this batch before.
             try:
                 sink.take(batch, end)
             except OSError as problem:
+                if problem.errno in _NO_SPACE and not self._stopping:
+                    self._wait_for_space(sink, problem)
                 self._drop(sink, problem)
+        self._lacks_space = False
         self.taken = (end, int(batch.rows[-1, C_STORE_TIME]))
         self.tail_mark.note(end)
+
+    def _wait_for_space(self, sink: Sink, problem: OSError) -> NoReturn:
+        """Give up this step: what other sinks have taken of it they will ignore when it comes again."""
+        if not self._lacks_space:
+            log.error("sink waits for space name=%s position=%d error=%s", sink.name, sink.position, problem)
+        self._lacks_space = True
+        raise _DiskFull from problem
 
     def _drop(self, sink: Sink, problem: OSError) -> None:
         log.error("sink failed name=%s position=%d error=%s", sink.name, sink.position, problem)

@@ -2,18 +2,17 @@
 
 Every second: statistics are sampled and pending queue units written out. Every minute, or when asked
 (`make_durable`): queues and index are synced, then, and only then, the state page and the checkpoint say
-so. Every ten seconds: how full is the disk?
+so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
 
 Each family's proof is written after that family's own sync, so none vouches for another.
 """
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from embermq.errors import DiskFull
 from embermq.files.files import Files
 from embermq.format.checkpoint import Checkpoint, encode_checkpoint
 from embermq.settings import StoreSettings
@@ -23,9 +22,9 @@ from embermq.store.directory import CHECKPOINT
 from embermq.store.dispatch import Dispatcher
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import prove_index
+from embermq.store.retention_disk import DiskWatch
 from embermq.store.state_page import StatePage
 from embermq.store.stats import StoreStats
-from embermq.store.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -39,20 +38,21 @@ class Housekeeping:
     """The thread, and the two jobs that others may ask for as well."""
 
     def __init__(
-        self, root: Path, files: Files, settings: StoreSettings, commit_log: CommitLog, writer: Writer,
+        self, root: Path, files: Files, settings: StoreSettings, commit_log: CommitLog, disk: DiskWatch,
         dispatcher: Dispatcher, queues: ConsumeQueues | None, index: IndexFiles | None, page: StatePage,
         stats: StoreStats,
     ) -> None:  # fmt: skip
-        self._root, self._files, self._settings, self._log = root, files, settings, commit_log
-        self._writer, self._dispatcher, self._page, self._stats = writer, dispatcher, page, stats
+        self._root, self._files, self._log, self._disk = root, files, commit_log, disk
+        self._dispatcher, self._page, self._stats = dispatcher, page, stats
         self._queues, self._index = queues, index
         self._write_out_ticks = max(1, settings.queue_flush_interval_ms // 1000)
         self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
         self._stop = threading.Event()
         self._one_at_a_time = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
-        self._is_full = False
         self._durable_offset = commit_log.wrote_offset
+        self._index_durable = 0
+        self._failing: dict[str, str] = {}  # job -> its last error
         self.checkpoint = Checkpoint()
 
     def start(self) -> None:
@@ -69,19 +69,34 @@ class Housekeeping:
         while not self._stop.wait(TICK_SECONDS):
             tick += 1
             self._stats.sample()
-            try:
-                if tick % self._write_out_ticks == 0:
-                    self.write_out()
-                if tick % self._durable_ticks == 0 or self._unproven_bytes > UNPROVEN_BYTES_MAX:
-                    self.make_durable()
-                if tick % DISK_CHECK_TICKS == 0:
-                    self.check_disk()
-            except OSError as problem:
-                log.error("housekeeping failed error=%s", problem)
+            if tick % DISK_CHECK_TICKS == 0:
+                self._try(self.check_disk)
+            if tick % self._write_out_ticks == 0:
+                self._try(self.write_out)
+            if tick % self._durable_ticks == 0 or self._unproven_bytes > UNPROVEN_BYTES_MAX:
+                self._try(self.make_durable)
+
+    def _try(self, job: Callable[[], object]) -> None:
+        """Do one of the jobs. What a full disk does to one must not keep the others from being done."""
+        try:
+            job()
+        except OSError as problem:
+            if self._failing.get(job.__name__) != str(problem):  # Once, and not every second.
+                log.error("housekeeping failed job=%s error=%s", job.__name__, problem)
+            self._failing[job.__name__] = str(problem)
+        else:
+            self._failing.pop(job.__name__, None)
 
     @property
     def _unproven_bytes(self) -> int:
         return self._log.wrote_offset - self._durable_offset
+
+    @property
+    def durable_position(self) -> int:
+        """What is derived from records below this is durable."""
+        positions = [self._page.queues_durable] if self._queues is not None else []
+        positions += [self._index_durable] if self._index is not None else []
+        return min(positions, default=self._dispatcher.position)
 
     def write_out(self) -> None:
         """Put pending queue units into their files, where other processes can see them."""
@@ -102,7 +117,7 @@ class Housekeeping:
             self._durable_offset = self._log.wrote_offset
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
-            index_ms = prove_index(self._files, self._root, self._index).full_until_ms if self._index is not None else 0
+            index_ms = self._flush_index(self._index) if self._index is not None else 0
             self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
             self._page.index_files = self._index.count if self._index is not None else 0
             self._page.tail_mark = self._dispatcher.tail_mark.position
@@ -146,18 +161,14 @@ class Housekeeping:
         return timestamp
 
     def check_disk(self) -> None:
-        """Refuse appends while the disk of the log is too full, and take them again when there is room."""
-        limit = self._settings.disk_full_percent / 100
-        used, path = min((self._files.usage(path).used_ratio, path) for path in self._log.segments.directories)
-        was_full = self._is_full
-        self._is_full = used > limit
-        if self._is_full:
-            reason = f"the disk of {path} is {used:.0%} full, appends stop at {limit:.0%}; free some space"
-            self._writer.refuse_while_full(DiskFull(reason))
-        else:
-            self._writer.refuse_while_full(None)
-        if was_full != self._is_full:
-            log.warning("disk full=%s path=%s used=%.2f limit=%.2f", self._is_full, path, used, limit)
+        """Refuse appends while a disk is too full, and take them again when there is room."""
+        self._disk.check()
+
+    def _flush_index(self, index: IndexFiles) -> int:
+        """Store time up to which the index will not change any more."""
+        proof = prove_index(self._files, self._root, index)
+        self._index_durable = proof.position
+        return proof.full_until_ms
 
 
 def _file_count(queues: ConsumeQueues) -> int:

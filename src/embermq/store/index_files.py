@@ -59,7 +59,7 @@ class IndexFiles:
         self._change = threading.RLock()  # Held by whoever changes files; readers need no lock.
         self._files: tuple[IndexFile, ...] = ()  # Oldest first; replaced, never changed in place.
         self._stale: list[Path] = []  # Refused by load; gone before anything new is written.
-        self._let_go: list[Path] = []  # Their records have left the log; on their way off the disk, oldest first.
+        self.let_go: list[Path] = []  # Their records have left the log; on their way off the disk, oldest first.
         self._newest_physical = _NOTHING  # Record of the newest entry.
         self._overlay = _Overlay()
 
@@ -316,7 +316,7 @@ class IndexFiles:
             while len(self._files) > 1 and self._files[0].header().end_physical < log_min:
                 oldest, *rest = self._files
                 self._files = tuple(rest)
-                self._let_go.append(oldest.path)
+                self.let_go.append(oldest.path)
                 gone += 1
         return gone
 
@@ -324,10 +324,10 @@ class IndexFiles:
         """Delete what was let go, oldest first; answers how many. After an OSError the rest is still there."""
         removed = 0
         with self._change:
-            while self._let_go:
-                self._open.remove(self._let_go[0])
+            while self.let_go:
+                self._open.remove(self.let_go[0])
                 self._open.sync_directory(self.directory)
-                del self._let_go[0]
+                del self.let_go[0]
                 removed += 1
         return removed
 

@@ -33,6 +33,7 @@ from embermq.store.flush import Waiter
 from embermq.store.opening import open_parts
 from embermq.store.plugins import PluginFactory, chain, load_factories
 from embermq.store.queue_extension import BitMapFor
+from embermq.store.retention import Cleaned, RetentionGuard
 from embermq.store.running import RunningStore
 from embermq.store.sink import Sink
 
@@ -71,12 +72,14 @@ class MessageStore(RunningStore):
         cls, path: str | Path, settings: StoreSettings | None = None, *, read_only: bool = False,
         clock: Clock | None = None, files: Files | None = None, dispatch: Dispatch = "live",
         sinks: Sequence[Sink] = (), plugins: Sequence[PluginFactory] = (), bit_map_for: BitMapFor | None = None,
+        retention_guard: RetentionGuard | None = None,
     ) -> "MessageStore":  # fmt: skip
         """Open the store in directory `path`, making one if there is none.
 
         With `read_only` nothing is ever written there, not even a lock. `dispatch="none"` keeps the log
         alone, for something else to derive queues and index from it. `sinks` are fed with every record.
         `bit_map_for` gives the filter bits of a record for the queue extension (enableConsumeQueueExt).
+        `retention_guard` is asked before an old log file is deleted, and may say "not yet" (False).
         """
         settings = settings if settings is not None else StoreSettings()
         root = Path(path).expanduser().absolute()
@@ -84,7 +87,7 @@ class MessageStore(RunningStore):
             root, settings, files or RealFiles(), clock or SystemClock(), read_only=read_only,
             derive=dispatch == "live", bit_map_for=bit_map_for,
         )  # fmt: skip
-        store = cls(parts, sinks)
+        store = cls(parts, sinks, retention_guard)
         store._start()
         factories = [*plugins, *load_factories(settings.plugins)]
         return chain(store, factories) if factories else store
@@ -348,6 +351,14 @@ class MessageStore(RunningStore):
     def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
         """Block until queues and index have everything that is readable now."""
         return self._read_only or self._dispatcher.wait_for(self._visible_end(), timeout_seconds)
+
+    def delete_expired(self) -> Cleaned:
+        """Delete log files that are older than fileReservedTime now, whatever the hour, and what was derived from them.
+
+        The newest file always stays, and so does what is still needed: `held_by` says by whom.
+        """
+        self._check_writable()
+        return self._retention.delete_expired()
 
     def stats(self) -> StatsSnapshot:
         """The store in figures."""

@@ -29,6 +29,7 @@ from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
 from embermq.store.queue_extension import BitMapFor, ExtensionSettings
 from embermq.store.records import Records
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
+from embermq.store.retention_offsets import load_kept_offsets, raised
 from embermq.store.sink import Sink
 from embermq.store.state_page import StatePage, create_state_page, load_state_page
 from embermq.store.tail_mark import TailMark
@@ -300,8 +301,10 @@ class _Opening:
 
     def _all_next_offsets(self) -> list[tuple[str, int, int]]:
         if self.queues is None:
-            return self.next_offsets.all()
-        return [(queue.topic, queue.queue_id, queue.max_offset) for queue in self.queues.all()]
+            known = self.next_offsets.all()
+        else:
+            known = [(queue.topic, queue.queue_id, queue.max_offset) for queue in self.queues.all()]
+        return raised(known, load_kept_offsets(self.files, self.root))
 
 
 def _texts(findings: Sequence[object]) -> list[str]:
