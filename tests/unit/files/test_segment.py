@@ -6,6 +6,7 @@ import os
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embermq.files.files import RealFiles
@@ -182,6 +183,47 @@ def test_retire_deletes_now_and_lent_views_stay_readable(tmp_path: Path) -> None
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
     with segment.array_for_scan() as nothing:
         assert len(nothing) == 0
+
+
+def is_lent(segment: Segment) -> bool:
+    return segment.is_lent
+
+
+def test_lent_until_the_last_view_is_gone(tmp_path: Path) -> None:
+    """Also a map that was lent while it was still written, and is shared by those who come after."""
+    _, segment = make(tmp_path)
+    store(segment, b"x" * SIZE)
+    assert not is_lent(segment)
+    with segment.array_for_scan() as early:
+        segment.seal()
+        assert is_lent(segment)
+        with segment.array_for_scan() as late:
+            assert np.shares_memory(early, late)
+        segment.retire()
+        assert is_lent(segment)
+    del early
+    assert is_lent(segment)
+    assert bytes(late[:2]) == b"xx"
+    del late
+    assert not is_lent(segment)
+
+
+def test_a_file_that_cannot_be_removed_is_not_retired(tmp_path: Path) -> None:
+    files, segment = make(tmp_path)
+    store(segment, b"x" * SIZE)
+    files.fail("remove", error=errno.EROFS)
+    with pytest.raises(OSError):
+        segment.retire()
+    assert segment.read(0, 2) == b"xx"
+    segment.retire()
+    assert segment.read(0, 2) == b""
+
+
+def test_a_file_that_somebody_else_removed_is_retired_all_the_same(tmp_path: Path) -> None:
+    _, segment = make(tmp_path)
+    segment.path.unlink()
+    segment.retire()
+    assert segment.file is None
 
 
 def test_readers_survive_a_segment_being_sealed_and_retired(tmp_path: Path) -> None:

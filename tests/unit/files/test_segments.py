@@ -271,6 +271,30 @@ def test_delete_before_takes_whole_files_and_never_the_last(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == [segment_name(3 * SIZE)]
 
 
+def test_a_file_that_cannot_be_deleted_stays_in_the_set(tmp_path: Path) -> None:
+    files = FaultyFiles(RealFiles())
+    segments = grown(tmp_path, 3, files)
+    files.fail("remove", error=errno.EACCES)
+    with pytest.raises(OSError):
+        segments.delete_first()
+    assert [segment.start for segment in segments] == [0, SIZE, 2 * SIZE]
+    assert segments.all[0].read(0, 1) == b"\1"
+    files.fail("sync_directory")
+    with pytest.raises(OSError):
+        segments.delete_first()  # It is gone, only not for sure.
+    assert [segment.start for segment in segments] == [SIZE, 2 * SIZE]
+
+
+def test_a_roll_does_not_wait_for_a_deletion(tmp_path: Path) -> None:
+    files = FaultyFiles(RealFiles())
+    segments = grown(tmp_path, 2, files)
+    rolled: list[int] = []
+    files.before(step=len(files.steps) + 1, call=lambda: rolled.append(segments.roll().start))
+    segments.delete_first()
+    assert rolled == [2 * SIZE]
+    assert [segment.start for segment in segments] == [SIZE, 2 * SIZE]
+
+
 def test_a_file_deleted_while_it_is_scanned_stays_readable(tmp_path: Path) -> None:
     segments = grown(tmp_path, 2)
     first = segments.all[0]
