@@ -1,0 +1,92 @@
+"""Archive: the logs of stores into a lake, a piece at a time, each read back before it counts; and the guard that
+keeps retention from deleting what is not archived yet.
+
+    archive(spark, ["/data/broker-a"], "/data/lake")
+    MessageStore.open(path, retention_guard=archive_guard("/data/lake", "broker-a"))
+
+A lake made here has every record, those of system topics too: it stands in for the log. Running it again goes on
+where the last run ended, whether that one finished or was killed. Driver side; the guard is for the store's process.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from embermq.spark.jobs.work import Told
+from embermq.spark.lake import Lake
+from embermq.spark.stores import StorePlace, find_stores
+from embermq.store.retention import OldSegment, RetentionGuard
+from embermq.store.survey import Survey
+
+COMMIT_BYTES = 1 << 30  # a commit every so often: a killed run loses at most this much work
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What one run did for one store."""
+
+    broker_name: str
+    path: str
+    start: int  # physical offsets, half-open; equal when there was nothing to do
+    end: int
+    records: int
+    rows: int
+    damaged_bytes: int
+    files: int
+    file_bytes: int
+
+
+def archive(
+    spark: SparkSession, paths: Iterable[str], lake_root: str, *, sealed_only: bool = False, compact: bool = True,
+    told: Told | None = None,
+) -> list[Archived]:  # fmt: skip
+    """Bring the lake up to date with these stores. `sealed_only` leaves the log file that is still written to."""
+    places = find_stores(paths)
+    lake = Lake.open(lake_root, include_system=True)
+    done = [_archive_one(spark, place, lake, sealed_only, told) for place in places]
+    if compact:
+        lake.compact(spark, told)
+    return done
+
+
+def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, told: Told | None) -> Archived:
+    survey = Survey.open(place.path)
+    end = _sealed_end(survey) if sealed_only else survey.log_end
+    known = lake.end_of(place.broker_name)
+    start = at = survey.log_min if known is None else known
+    records = rows = damaged = files = file_bytes = 0
+    while at < end:
+        target = end if end - at <= COMMIT_BYTES else survey.record_start(at + COMMIT_BYTES)
+        commit = lake.add(spark, survey, place.broker_name, target, told=told)
+        assert commit is not None, (at, target)
+        (added,) = commit.ranges
+        records, rows, damaged = records + added.records, rows + added.rows, damaged + added.damaged_bytes
+        files, file_bytes = files + len(commit.files), file_bytes + sum(one.bytes for one in commit.files)
+        at = added.end
+    if at == start:
+        lake.check_same_log(survey, place.broker_name)
+    return Archived(place.broker_name, str(place.path), start, at, records, rows, damaged, files, file_bytes)
+
+
+def _sealed_end(survey: Survey) -> int:
+    """Where the file begins that is still written to."""
+    full = [segment.end for segment in survey.segments if segment.end <= survey.log_end]
+    return max(full, default=survey.log_min)
+
+
+def archive_guard(lake_root: str, broker_name: str) -> RetentionGuard:
+    """May a log file go? Only if the lake has all of it. Looks at the lake anew when it does not."""
+    lake = Lake.open(lake_root, make=False)
+
+    def guard(segment: OldSegment) -> bool:
+        if _holds(lake, broker_name, segment):
+            return True
+        lake.refresh()
+        return _holds(lake, broker_name, segment)
+
+    return guard
+
+
+def _holds(lake: Lake, broker_name: str, segment: OldSegment) -> bool:
+    return any(one.start <= segment.start and segment.end <= one.end for one in lake.covered(broker_name))

@@ -1,0 +1,33 @@
+"""SQL over stores and a lake: each topic is a table, `messages` is all of them.
+
+    sql(spark, "select tags, count(*) from orders group by 1", ["/data/broker-a"], lake="/data/lake")
+
+Only what reads may be asked: a statement that would change something is refused. Driver side.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+
+from embermq.errors import OptionInvalid
+from embermq.spark.views import register
+
+_READS = ("select", "with", "values", "from", "describe", "explain", "show", "(")
+
+
+def sql(
+    spark: SparkSession, text: str, paths: Sequence[str] = (), *, lake: str | None = None,
+    include_system: bool = False,
+) -> DataFrame:  # fmt: skip
+    """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered."""
+    if not paths and lake is None:
+        raise OptionInvalid("store", "name at least one store or a lake to ask")
+    if not text.strip().lower().startswith(_READS):
+        raise OptionInvalid("sql", "only queries are answered: begin with select or with", value=text.strip()[:60])
+    names = register(spark, paths, lake=lake, include_system=include_system, mentioned_in=text)
+    try:
+        return spark.sql(text)
+    except (AnalysisException, ParseException) as problem:
+        reason = (problem.getMessage() or str(problem)).strip().splitlines()[0]
+        raise OptionInvalid("sql", f"{reason} (tables: {', '.join(names[:20])})") from None
