@@ -12,6 +12,8 @@ from pathlib import Path
 from embermq.spark.options import OPTIONS, Scope
 from embermq.spark.schema import COLUMNS, CORRUPT, HEADERS, KAFKA_COLUMNS, Column
 from embermq.spark.sessions import DEFAULTS, LOCAL_DEFAULTS
+from embermq.spark.write_options import WRITE_OPTIONS
+from embermq.spark.write_rows import WRITE_COLUMNS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
 
@@ -35,6 +37,8 @@ def _tables() -> dict[str, str]:
         "options of a stream": _options("stream"),
         "columns": _columns((*COLUMNS, CORRUPT)),
         "kafka columns": _columns((*KAFKA_COLUMNS, HEADERS)),
+        "options of a write": _write_options(),
+        "columns of a write": _write_columns(),
         "settings of a session": _settings(),
     }
 
@@ -52,6 +56,21 @@ def _columns(columns: Iterable[Column]) -> str:
     return _table(("Column", "Type", "Can be null", "What it is"), rows)
 
 
+def _write_options() -> str:
+    scopes = {"write": "", "batch": " Only for a batch.", "stream": " Only for a stream."}
+    rows = [(f"`{one.name}`", _code(one.default), one.meaning + scopes[one.scope]) for one in WRITE_OPTIONS]
+    return _table(("Option", "Default", "What it does"), rows)
+
+
+def _write_columns() -> str:
+    # A type with parameters looks like a tag to whoever shows the page, unless it is marked as code.
+    rows = [
+        (f"`{column.name}`", re.sub(r"\w+<[\w,]+>", r"`\g<0>`", column.types), column.meaning)
+        for column in WRITE_COLUMNS
+    ]
+    return _table(("Column", "Type", "What it is"), rows)
+
+
 def _settings() -> str:
     rows = [(f"`{name}`", f"`{value}`") for name, value in (DEFAULTS | LOCAL_DEFAULTS).items()]
     return _table(("Setting", "Value"), rows)
@@ -59,7 +78,8 @@ def _settings() -> str:
 
 def _code(default: str) -> str:
     """A value in the way it is written; what is said in words stays words."""
-    return f"`{default}`" if default and default != "all" and ";" not in default else default
+    in_words = default in ("", "all") or " " in default
+    return default if in_words else f"`{default}`"
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,7 +13,7 @@ import embermq.spark
 from embermq.spark import sessions
 from embermq.spark.sessions import PUSH_DOWN, conf_name, conf_value, is_local, local_cores
 
-SPARK_SUBMIT = Path(sessions._find_spark_home()) / "bin" / "spark-submit"
+SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
 
 @pytest.fixture
@@ -145,6 +146,10 @@ import embermq.spark
 
 spark = embermq.spark.session(master="local[1]", driver_memory="512m")
 assert spark.range(3).count() == 3
+try:
+    spark.range(3).where("missing = 1")
+except Exception as problem:
+    assert "missing" in str(problem)
 assert "SPARK_LOCAL_IP" not in os.environ
 spark.stop()
 again = embermq.spark.session(master="local[1]")

@@ -11,6 +11,7 @@ session that exists is answered as it is, with the arguments that can be changed
 Driver side. The format itself works in any session, also without this module.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from embermq.settings.java_properties import parse_properties
@@ -78,7 +80,11 @@ def session(app_name: str = "embermq", master: str | None = None, **conf: Value)
         builder = SparkSession.builder
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        made = builder.getOrCreate()
+    # Every error of a query would be printed as well as raised, with the whole stack of the JVM in one line of JSON.
+    for kind in ("DataFrame", "SQL"):
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger").setLevel(logging.CRITICAL)
+    return made
 
 
 def conf_name(name: str) -> str:
