@@ -1,0 +1,240 @@
+"""Loading a dump: the same messages again, and what happens to lines that are none."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embermq import Message, MessageStore, StoreSettings
+from embermq.errors import AppendRefused, InputInvalid, StoreLocked
+from embermq.files.files import RealFiles
+from embermq.format.json_lines import LineForm
+from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.settings import BrokerRole, FlushDisk
+from embermq.store import loading
+from embermq.store.delayed import ProgressFile
+from embermq.store.dump import Dump
+from embermq.store.found_sizes import sizes_found
+from embermq.store.loading import LoadReport, Source, Times, load_messages, open_source
+from embermq.store.survey import Damage, Survey
+from tests.support import golden
+
+SMALL = StoreSettings(
+    segment_bytes=1 << 16, queue_file_bytes=2000, index_slots_max=100, index_entries_max=400, disk_full_percent=100,
+    disk_clean_percent=100,
+)  # fmt: skip
+# Topics our store takes as well, no batches (they roll as a whole), nothing deleted from the front.
+SAME_BYTES = sorted(set(golden.ALL_STORES) - {"odd", "batch", "deleted-segments", "default-size"})
+STORE_ASSIGNS = ("physicalOffset", "queueOffset", "msgId")
+
+
+def dump_bytes(path: Path, form: LineForm = LineForm.RAW) -> bytes:
+    pieces = Dump(Survey.open(path), form=form).pieces()
+    return b"".join(bytes(piece) for piece in pieces if not isinstance(piece, Damage))
+
+
+def load(path: Path, text: bytes, settings: StoreSettings = SMALL, **options: Any) -> LoadReport:
+    source = Source(io.BytesIO(text), "some.jsonl", options.pop("first_line", 1), options.pop("text_bodies", False))
+    return load_messages(path, settings, source, **options)
+
+
+def lines_of(*messages: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+def without(text: bytes, *names: str) -> list[dict[str, Any]]:
+    return [{key: value for key, value in json.loads(line).items() if key not in names} for line in text.splitlines()]
+
+
+def log_bytes(path: Path, end: int) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted((path / "commitlog").iterdir()))[:end]
+
+
+@pytest.mark.parametrize("name", SAME_BYTES)
+def test_a_raw_dump_gives_the_same_log_byte_for_byte(name: str, tmp_path: Path) -> None:
+    source = golden.restore(name, tmp_path / "golden")
+    text = dump_bytes(source)
+    settings = SMALL.replace(**sizes_found(RealFiles(), source))
+    report = load(tmp_path / "new", text, settings)
+    assert report.messages == len(text.splitlines())
+    assert report.kept_times
+    end = Survey.open(source).log_end
+    assert report.end == Survey.open(tmp_path / "new").log_end == end
+    assert log_bytes(tmp_path / "new", end) == log_bytes(source, end)
+    assert dump_bytes(tmp_path / "new") == text
+
+
+@pytest.mark.parametrize("name", ["batch", "deleted-segments"])
+def test_places_are_given_anew_where_they_have_to_be(name: str, tmp_path: Path) -> None:
+    source = golden.restore(name, tmp_path / "golden")
+    text = dump_bytes(source)
+    load(tmp_path / "new", text)
+    assert without(dump_bytes(tmp_path / "new"), *STORE_ASSIGNS) == without(text, *STORE_ASSIGNS)
+
+
+@pytest.mark.parametrize("form", [LineForm.BASE64, LineForm.TEXT])
+def test_decompressed_bodies_are_compressed_again(form: LineForm, tmp_path: Path) -> None:
+    source = golden.restore("compressed", tmp_path / "golden")
+    text = dump_bytes(source, form)
+    load(tmp_path / "new", text, text_bodies=bool(form & LineForm.TEXT))
+    changed = (*STORE_ASSIGNS, "size", "bodyCrc")
+    again = dump_bytes(tmp_path / "new", form)
+    assert without(again, *changed) == without(text, *changed)
+    assert any(line["sysFlag"] & 1 for line in without(text))
+
+
+def test_the_loaded_store_answers(tmp_path: Path) -> None:
+    load(
+        tmp_path / "new",
+        lines_of(
+            {"topic": "orders", "body": "one", "tags": "paid", "keys": "k1", "queueId": 2, "bornTimestamp": 5},
+            {"topic": "orders", "body": "two", "queueId": 2},
+        ),
+        text_bodies=True,
+    )
+    with MessageStore.open(tmp_path / "new", SMALL, read_only=True) as store:
+        outcome = store.fetch("orders", 2, 0)
+        assert [message.body for message in outcome.messages] == [b"one", b"two"]
+        assert outcome.messages[0].born_timestamp == 5
+        assert [message.body for message in store.find("orders", "k1")] == [b"one"]
+
+
+def test_times_are_kept_in_an_empty_store_only(tmp_path: Path) -> None:
+    line = lines_of({"topic": "t", "storeTimestamp": 1_700_000_000_000})
+    assert load(tmp_path / "new", line).kept_times
+    assert not load(tmp_path / "new", line).kept_times
+    times = [one["storeTimestamp"] for one in without(dump_bytes(tmp_path / "new"))]
+    assert times[0] == 1_700_000_000_000
+    assert times[1] > 1_750_000_000_000
+    assert load(tmp_path / "new", line, times=Times.KEEP).kept_times
+    assert without(dump_bytes(tmp_path / "new"))[2]["storeTimestamp"] == 1_700_000_000_000
+    assert not load(tmp_path / "other", line, times=Times.NEW).kept_times
+    assert without(dump_bytes(tmp_path / "other"))[0]["storeTimestamp"] > 1_750_000_000_000
+
+
+def test_a_line_without_a_time_gets_the_time_of_loading(tmp_path: Path) -> None:
+    load(tmp_path / "new", lines_of({"topic": "t", "storeTimestamp": 1_700_000_000_000}, {"topic": "t"}))
+    times = [one["storeTimestamp"] for one in without(dump_bytes(tmp_path / "new"))]
+    assert times[0] == 1_700_000_000_000
+    assert times[1] > 1_750_000_000_000
+
+
+def test_what_came_before_a_broken_line_stays(tmp_path: Path) -> None:
+    text = lines_of({"topic": "t", "body": "aGk="}, {"topic": "t"}) + b'\n{"topic": }\n' + lines_of({"topic": "t"})
+    with pytest.raises(InputInvalid) as caught:
+        load(tmp_path / "new", text)
+    assert (caught.value.file, caught.value.line, caught.value.column) == ("some.jsonl", 4, 11)
+    assert "no JSON: Expecting value; 2 messages before it are loaded" in str(caught.value)
+    assert len(without(dump_bytes(tmp_path / "new"))) == 2
+    report = load(tmp_path / "new", text.replace(b'{"topic": }', b'{"topic": "t"}'), first_line=4)
+    assert report.messages == 2
+    assert len(without(dump_bytes(tmp_path / "new"))) == 4
+
+
+def test_nothing_is_made_when_the_first_line_is_broken(tmp_path: Path) -> None:
+    with pytest.raises(InputInvalid, match="nothing was loaded"):
+        load(tmp_path / "new", b"rubbish\n")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_message_the_store_rejects_is_named_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InputInvalid) as caught:
+        load(tmp_path / "new", lines_of({"topic": "t"}, {"topic": "no spaces"}))
+    assert caught.value.line == 2
+    assert "character ' ' is not allowed" in str(caught.value)
+    assert "1 messages before it are loaded" in str(caught.value)
+
+
+def test_a_store_that_takes_no_messages_now_says_how_far_it_came(tmp_path: Path) -> None:
+    with pytest.raises(AppendRefused, match=r"SLAVE.*some.jsonl:1; 0 messages"):
+        load(tmp_path / "new", lines_of({"topic": "t"}), SMALL.replace(role=BrokerRole.SLAVE))
+
+
+def test_a_store_that_somebody_has_open(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "new", SMALL) as _, pytest.raises(StoreLocked):
+        load(tmp_path / "new", lines_of({"topic": "t"}))
+
+
+def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "LINE_BYTES_MAX", 1 << 20)
+    with pytest.raises(InputInvalid, match="more than 1 MiB"):
+        load(tmp_path / "new", b" " * (1 << 20) + b"x")
+
+
+def test_nothing_to_load_makes_an_empty_store(tmp_path: Path) -> None:
+    assert load(tmp_path / "new", b"\n\n").messages == 0
+    assert Survey.open(tmp_path / "new").log_end == 0
+
+
+def test_under_sync_flush_everything_is_durable_in_the_end(tmp_path: Path) -> None:
+    settings = SMALL.replace(flush=FlushDisk.SYNC)
+    assert load(tmp_path / "new", lines_of(*[{"topic": "t"}] * 100), settings).messages == 100
+    assert len(without(dump_bytes(tmp_path / "new"))) == 100
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[int] = []
+    text = lines_of(*[{"topic": "t"}] * 50)
+    report = load(tmp_path / "new", text, progress=lambda report: told.append(report.messages))
+    assert told
+    assert report.bytes_read == len(text)
+
+
+# -- delayed messages ------------------------------------------------------------------------------------------
+
+
+def delivered_so_far(path: Path) -> dict[int, int]:
+    return ProgressFile(RealFiles(), path / "config" / "delayOffset.json").load()
+
+
+def test_delivered_messages_do_not_come_again(tmp_path: Path) -> None:
+    source = golden.restore("delay", tmp_path / "golden")
+    report = load(tmp_path / "new", dump_bytes(source))
+    assert report.counted_as_delivered == 18
+    assert delivered_so_far(tmp_path / "new") == delivered_so_far(source)
+    before = len(without(dump_bytes(tmp_path / "new")))
+    # What is parked at level 18 was due years ago, as far as its store time goes.
+    with MessageStore.open(tmp_path / "new", SMALL) as store:
+        waiting = store.max_offset(SCHEDULE_TOPIC, 17)
+        assert waiting > 0
+        while sum(store.message_count("DelayTopic", queue) for queue in (0, 1)) < 31:
+            assert store.wait_for_dispatch()
+        store.flush()
+    assert len(without(dump_bytes(tmp_path / "new"))) == before + waiting
+
+
+def test_a_delayed_message_is_not_parked_twice(tmp_path: Path) -> None:
+    line = {"topic": "orders", "properties": {"DELAY": "3", "REAL_TOPIC": "orders", "REAL_QID": "0"}}
+    load(tmp_path / "new", lines_of(line))
+    [found] = without(dump_bytes(tmp_path / "new"))
+    assert found["topic"] == "orders"
+    assert delivered_so_far(tmp_path / "new") == {}
+
+
+def test_messages_that_were_waiting_before_are_not_passed_over(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "new", SMALL) as store:
+        store.append(Message("t", b"waits", delay_level=18))
+    parked = {
+        "topic": SCHEDULE_TOPIC, "queueId": 17, "body": "bmV3",
+        "properties": {"DELAY": "18", "REAL_TOPIC": "t", "REAL_QID": "0"},
+    }  # fmt: skip
+    report = load(tmp_path / "new", lines_of(parked, parked | {"topic": "t", "queueId": 0}))
+    assert report.counted_as_delivered == 0
+    assert delivered_so_far(tmp_path / "new").get(18, 0) == 0
+
+
+# -- where lines come from -------------------------------------------------------------------------------------
+
+
+def test_a_file_and_standard_input(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    file.write_bytes(b"123\n")
+    opened, size = open_source(str(file), io.BytesIO())
+    with opened:
+        assert (opened.read(), size) == (b"123\n", 4)
+    stdin = io.BytesIO(b"456")
+    assert open_source("-", stdin) == (stdin, None)
+    with pytest.raises(FileNotFoundError):
+        open_source(str(tmp_path / "missing"), stdin)
