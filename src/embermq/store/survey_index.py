@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files
@@ -98,27 +99,42 @@ class IndexView:
         return self._search_shape(path, size)
 
     def _has_shape(self, path: Path, slots: int) -> bool:
-        """Is the first entry where it would be with so many slots?"""
-        file = self._files.open(path, False)
-        try:
-            header = decode_header(file.pread(HEADER_BYTES, 0))
-            entry = file.pread(ENTRY_BYTES, HEADER_BYTES + SLOT_BYTES * slots + ENTRY_BYTES)
-        finally:
-            file.close()
-        return header.count <= 1 or _is_first_entry(entry, header.begin_physical)
+        return slots in self._possible_slots(path, np.array([slots], np.int64))
 
     def _search_shape(self, path: Path, size: int) -> Shape | None:
-        """Look for the first entry: it names the record that the header names, and its time is 0."""
+        """Try every number of slots that leaves room for whole entries."""
+        room = size - HEADER_BYTES
+        least = room // SLOT_BYTES % (ENTRY_BYTES // SLOT_BYTES)
+        found = self._possible_slots(path, np.arange(least, room // SLOT_BYTES, ENTRY_BYTES // SLOT_BYTES))
+        if room % SLOT_BYTES or len(found) != 1:
+            return None
+        return int(found[0]), (room - SLOT_BYTES * int(found[0])) // ENTRY_BYTES
+
+    def _possible_slots(self, path: Path, slots: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of these numbers of slots a file can have.
+
+        The first and the last entry are then those the header names, and the last one is the newest of its slot.
+        A file without entries can have any.
+        """
         file = self._files.open(path, False)
-        data = file.map(False)
+        try:
+            data = file.map(False)
+        finally:
+            file.close()
         header = decode_header(data)
-        wanted = re.compile(re.escape(header.begin_physical.to_bytes(8, "big") + bytes(8)))
-        for hit in wanted.finditer(data, HEADER_BYTES):
-            slots, odd = divmod(hit.start() - 4 - ENTRY_BYTES - HEADER_BYTES, SLOT_BYTES)
-            entries, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * slots, ENTRY_BYTES)
-            if not odd and not rest and slots > 0 and entries >= header.count:
-                return slots, entries
-        return None
+        words = np.frombuffer(data, ">i4", len(data) // 4)
+        first = (HEADER_BYTES + ENTRY_BYTES) // 4 + slots
+        last = first + (header.count - 2) * (ENTRY_BYTES // 4)
+        slots, first, last = (column[(slots > 0) & (last + 5 <= len(words))] for column in (slots, first, last))
+        if header.count <= 1:
+            return slots
+        names_first = _long_at(words, first + 1) == header.begin_physical
+        names_last = _long_at(words, last + 1) == header.end_physical
+        fits = names_first & names_last & (words[first + 3] == 0) & (words[first + 4] == 0) & (words[last] >= 0)
+        slots, last = slots[fits], last[fits]
+        newest = words[HEADER_BYTES // 4 + words[last].astype(np.int64) % slots]
+        possible: NDArray[np.int64] = slots[newest == header.count - 1]
+        return possible
 
     def _gaps(self, index: IndexFiles) -> Iterator[tuple[int, int]]:
         """Ranges of the log whose keys are in no file, as far as the files' own ranges tell."""
@@ -126,7 +142,8 @@ class IndexView:
         for _, count, _, _, begin_physical, end_physical in index.state()["files"]:
             if count > 1:
                 if at < begin_physical:
-                    yield at, min(begin_physical, self._log.end)
+                    # With the record there: its first keys may have been in a file before.
+                    yield at, min(begin_physical + 1, self._log.end)
                 at = max(at, end_physical)  # All keys of that record may not be in yet.
         if at < self._log.end:
             yield at, self._log.end
@@ -152,5 +169,6 @@ def _is_index(name: str) -> bool:
     return parse_index_name(name) is not None
 
 
-def _is_first_entry(entry: bytes, begin_physical: int) -> bool:
-    return entry[4:12] == begin_physical.to_bytes(8, "big") and entry[12:20] == bytes(8)
+def _long_at(words: NDArray[np.int32], at: NDArray[np.int64]) -> NDArray[np.int64]:
+    high: NDArray[np.int64] = words[at].astype(np.int64) << 32
+    return high | (words[at + 1].astype(np.int64) & 0xFFFF_FFFF)
