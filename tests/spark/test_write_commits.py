@@ -1,0 +1,264 @@
+"""Commits without Spark: order, recognition, other writers, locks, settings of stores that are there."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embermq import Message, MessageStore, StoreSettings
+from embermq.errors import DataLost, OptionInvalid, StoreError, StoreLocked, StorePathInvalid
+from embermq.files.files import RealFiles
+from embermq.settings import FlushDisk
+from embermq.spark import commits
+from embermq.spark.commits import Committer
+from embermq.spark.journal import Journal
+from embermq.spark.store_shape import fit_to_files
+from embermq.testing.builder import SMALL, StoreBuilder
+from embermq.testing.clock import ManualClock
+from tests.crash.sink_batches import Sink, check_queues, check_rows, rows_in
+
+FILES = RealFiles()
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Sink:
+    return Sink(tmp_path / "store", FILES, StoreSettings(**SMALL))
+
+
+class Stopped(BaseException):
+    pass
+
+
+def stop_at(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Let the append of a later commit end after so many chunks of two rows."""
+    whole, count = MessageStore.append_many, [0]
+
+    def append(store: MessageStore, messages: Any) -> Any:
+        if count[0] == chunk:
+            raise Stopped
+        count[0] += 1
+        return whole(store, messages)
+
+    monkeypatch.setattr(commits, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(MessageStore, "append_many", append)
+
+
+def cut_short(sink: Sink, monkeypatch: pytest.MonkeyPatch, chunk: int, batch: int = 0) -> None:
+    with monkeypatch.context() as patched:
+        stop_at(patched, chunk)
+        with pytest.raises(Stopped):
+            sink.run(batch)
+
+
+def test_batches_come_in_order_of_partition_and_row(sink: Sink) -> None:
+    for batch in range(3):
+        staged = sink.stage(batch)
+        assert sink.commit(batch, list(reversed(staged))) == 9
+    check_rows(sink.rows(), 3)
+    with sink.open() as store:
+        check_queues(store)
+        assert store.recovery.clean
+        one = next(store.scan())
+        assert [found.body for found in store.find("Sink", one.unique_key or "")] == [one.body]
+    assert list((sink.root / "embermq.staging" / sink.query).iterdir()) == []
+    assert [path.name for path in (sink.root / "embermq.commits").iterdir()] == [f"{sink.query}.json"]
+
+
+def test_a_batch_that_comes_again_is_recognised(sink: Sink) -> None:
+    sink.run(0)
+    sink.run(1)
+    assert sink.run(0, attempt=1) == 0
+    assert sink.run(1, attempt=1) == 0
+    check_rows(sink.rows(), 2)
+
+
+def test_an_empty_batch_changes_nothing(sink: Sink) -> None:
+    empty = Sink(sink.root, FILES, sink.settings, partitions=(0, 0))
+    assert empty.run(0) == 0
+    sink.run(1)
+    assert {one.batch for one in sink.rows()} == {1}
+
+
+def test_what_was_cut_short_is_completed_by_the_same_batch(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    for batch, chunk in enumerate((0, 1, 3)):
+        cut_short(sink, monkeypatch, chunk, batch)
+        assert (sink.root / "embermq.commits" / "append.json").exists()
+        assert sink.run(batch, attempt=1) == 0
+        assert {one.attempt for one in sink.rows()} == {0}
+    check_rows(sink.rows(), 3)
+
+
+def test_what_was_cut_short_can_be_completed_alone(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_short(sink, monkeypatch, 2)
+    with sink.open() as store:
+        assert len(rows_in(store)) == 4
+    sink.committer.finish()
+    check_rows(sink.rows(), 1)
+    sink.committer.finish()
+    check_rows(sink.rows(), 1)
+
+
+def test_staged_rows_that_are_gone_are_not_forgotten(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes next is told, until somebody decides to give the rest up."""
+    cut_short(sink, monkeypatch, 2)
+    (file, *_) = sorted((sink.root / "embermq.staging" / sink.query / "0").iterdir())
+    content = file.read_bytes()
+    file.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="is gone, with"):
+            sink.run(0, attempt=1)
+    file.write_bytes(content)
+    sink.run(0, attempt=1)
+    check_rows(sink.rows(), 1)
+
+
+def test_a_staged_file_that_is_missing_or_damaged_stops_the_commit_before_anything_is_appended(sink: Sink) -> None:
+    sink.run(0)
+    staged = sink.stage(1)
+    (sink.root / "embermq.staging" / sink.query / "1" / staged[-1].name).unlink()
+    with pytest.raises(StoreError, match="is gone"):
+        sink.commit(1, staged)
+    check_rows(sink.rows(), 1)
+    assert Journal(FILES, sink.root).load_append() is None
+
+
+def test_a_damaged_journal_is_an_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut_short(sink, monkeypatch, 2)
+    path = sink.root / "embermq.commits" / "append.json"
+    good = path.read_bytes()
+    later = good.replace(b'"version":1', b'"version":2')
+    for bad in (b"", b"{}", good[:-1], good.replace(b'"done":0', b'"done":1'), later):
+        path.write_bytes(bad)
+        with pytest.raises(StoreError, match=r"append\.json (is damaged|was written by a newer)"):
+            sink.run(0, attempt=1)
+    path.write_bytes(good)
+    sink.run(0, attempt=1)
+    check_rows(sink.rows(), 1)
+
+
+def test_a_log_that_has_lost_its_beginning_cannot_tell(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Sink(sink.root, FILES, StoreSettings(**(SMALL | {"segment_bytes": 4096})), partitions=(30, 30))
+    cut_short(tiny, monkeypatch, 25)
+    (first, second, *_) = sorted((sink.root / "commitlog").iterdir())
+    assert second.stat().st_size == 4096
+    first.unlink()
+    with pytest.raises(DataLost, match="can no longer be seen"):
+        tiny.run(0, attempt=1)
+    (sink.root / "embermq.commits" / "append.json").unlink()
+    tiny.run(1)
+    with tiny.open() as store:
+        assert sum(one.batch == 1 for one in rows_in(store)) == 60
+
+
+def test_delayed_rows_are_found_again_where_they_are_parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink(tmp_path / "store", FILES, StoreSettings(**SMALL), delay_level=3)
+    cut_short(sink, monkeypatch, 2)
+    sink.run(0, attempt=1)
+    with sink.open() as store:
+        parked = [one for one in store.scan() if one.topic == "SCHEDULE_TOPIC_XXXX"]
+        assert [one.properties["REAL_TOPIC"] for one in parked] == ["Sink"] * 9
+        assert {one.queue_id for one in parked} == {2}
+
+
+# -- other processes -------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_somebody_has_is_waited_for_and_then_refused(sink: Sink) -> None:
+    sink.run(0)
+    script = (
+        "import sys; from embermq import MessageStore, StoreSettings\n"
+        f"store = MessageStore.open({str(sink.root)!r}, StoreSettings(**{SMALL!r}))\n"
+        "print('open', flush=True); sys.stdin.readline(); store.close(); print('closed', flush=True)\n"
+    )
+    broker = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert broker.stdin is not None
+    assert broker.stdout is not None
+    try:
+        assert broker.stdout.readline() == "open\n"
+        staged = sink.stage(1)
+        with pytest.raises(StoreLocked) as caught:
+            sink.commit(1, staged)
+        assert caught.value.holder_pid == broker.pid
+        assert str(broker.pid) in str(caught.value)
+
+        def wait(seconds: float) -> None:
+            broker.communicate("\n", timeout=60)
+
+        sink.committer = Committer(sink.root, sink.settings, lock_timeout_ms=60_000, sleep=wait)
+        assert sink.commit(1, staged) == 9
+    finally:
+        broker.kill()
+        broker.communicate()
+    check_rows(sink.rows(), 2)
+
+
+def test_waiting_ends_by_the_clock(sink: Sink) -> None:
+    sink.run(0)
+    clock = ManualClock()
+    pauses: list[float] = []
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.advance(ms=round(seconds * 1000))
+
+    with sink.open():
+        patient = Committer(sink.root, sink.settings, lock_timeout_ms=2_000, clock=clock, sleep=wait)
+        sink.committer = patient
+        with pytest.raises(StoreLocked):
+            sink.run(1)
+    assert 1.9 < sum(pauses) < 2.2
+
+
+# -- settings --------------------------------------------------------------------------------------------------
+
+
+def test_the_settings_make_the_store(tmp_path: Path) -> None:
+    settings = StoreSettings(**(SMALL | {"flush": FlushDisk.SYNC, "segment_bytes": 65536}))
+    sink = Sink(tmp_path / "store", FILES, settings)
+    sink.run(0)
+    assert {path.stat().st_size for path in (sink.root / "commitlog").iterdir()} == {65536}
+    check_rows(sink.rows(), 1)
+
+
+def test_sizes_of_files_that_are_there_are_kept(tmp_path: Path) -> None:
+    builder = StoreBuilder(tmp_path / "store", queue_file_bytes=20 * 77, index_slots_max=123, index_entries_max=456)
+    with builder.open() as store:
+        store.append(Message("Other", b"x", keys="k"))
+    sink = Sink(tmp_path / "store", FILES, StoreSettings())
+    fitted = fit_to_files(sink.settings, frozenset(), sink.root, FILES)
+    assert fitted.segment_bytes == SMALL["segment_bytes"]
+    assert (fitted.queue_file_bytes, fitted.index_slots_max, fitted.index_entries_max) == (20 * 77, 123, 456)
+    sink.run(0)
+    sizes = {path.stat().st_size for path in (sink.root / "consumequeue").rglob("0*") if path.is_file()}
+    assert sizes == {20 * 77}
+    with builder.open(read_only=True) as store:
+        assert store.recovery.clean
+        assert not store.recovery.findings
+        check_rows(rows_in(store), 1)
+        assert [one.body for one in store.find("Other", "k")] == [b"x"]
+
+
+def test_sizes_that_contradict_the_files_are_refused(tmp_path: Path) -> None:
+    with StoreBuilder(tmp_path / "store").open() as store:
+        store.append(Message("Other", b"x", keys="k"))
+    said = frozenset({"queue_file_bytes"})
+    with pytest.raises(OptionInvalid, match="mappedFileSizeConsumeQueue"):
+        fit_to_files(StoreSettings(queue_file_bytes=2000), said, tmp_path / "store", FILES)
+    for name in ("embermq.index.json", "embermq.inventory.json"):
+        (tmp_path / "store" / name).unlink()
+    with pytest.raises(OptionInvalid, match="give maxHashSlotNum and maxIndexNum"):
+        fit_to_files(StoreSettings(), frozenset(), tmp_path / "store", FILES)
+    kept = StoreSettings(index=False)
+    assert fit_to_files(kept, frozenset(), tmp_path / "store", FILES).index is False
+
+
+def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(StorePathInvalid, match="not a message store"):
+        fit_to_files(StoreSettings(), frozenset(), tmp_path / "photos", FILES)
+    with pytest.raises(StorePathInvalid, match="this is a file"):
+        fit_to_files(StoreSettings(), frozenset(), tmp_path / "photos" / "cat.jpg", FILES)
+    assert fit_to_files(StoreSettings(), frozenset(), tmp_path / "new", FILES) == StoreSettings()
