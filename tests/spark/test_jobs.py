@@ -1,0 +1,217 @@
+"""Statistics, consumer lag, replay and dead letters over small stores whose answers can be counted by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from embermq import Message, MessageStore
+from embermq.errors import OptionInvalid, StoreError, TopicUnknown
+from embermq.spark.jobs.archive import archive
+from embermq.spark.jobs.dead_letters import dead_letters, resend
+from embermq.spark.jobs.lag import find_lags
+from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, Window, replay
+from embermq.spark.jobs.stats import stats
+from embermq.spark.jobs.stats_report import stats_report
+from embermq.spark.report import render
+from embermq.spark.stores import StorePlace
+from embermq.store.survey import Survey
+from embermq.testing.builder import StoreBuilder
+from embermq.testing.clock import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START_MS = 1_700_000_000_000
+
+
+def orders(builder: StoreBuilder, count: int = 40) -> None:
+    """One order a second, each born 5 ms before it is stored; every fourth is paid."""
+    clock = builder.clock
+    assert isinstance(clock, ManualClock)
+    with builder.open() as store:
+        for number in range(count):
+            now = START_MS + 1000 * number
+            clock.set(now)
+            store.append(
+                Message(
+                    "orders", b"x" * (100 if number % 2 else 2000), tags="paid" if number % 4 == 0 else "new",
+                    keys=[f"o-{number}", "hot"], properties={"n": str(number)}, queue_id=number % 3,
+                    born_timestamp=now - 5,
+                )
+            )  # fmt: skip
+        store.append(Message("returns", b"r", born_timestamp=START_MS))
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> StoreBuilder:
+    return StoreBuilder(tmp_path / "broker-a", clock=ManualClock())
+
+
+def test_statistics(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    orders(builder)
+    config = builder.root / "config"
+    config.mkdir(exist_ok=True)
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"orders@shop":{0:10,1:13}}}')
+    found = stats(spark, [str(builder.root)])
+    with builder.open(read_only=True) as store:
+        sizes = dict.fromkeys(("orders", "returns"), 0)
+        for message in store.scan():
+            sizes[message.topic] += message.size
+    assert found.messages == 41
+    assert found.bytes == sum(sizes.values())
+    assert {one.topic: (one.messages, one.bytes, one.queues) for one in found.topics} == {
+        "orders": (40, sizes["orders"], 3),
+        "returns": (1, sizes["returns"], 1),
+    }
+    assert found.topics[0].delay_p50_ms == found.topics[0].delay_max_ms == 5
+    assert (found.start_ms, found.step_ms) == (START_MS, 1000)
+    assert found.volume == [1] * 39 + [2]
+    assert sum(found.volume_bytes) == found.bytes
+    assert {one.name: one.messages for one in found.tags} == {"orders new": 30, "orders paid": 10, "returns": 1}
+    assert (found.hot_keys[0].name, found.hot_keys[0].messages) == ("hot", 40)
+    assert {one.name: one.messages for one in found.sizes} == {"up to 128 B": 1, "up to 256 B": 20, "up to 4,096 B": 20}
+    assert [(lag.group, lag.queue_id, lag.behind) for lag in found.lags] == [("shop", 0, 4), ("shop", 1, 0)]
+    page = render(stats_report(found, "broker-a", START_MS))
+    for said in ("orders", "hot", "shop", "2023-11-14"):
+        assert said in page
+    only = stats(spark, [str(builder.root)], topics=["returns"])
+    assert only.messages == 1
+    assert only.lags == []
+    archive(spark, [str(builder.root)], str(tmp_path / "lake"))
+    again = stats(spark, [str(builder.root)], lake=str(tmp_path / "lake"))
+    again.lags = found.lags
+    assert again == found
+
+
+def test_statistics_of_nothing(spark: "SparkSession", builder: StoreBuilder) -> None:
+    with builder.open() as store:
+        assert store.topics() == {}
+    found = stats(spark, [str(builder.root)])
+    assert found.messages == 0
+    assert "nothing to show" in render(stats_report(found, "empty", START_MS))
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"offsetTable": 3}', "{}"])
+def test_consumer_offsets_that_cannot_be_read(builder: StoreBuilder, text: str) -> None:
+    orders(builder, 3)
+    place, survey = StorePlace(builder.root, "a"), Survey.open(builder.root)
+    assert find_lags(place, survey) == []
+    (builder.root / "config").mkdir(exist_ok=True)
+    path = builder.root / "config" / "consumerOffset.json"
+    path.write_text(text)
+    with pytest.raises(StoreError, match=path.name):
+        find_lags(place, survey)
+
+
+def stored(root: Path, topic: str) -> list[Any]:
+    with MessageStore.open(root, read_only=True) as store:
+        return [message for message in store.scan() if message.topic == topic]
+
+
+def test_a_window_goes_again(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    orders(builder)
+    source, target = [str(builder.root)], tmp_path / "target"
+    window = Window("orders", START_MS + 10_000, START_MS + 30_000, "paid", "properties['n'] <> '12'")
+    planned = replay(spark, source, window, target, to_topic="again", dry_run=True)
+    assert (planned.found, planned.appended, planned.dry_run) == (4, 0, True)
+    assert not target.exists()
+    done = replay(spark, source, window, target, to_topic="again")
+    assert (done.found, done.appended, done.skipped) == (4, 4, 0)
+    messages = stored(target, "again")
+    assert [message.properties["n"] for message in messages] == ["16", "20", "24", "28"]
+    first, original = messages[0], stored(builder.root, "orders")[16]
+    assert (first.body, first.tags, first.keys) == (original.body, original.tags, original.keys)
+    assert first.properties[ORIGIN_TOPIC] == "orders"
+    assert first.properties[ORIGIN_PLACE] == f"broker-a@{original.physical_offset}"
+    assert first.properties[REPLAY_ID] == "replay"
+    wider = Window("orders", START_MS + 10_000, START_MS + 35_000, "paid")
+    more = replay(spark, source, wider, target, to_topic="again")
+    assert (more.found, more.skipped, more.appended) == (6, 4, 2)
+    other = replay(spark, source, window, target, to_topic="again", replay_id="second")
+    assert other.appended == 4
+
+
+def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    orders(builder, 8)
+    pauses: list[float] = []
+    told: list[tuple[int, int]] = []
+    done = replay(
+        spark, [str(builder.root)], Window("orders"), tmp_path / "target", to_topic="again", rate=0.01,
+        sleep=pauses.append, told=lambda *numbers: told.append(numbers),
+    )  # fmt: skip
+    assert done.appended == 8
+    assert 700 < sum(pauses) <= 800  # 8 messages, one in 100 s, less what the work itself took.
+    assert told[-1] == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("window", "more", "error"),
+    [
+        (Window("order"), {}, TopicUnknown),
+        (Window("orders", where="nonsense("), {}, OptionInvalid),
+        (Window("orders", where="nothing = 1"), {}, OptionInvalid),
+        (Window("orders"), {"rate": 0}, OptionInvalid),
+    ],
+)
+def test_a_replay_that_cannot_be(
+    spark: "SparkSession", builder: StoreBuilder, tmp_path: Path, window: Window, more: dict[str, Any],
+    error: type[Exception],
+) -> None:  # fmt: skip
+    orders(builder, 3)
+    with pytest.raises(error) as refused:
+        replay(spark, [str(builder.root)], window, tmp_path / "target", to_topic="again", **more)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.fixture
+def with_dead_letters(builder: StoreBuilder) -> Path:
+    """Two orders and a return that group `shop` failed on, three times each; the return is still being retried."""
+    with builder.open() as store:
+        for number, topic in enumerate(["orders", "orders", "returns"]):
+            origin = store.append(Message(topic, f"b{number}".encode(), keys=[f"k{number}"])).message_id
+            properties = {"ORIGIN_MESSAGE_ID": origin, "RETRY_TOPIC": topic}
+            for attempt in range(1, 4):
+                store.append(
+                    Message(
+                        "%RETRY%shop", f"b{number}".encode(), keys=[f"k{number}"], properties=properties,
+                        reconsume_times=attempt,
+                    )
+                )  # fmt: skip
+            if topic == "orders":
+                store.append(
+                    Message(
+                        "%DLQ%shop", f"b{number}".encode(), keys=[f"k{number}"], properties=properties,
+                        reconsume_times=4,
+                    )
+                )  # fmt: skip
+    return builder.root
+
+
+def test_dead_letters(spark: "SparkSession", with_dead_letters: Path) -> None:
+    first, second = dead_letters(spark, [str(with_dead_letters)], "shop")
+    assert (first.topic, first.keys, first.attempts) == ("orders", "k0", 4)
+    assert (second.topic, second.keys, second.attempts) == ("orders", "k1", 4)
+    origin = stored(with_dead_letters, "orders")[0]
+    assert first.origin_id == origin.message_id
+    assert first.first_retry_ms == stored(with_dead_letters, "%RETRY%shop")[0].store_timestamp
+    assert first.dead_ms == stored(with_dead_letters, "%DLQ%shop")[0].store_timestamp
+    assert len(dead_letters(spark, [str(with_dead_letters)], "shop", where="keys = 'k1'")) == 1
+
+
+def test_dead_letters_go_back_once(spark: "SparkSession", with_dead_letters: Path, tmp_path: Path) -> None:
+    ask: Callable[..., Any] = lambda **more: resend(  # noqa: E731
+        spark, [str(with_dead_letters)], "shop", tmp_path / "target", **more
+    )
+    assert ask(dry_run=True)["orders"].found == 2
+    assert ask(where="keys = 'k0'")["orders"].appended == 1
+    assert ask()["orders"].appended == 1
+    assert ask()["orders"].skipped == 2
+    assert sorted(message.body for message in stored(tmp_path / "target", "orders")) == [b"b0", b"b1"]
+
+
+def test_a_group_without_dead_letters(spark: "SparkSession", with_dead_letters: Path) -> None:
+    with pytest.raises(OptionInvalid, match="groups with dead letters: shop"):
+        dead_letters(spark, [str(with_dead_letters)], "shp")
