@@ -2,44 +2,65 @@
 
     python -m tests.support.same_work MASTER STORE SCRATCH [NAME=VALUE ...]
 
-reads STORE in several ways, streams it while it grows, and writes stores below SCRATCH, which has to be new. Prints one
-JSON document, in which nothing depends on the master. The settings are Spark's own.
+reads STORE in several ways, streams it while it grows, and writes stores below SCRATCH, which has to be new. Prints
+one JSON document. `expected` is what it has to be: worked out from the messages, without Spark.
 """
 
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import embermq.spark
-from embermq import MessageStore
+from embermq import Message, MessageStore
+from embermq.testing.builder import SMALL, StoreBuilder
 from tests.support.orders import orders
 
 PLACE = ("topic", "queueId", "queueOffset", "body")
-LATER = 50
+LATER = orders(50, "later")
+MESSAGES = [
+    message for part in range(4) for message in (*orders(250, f"topic-{part}", body_bytes=100), *orders(100))
+]
+
+
+def make_store(directory: Path) -> Path:
+    """The store the job is about: several log files."""
+    builder = StoreBuilder(directory, segment_bytes=64 << 10)
+    with builder.open() as opened:
+        opened.append_many(MESSAGES)
+    return directory
+
+
+def answers(spark: SparkSession, store: Path, scratch: Path) -> dict[str, Any]:
+    scratch.mkdir()
+    return {
+        "read": read(spark, str(store)),
+        "follow": follow(spark, str(store), scratch),
+        "write": write(spark, str(store), scratch),
+    }
 
 
 def read(spark: SparkSession, store: str) -> dict[str, Any]:
     """Batches: everything, some columns, filters, a stated range, Kafka's columns."""
     whole = spark.read.format("rocketmq").load(store)
-    narrow = embermq.spark.table(spark, store, ["topic", "size"])
+    narrow = embermq.spark.table(spark, store, ["topic"])
     paid = embermq.spark.table(spark, store).where("topic = 'orders' and tags = 'paid'")
     ranged = spark.read.format("rocketmq").options(
         topic="orders", startingOffsets='{"orders": {"0": 5, "1": 3}}', endingOffsets='{"orders": {"0": 9, "1": -1}}'
     )
-    kafka = spark.read.format("rocketmq").option("schemaMode", "kafka").load(store)
+    kafka = embermq.spark.table(spark, store, ["value"], schemaMode="kafka", topic="topic-1")
     return {
-        "columns": whole.columns,
         "rows": digest(whole.select(*PLACE).collect()),
-        "bytes by topic": plain(narrow.groupBy("topic").sum("size").orderBy("topic").collect()),
+        "by topic": sorted([row[0], row[1]] for row in narrow.groupBy("topic").count().collect()),
         "paid": digest(paid.select(*PLACE).collect()),
-        "one key": plain(embermq.spark.table(spark, store, ["keys", "queueOffset"], keys=["o-7"]).collect()),
-        "range": plain(ranged.load(store).groupBy("queueId").count().orderBy("queueId").collect()),
-        "kafka": plain(kafka.groupBy("topic", "timestampType").count().orderBy("topic").collect()),
+        "one key": digest(embermq.spark.table(spark, store, PLACE, keys=["o-7"]).collect()),
+        "range": sorted([row[0], row[1]] for row in ranged.load(store).groupBy("queueId").count().collect()),
+        "kafka": digest(kafka.collect()),
     }
 
 
@@ -57,56 +78,81 @@ def follow(spark: SparkSession, store: str, scratch: Path) -> dict[str, Any]:
         )
         query.awaitTermination()
 
-    run({"maxOffsetsPerTrigger": "70"})
+    run({"maxOffsetsPerTrigger": "800"})
     first = spark.read.parquet(str(scratch / "followed")).count()
-    with MessageStore.open(store) as opened:
-        opened.append_many(orders(LATER, "later"))
+    with MessageStore.open(store, StoreBuilder(Path(store)).settings) as opened:
+        opened.append_many(LATER)
     run({})
     return {"first": first, "then": digest(spark.read.parquet(str(scratch / "followed")).collect())}
 
 
 def write(spark: SparkSession, store: str, scratch: Path) -> dict[str, Any]:
-    """A batch into a new store, more of it, and a stream into another one."""
-    rows = spark.read.format("rocketmq").load(store).where("topic = 'orders'")
+    """A batch into a new store, twice, and a stream into another one."""
+    small = {"settings.mappedFileSizeCommitLog": str(SMALL["segment_bytes"])}
+    rows = spark.read.format("rocketmq").option("topic", "orders").load(store)
     wanted = rows.selectExpr("body", "'copied' as topic", "tags", "keys", "queueId")
     for _ in range(2):
-        wanted.write.format("rocketmq").mode("append").save(str(scratch / "written"))
+        wanted.write.format("rocketmq").mode("append").options(**small).save(str(scratch / "written"))
     stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", topic="orders").load(store)
     query = (
         stream.selectExpr("body", "'streamed' as topic", "tags", "keys")
         .writeStream.format("rocketmq")
         .trigger(availableNow=True)
-        .option("path", str(scratch / "streamed"))
-        .option("checkpointLocation", str(scratch / "write-checkpoint"))
-        .start()
+        .options(**small, checkpointLocation=str(scratch / "write-checkpoint"))
+        .start(str(scratch / "streamed"))
     )
     query.awaitTermination()
-    return {"written": content(spark, scratch / "written"), "streamed": content(spark, scratch / "streamed")}
+    return {name: content(spark, scratch / name) for name in ("written", "streamed")}
 
 
-def content(spark: SparkSession, store: Path) -> dict[str, Any]:
+def content(spark: SparkSession, store: Path) -> str:
     """What is in a store that was written, whichever order its messages came in."""
     table: DataFrame = spark.read.format("rocketmq").load(str(store))
-    rows = table.select("topic", "tags", "keys", "body").collect()
-    return {"count": len(rows), "rows": digest(rows)}
+    return digest(table.select("topic", "tags", "keys", "body").collect())
 
 
-def digest(rows: Iterable[Row]) -> str:
-    lines = sorted(repr(plain([row])) for row in rows)
+def expected() -> dict[str, Any]:
+    """The answers."""
+    placed = list(place(MESSAGES))
+    found = [message for message in MESSAGES if message.topic == "orders"]
+    rows = dict(zip(map(id, MESSAGES), placed, strict=True))
+    return {
+        "read": {
+            "rows": digest(placed),
+            "by topic": sorted([topic, count] for topic, count in Counter(m.topic for m in MESSAGES).items()),
+            "paid": digest(rows[id(message)] for message in found if message.tags == "paid"),
+            "one key": digest(rows[id(message)] for message in MESSAGES if list(message.keys) == ["o-7"]),
+            "range": [[0, 4], [1, 97], [2, 100], [3, 100]],
+            "kafka": digest([(message.body,) for message in MESSAGES if message.topic == "topic-1"]),
+        },
+        "follow": {"first": len(MESSAGES), "then": digest([*placed, *place(LATER)])},
+        "write": {
+            "written": digest([("copied", m.tags, " ".join(m.keys), m.body) for m in found] * 2),
+            "streamed": digest(("streamed", m.tags, " ".join(m.keys), m.body) for m in found),
+        },
+    }
+
+
+def place(messages: Iterable[Message]) -> Iterable[tuple[str, int, int, bytes]]:
+    """PLACE of messages that are appended in this order."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for message in messages:
+        queue = (message.topic, message.queue_id)
+        yield (*queue, counts[queue], message.body)
+        counts[queue] += 1
+
+
+def digest(rows: Iterable[Sequence[Any]]) -> str:
+    """Of the same rows always the same, whichever order they come in."""
+    plain = [[bytes(value) if isinstance(value, bytearray) else value for value in row] for row in rows]
+    lines = sorted(repr(row) for row in plain)
     return f"{len(lines)} rows, {hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
-
-
-def plain(rows: Iterable[Row]) -> list[list[Any]]:
-    return [[bytes(value).hex() if isinstance(value, bytes | bytearray) else value for value in row] for row in rows]
 
 
 def main(master: str, store: str, scratch: str, *settings: str) -> None:
     conf = dict(setting.split("=", 1) for setting in settings)
     spark = embermq.spark.session("same work", master, **conf)
-    place = Path(scratch)
-    place.mkdir()
-    answers = {"read": read(spark, store), "follow": follow(spark, store, place), "write": write(spark, store, place)}
-    print(json.dumps(answers))
+    print(json.dumps(answers(spark, Path(store), Path(scratch))))
     spark.stop()
 
 
