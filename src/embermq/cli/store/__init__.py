@@ -67,7 +67,8 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except (InputInvalid, MessageIdInvalid, OptionInvalid, SettingsError, StorePathInvalid) as problem:
-            raise BadInput(str(problem)) from problem
+            # What concerns programs and not people.
+            raise BadInput(str(problem).removesuffix(", and read_only=True does not make one")) from problem
         except PermissionError as problem:
             raise BadInput(f"{problem.filename}: no permission; check its owner and mode") from problem
 

@@ -9,6 +9,7 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, show_count, show_rate, show_yes
+from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.store.loading import LoadReport, Source, Times, load_messages, open_source
 
@@ -52,7 +53,10 @@ def load(
     A line that is no message is named with its column, and is exit code 2; what came before it stays.
     """
     settings = settings_for(directory, config_file, changes)
-    lines, size = open_source(source, sys.stdin.buffer)
+    try:
+        lines, size = open_source(source, sys.stdin.buffer)
+    except OSError as problem:
+        raise BadInput(f"{source}: {problem.strerror}") from problem
     name = "standard input" if source == "-" else source
     with lines, _progress(output, size) as progress:
         report = load_messages(

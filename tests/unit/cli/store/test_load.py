@@ -1,0 +1,83 @@
+"""`embermq store load`."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import golden
+from tests.unit.cli.store.conftest import Command
+
+ROOMY = ["--set", "emberDiskFullPercent=100"]
+
+
+def test_a_dump_and_back(command: Command, directory: Path, tmp_path: Path, settings_file: Path) -> None:
+    text = command("dump", directory).out
+    (tmp_path / "all.jsonl").write_text(text)
+    ran = command(
+        "load", tmp_path / "copy", "--from", tmp_path / "all.jsonl", "--config", settings_file, "--output", "json"
+    )
+    assert ran.code == 0
+    assert ran.document["loaded"]["messages"] == 4
+    assert ran.document["loaded"]["kept_times"] is True
+    assert command("dump", tmp_path / "copy").out == text
+
+
+def test_standard_input_and_text_bodies(
+    command: Command, tmp_path: Path, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = b'{"topic": "orders", "body": "hello", "tags": "paid", "keys": "k1"}\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    assert command("load", tmp_path / "new", "--from", "-", "--body", "text", "--config", settings_file).code == 0
+    [line] = command("dump", tmp_path / "new", "--body", "text").lines
+    assert (line["body"], line["tags"], line["keys"]) == ("hello", "paid", "k1")
+
+
+def test_a_store_of_the_reference_gets_more(
+    command: Command, directory: Path, tmp_path: Path, restored: Callable[[str], Path]
+) -> None:
+    store = restored("retry-dlq")
+    (tmp_path / "all.jsonl").write_text(command("dump", directory).out)
+    ran = command("load", store, "--from", tmp_path / "all.jsonl", *ROOMY, "--output", "json")
+    assert ran.code == 0, ran.err
+    assert ran.document["loaded"]["kept_times"] is False
+    records = [record for record in golden.manifest("retry-dlq").records if not record.blank]
+    assert len(command("dump", store).lines) == len(records) + 4
+
+
+def test_a_broken_line_is_named_and_what_came_before_stays(
+    command: Command, directory: Path, tmp_path: Path, settings_file: Path
+) -> None:
+    lines = command("dump", directory).out.splitlines()
+    lines[2] = lines[2].replace('"flag":0', '"flag":zero')
+    file = tmp_path / "all.jsonl"
+    file.write_text("\n".join(lines))
+    column = lines[2].index("zero") + 1
+    ran = command("load", tmp_path / "copy", "--from", file, "--config", settings_file)
+    ran.assert_one_line(2, f"{file}:3:{column}: no JSON: Expecting value; 2 messages before it are loaded")
+    assert len(command("dump", tmp_path / "copy").lines) == 2
+    file.write_text(file.read_text().replace("zero", "0"))
+    assert command("load", tmp_path / "copy", "--from", file, "--start-line", "3", *ROOMY).code == 0
+    assert len(command("dump", tmp_path / "copy").lines) == 4
+
+
+def test_a_broken_first_line_makes_nothing(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    ran = command("load", tmp_path / "new", "--from", tmp_path / "bad.jsonl")
+    ran.assert_one_line(2, "bad.jsonl:1:1: no message: the key topic is missing; nothing was loaded")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
+    command("load", tmp_path / "new", "--from", tmp_path / "no.jsonl").assert_one_line(2, "no.jsonl: No such file")
+    command("load", tmp_path / "new", "--from", tmp_path).assert_one_line(2, "Is a directory")
+    assert not (tmp_path / "new").exists()
+    assert command("load", tmp_path / "new").code == 2
+
+
+def test_a_text_dump_loaded_as_base64_is_noticed(command: Command, directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "all.jsonl").write_text(command("dump", directory, "--body", "text").out)
+    ran = command("load", tmp_path / "new", "--from", tmp_path / "all.jsonl")
+    ran.assert_one_line(2, "give --body text if bodies are text")
+    assert not (tmp_path / "new").exists()

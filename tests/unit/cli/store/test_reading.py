@@ -1,0 +1,277 @@
+"""`embermq store` fetch, find and get; and what all verbs that read have in common."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embermq import Message, MessageStore, StoreSettings
+from embermq.cli.app import run
+from embermq.cli.store import VERBS
+from tests.support import golden
+from tests.unit.cli.store.conftest import Command
+
+JSON = ["--output", "json"]
+# Verbs that read, with what they need to do so on the store with the orders.
+READING: dict[str, list[str]] = {
+    "info": [],
+    "dump": [],
+    "fetch": ["orders", "0"],
+    "find": ["--topic", "orders", "--key", "all"],
+    "get": ["--at", "0"],
+    "trace": ["--key", "all"],
+    "top": ["--once", "--interval", "0.01"],
+}
+
+
+# -- fetch -------------------------------------------------------------------------------------------------------
+
+
+def test_fetch_from_an_offset_with_tags(command: Command, directory: Path) -> None:
+    shown = command("fetch", directory, "orders", "0", "--offset", "1", "--tags", "created", *JSON).document
+    assert [message["body"] for message in shown["messages"]] == ["body 2"]
+    assert shown["queue"] == {"min_offset": 0, "max_offset": 3, "next_offset": 3}
+
+
+def test_fetch_shows_as_many_as_asked(command: Command, directory: Path) -> None:
+    shown = command("fetch", directory, "orders", "0", "--count", "2", *JSON).document
+    assert [message["queue_offset"] for message in shown["messages"]] == [0, 1]
+    assert shown["queue"]["next_offset"] == 2
+
+
+def test_fetch_from_beyond_the_end(command: Command, directory: Path) -> None:
+    shown = command("fetch", directory, "orders", "0", "--offset", "99", *JSON).document
+    assert (shown["messages"], shown["queue"]["next_offset"]) == ([], 3)
+
+
+def test_fetch_from_a_time(command: Command, directory: Path) -> None:
+    [first, *_] = command("fetch", directory, "orders", "0", *JSON).document["messages"]
+    shown = command("fetch", directory, "orders", "0", "--offset", "2020-01-01", *JSON).document
+    assert shown["messages"][0]["message_id"] == first["message_id"]
+    assert command("fetch", directory, "orders", "0", "--offset", "yesterday").code == 2
+    assert command("fetch", directory, "orders", "0", "--offset", "2999-01-01", *JSON).document["messages"] == []
+
+
+def test_bodies_that_are_no_text_are_shown_in_hexadecimal(command: Command, directory: Path) -> None:
+    [message] = command("fetch", directory, "orders", "1", *JSON).document["messages"]
+    assert message["body"] == {"hex": "ff00"}
+    assert "(2 B) ff00" in command("fetch", directory, "orders", "1").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [(["order", "0"], "did you mean orders?"), (["orders", "7"], "has no queue 7; queues: 0, 1")],
+)
+def test_a_queue_that_is_not_there_says_what_is(
+    command: Command, directory: Path, arguments: list[str], reason: str
+) -> None:
+    command("fetch", directory, *arguments).assert_one_line(1, reason)
+
+
+@pytest.mark.parametrize("name", ["basic", "index", "transaction", "unclean", "deleted-segments"])
+def test_queues_of_the_reference(command: Command, restored: Callable[[str], Path], name: str) -> None:
+    store = restored(name)
+    by_queue: dict[tuple[str, int], list[int]] = {}
+    for record in golden.manifest(name).records:
+        if not record.blank and not record.sys_flag & 4:
+            by_queue.setdefault((record.topic, record.queue_id), []).append(record.queue_offset)
+    for (topic, queue_id), offsets in by_queue.items():
+        shown = command("fetch", store, topic, str(queue_id), "--count", "1000", *JSON).document
+        assert [message["queue_offset"] for message in shown["messages"]] == offsets
+
+
+# -- find --------------------------------------------------------------------------------------------------------
+
+
+def test_find_by_key(command: Command, directory: Path) -> None:
+    find = ["find", str(directory), "--topic", "orders", "--key"]
+    found = command(*find, "order-1", *JSON).document
+    assert [message["body"] for message in found["messages"]] == ["body 1"]
+    assert found["query"]["seconds"] >= 0
+    assert found["query"]["by"] == "index"
+    assert len(command(*find, "all", *JSON).document["messages"]) == 3
+    assert [one["body"] for one in command(*find, "all", "--limit", "2", *JSON).document["messages"]] == [
+        "body 1", "body 2",
+    ]  # fmt: skip
+    nothing = command(*find, "all", "--end", "2020-01-01", *JSON)
+    assert (nothing.code, nothing.document["messages"]) == (1, [])
+    assert command("find", directory, "orders", "order-1", *JSON).document["messages"] == found["messages"]
+
+
+def test_find_without_an_index(command: Command, tmp_path: Path, settings: StoreSettings) -> None:
+    with MessageStore.open(tmp_path / "store", settings.replace(index=False)) as store:
+        store.append(Message("t", b"x", keys=["k"]))
+    found = command("find", tmp_path / "store", "--topic", "t", "--key", "k", *JSON).document
+    assert found["query"]["by"] == "reading the log"
+    assert [message["body"] for message in found["messages"]] == ["x"]
+
+
+def test_a_key_nobody_used_is_said_and_is_exit_code_1(command: Command, directory: Path) -> None:
+    ran = command("find", directory, "--topic", "orders", "--key", "nobody")
+    assert ran.code == 1
+    assert "no message of topic 'orders' has the key 'nobody'" in ran.out
+
+
+@pytest.mark.parametrize("words", [[], ["--topic", "orders"], ["--key", "all"], ["orders"]])
+def test_find_needs_topic_and_key(command: Command, directory: Path, words: list[str]) -> None:
+    ran = command("find", directory, *words)
+    assert ran.code == 2
+    assert "--topic T --key K" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--begin", "--end"])
+def test_find_notices_seconds(command: Command, directory: Path, option: str) -> None:
+    ran = command("find", directory, "orders", "all", option, "1700000000")
+    assert ran.code == 2
+    assert "looks like seconds" in ran.err
+
+
+# -- get ---------------------------------------------------------------------------------------------------------
+
+
+def test_get_by_id_and_place(command: Command, directory: Path) -> None:
+    second = command("dump", directory).lines[1]
+    by_place = command("get", directory, "--at", str(second["physicalOffset"]), *JSON).document["message"]
+    assert by_place["body"] == "body 1"
+    for words in (["--id", second["msgId"]], [second["msgId"]], ["--id", second["msgId"].lower()]):
+        assert command("get", directory, *words, *JSON).document["message"] == by_place
+
+
+def test_get_the_body_alone(capsysbinary: pytest.CaptureFixture[bytes], directory: Path) -> None:
+    with MessageStore.open(directory, read_only=True) as store:
+        [message] = store.fetch("orders", 1, 0).messages
+    assert run(["store", "get", str(directory), "--id", message.message_id, "--body"]) == 0
+    assert capsysbinary.readouterr().out == b"\xff\x00"
+
+
+def test_a_body_that_does_not_decompress_is_shown_as_stored(
+    command: Command, tmp_path: Path, settings: StoreSettings
+) -> None:
+    root = tmp_path / "new"
+    with MessageStore.open(root, settings) as store:
+        receipt = store.append(Message("t", b"not zlib", sys_flag=1))
+    [message] = command("fetch", root, "t", "0", *JSON).document["messages"]
+    assert message["body"] == "not zlib"
+    assert command("get", root, receipt.message_id, *JSON).document["message"]["body"] == "not zlib"
+    command("get", root, receipt.message_id, "--body").assert_one_line(1, "does not decompress")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        ([], 2, "either --id ID or --at OFFSET"),
+        (["--id", "x", "--at", "0"], 2, "either --id ID or --at OFFSET"),
+        (["--at", "0", "--body", *JSON], 2, "does not go with --output json"),
+        (["--at", "-1"], 2, "-1"),
+        (["nonsense"], 2, "is not a message id"),
+        (["7F00000100002A9F" + "0" * 15 + "7"], 1, "there is no message"),
+        (["0A00000100002A9F" + "0" * 16], 2, "is an id of the store at 10.0.0.1:10911;"),
+        (["--at", "1"], 1, "no message starts at physical offset 1 of"),
+        (["--at", "1"], 1, "the next record begins at"),
+        (["--at", "99999999"], 1, "the log goes from 0 to"),
+    ],
+)
+def test_get_what_is_not_there(command: Command, directory: Path, words: list[str], code: int, reason: str) -> None:
+    ran = command("get", directory, *words)
+    assert (ran.code, ran.out) == (code, "")
+    assert reason in ran.err
+
+
+# -- every verb that reads ---------------------------------------------------------------------------------------
+
+
+def test_every_verb_is_here() -> None:
+    assert set(READING) <= set(VERBS)
+    assert set(VERBS) - set(READING) <= {"append", "load", "verify", "rebuild", "salvage"}
+
+
+@pytest.mark.parametrize("verb", sorted(READING))
+def test_reading_changes_nothing(command: Command, directory: Path, verb: str) -> None:
+    before = golden.tree_state(directory)
+    assert command(verb, directory, *READING[verb]).code == 0
+    assert golden.tree_state(directory) == before
+
+
+@pytest.mark.parametrize("verb", sorted(READING))
+def test_reading_beside_a_writer(command: Command, directory: Path, verb: str) -> None:
+    with MessageStore.open(directory) as store:
+        store.append(Message("orders", b"one more", keys=["all"]))
+        store.flush()
+        assert command(verb, directory, *READING[verb]).code == 0
+        assert store.append(Message("orders", b"and one more")).ok
+
+
+@pytest.mark.parametrize("name", golden.ALL_STORES)
+def test_stores_of_the_reference(command: Command, restored: Callable[[str], Path], name: str) -> None:
+    """Of whatever file sizes, clean or not: everything works without being told anything about it."""
+    store = restored(name)
+    before = golden.tree_state(store)
+    first = next(record for record in golden.manifest(name).records if not record.blank)
+    for words in (
+        ["info"], ["dump"], ["fetch", first.topic, str(first.queue_id)], ["get", "--at", str(first.phy)],
+        ["get", "--id", first.offset_msg_id], ["trace", "--id", first.offset_msg_id],
+    ):  # fmt: skip
+        ran = command(words[0], store, *words[1:], *JSON)
+        queueless = words[0] == "fetch" and first.sys_flag & 4
+        assert ran.code == 0 or queueless, (words, ran.err)
+    assert golden.tree_state(store) == before
+
+
+@pytest.mark.parametrize("verb", sorted(READING))
+def test_a_directory_that_is_no_store_is_one_line(command: Command, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "letter.txt").write_text("dear")
+    (tmp_path / "empty").mkdir()
+    reasons: dict[str, str] = {
+        "missing": "there is no such directory\n",
+        "foreign": "not a message store (it holds letter.txt)",
+        "empty": "the directory is empty",
+        "foreign/letter.txt": "this is a file",
+        "foreign/letter.txt/below": "there is no such directory\n",
+    }
+    for name, reason in reasons.items():
+        command(verb, tmp_path / name, *READING[verb]).assert_one_line(2, str(tmp_path / name), reason)
+    assert not (tmp_path / "missing").exists()
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("verb", sorted(READING))
+def test_no_permission_is_one_line(command: Command, directory: Path, verb: str) -> None:
+    (directory / "commitlog").chmod(0)
+    try:
+        command(verb, directory, *READING[verb]).assert_one_line(2, "ermission")
+    finally:
+        (directory / "commitlog").chmod(0o755)
+
+
+@pytest.mark.parametrize("verb", sorted(READING))
+def test_files_that_may_not_be_opened_are_one_line(
+    command: Command, directory: Path, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user without permission; root has it always."""
+    real_open = os.open
+
+    def guarded(path: Any, *rest: Any, **options: Any) -> int:
+        if "commitlog" in str(path):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_open(path, *rest, **options)
+
+    monkeypatch.setattr(os, "open", guarded)
+    command(verb, directory, *READING[verb]).assert_one_line(2, "commitlog", "ermission")
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_help_teaches_with_examples(command: Command, verb: str) -> None:
+    ran = command(verb, "--help")
+    assert ran.code == 0
+    assert f"embermq store {verb} ~/" in ran.out
+    assert "--output" in ran.out
+
+
+def test_help_of_the_noun_names_every_verb(command: Command) -> None:
+    ran = command("--help")
+    assert all(f"  {verb} " in ran.out for verb in VERBS)
+    assert command("no-such-verb").code == 2
