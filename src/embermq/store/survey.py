@@ -21,16 +21,16 @@ from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.store import directory
+from embermq.store.survey_identity import Identity, LogMatch, compare, identity_at
 from embermq.store.survey_index import IndexView
 from embermq.store.survey_log import LogView, RecordMark
 from embermq.store.survey_queue_files import NO_UNITS
 from embermq.store.survey_queues import Queue, QueueSpan, QueueView
-from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments, segment_at
+from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
 
-__all__ = ["Damage", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
+__all__ = ["Damage", "LogMatch", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
 
 _NEAR_BYTES = 1 << 20
-_NONE = "-"
 
 
 class Survey:
@@ -88,30 +88,21 @@ class Survey:
 
     @property
     def identity(self) -> str:
-        """Tells this log from another one at the same path: `epoch:place:digest` of the state page and the
-        oldest record. It changes when that record is deleted; compare with `same_log_as`."""
-        return self._identity_with(self._mark)
+        """Tells this log from another one at the same path, by its oldest record. It changes when that record is
+        deleted: compare with `same_log_as`. For one who goes on reading, `identity_at` is better."""
+        return str(Identity(self._log.epoch, self._mark))
 
     def identity_at(self, physical_offset: int) -> str:
-        """The same with a record that is there for as long as anything just before this place is: the first
-        one of its log file."""
-        segment = segment_at(self.segments, max(physical_offset - 1, self.log_min))
-        place = self.record_start(segment.start) if segment is not None else self.log_end
-        return self._identity_with(self._log.mark_at(place) or self._mark)
+        """The same for one who has read up to a place: it holds for as long as anything before that place is
+        there, and tells whether the log was cut and written again there."""
+        return str(identity_at(self._log, physical_offset, self._mark))
 
-    def _identity_with(self, mark: RecordMark | None) -> str:
-        epoch = _NONE if self._log.page is None else f"{self._log.page.epoch:x}"
-        return f"{epoch}:{_NONE}:{_NONE}" if mark is None else f"{epoch}:{mark.physical_offset}:{mark.digest}"
+    def compare(self, identity: str) -> LogMatch:
+        """Is this the log that `identity` was taken from, and has nothing up to there changed?"""
+        return compare(self._log, Identity.parse(identity))
 
     def same_log_as(self, identity: str) -> bool:
-        """Was `identity` taken from this log? As long as the record it names is there, that decides; otherwise
-        the epoch, if both have one. What cannot be told apart counts as the same."""
-        epoch, place, digest = (*identity.split(":"), _NONE, _NONE)[:3]
-        if place.isdigit() and int(place) >= self.log_min:
-            mark = self._log.mark_at(int(place))
-            return mark is not None and mark.digest == digest
-        page = self._log.page
-        return page is None or epoch in (_NONE, f"{page.epoch:x}")
+        return self.compare(identity) is LogMatch.SAME
 
     def record_start(self, physical_offset: int) -> int:
         """The first place at or after this one where a record begins; `log_end` if there is none."""
@@ -135,6 +126,19 @@ class Survey:
         """
         queue = self._queues.find(topic, queue_id)
         return NO_UNITS if queue is None else self._queues.units(queue, start, end)
+
+    def place_range(self, topic: str, queue_id: int, start: int, end: int) -> tuple[int, int]:
+        """A range of the log that holds the records of queue offsets [start, end). A record begins at its start.
+
+        It may be some MiB too long where units are not in files yet, and much too long where files are wrong.
+        """
+        queue = self._queues.find(topic, queue_id)
+        return (self.log_end, self.log_end) if queue is None else self._queues.place_range(queue, start, end)
+
+    def offset_from(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """The first queue offset whose record lies at or after a place; the queue's end if none does."""
+        queue = self._queues.find(topic, queue_id)
+        return 0 if queue is None else self._queues.offset_from(queue, physical_offset)
 
     def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         """The first queue offset whose record was stored at or after a time; the queue's end if none was.

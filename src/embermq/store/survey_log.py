@@ -66,7 +66,8 @@ class LogView:
     """Files and bounds of the log below `root`; `look` again whenever they may have changed."""
 
     def __init__(self, root: Path, files: Files, newest_unit_end: Callable[[], int]) -> None:
-        self._root, self._files = root, files
+        self._root = root
+        self.files = files
         self._newest_unit_end = newest_unit_end  # End of the newest record queue files know; 0: none.
         self.segments: tuple[LogSegment, ...] = ()
         self.end = 0
@@ -87,23 +88,24 @@ class LogView:
 
     def look(self) -> None:
         """See what lies there now."""
-        before, epoch = self.end, self._epoch
+        before, epoch = self.end, self.epoch
         self.segments = self._list()
         self.page = self._load_page()
-        if epoch != self._epoch:
+        if epoch != self.epoch:
             self.forget()
         self.end = self._find_end()
         if self.end < before:
             self.generation += 1
 
     @property
-    def _epoch(self) -> int | None:
+    def epoch(self) -> int | None:
+        """Of the state page, if there is one that counts."""
         return None if self.page is None else self.page.epoch
 
     def _list(self) -> tuple[LogSegment, ...]:
         path = self._root / directory.COMMIT_LOG
         try:
-            entries = self._files.list_directory(path)
+            entries = self.files.list_directory(path)
         except FileNotFoundError:
             return ()
         found = []
@@ -121,7 +123,7 @@ class LogView:
         """The state page, if it is about this log."""
         page = None
         with suppress(OSError):  # Being made anew just now.
-            page = load_state_page(self._files, self._root, writable=False)
+            page = load_state_page(self.files, self._root, writable=False)
         capacity_end = self.segments[-1].end if self.segments else 0
         if page is None or not self.min <= page.flushed <= capacity_end:
             return None
@@ -140,7 +142,7 @@ class LogView:
         if segment is None:
             return b""
         try:
-            file = self._files.open(segment.path, False)
+            file = self.files.open(segment.path, False)
         except FileNotFoundError:
             return b""
         try:
@@ -154,7 +156,7 @@ class LogView:
         if segment is None:
             return None
         try:
-            file = self._files.open(segment.path, False)
+            file = self.files.open(segment.path, False)
         except FileNotFoundError:
             return None
         try:
@@ -169,7 +171,7 @@ class LogView:
             if segment.end <= at or segment.start >= self.end:
                 continue
             try:
-                file = self._files.open(segment.path, False)
+                file = self.files.open(segment.path, False)
             except FileNotFoundError:
                 continue
             try:
@@ -196,9 +198,9 @@ class LogView:
 
         Not after a clean close, and not if the reference has taken over the directory: the page is old then.
         """
-        if not page.sync_flush or page.boot not in (0, self._files.boot()):
+        if not page.sync_flush or page.boot not in (0, self.files.boot()):
             return False
-        if directory.was_closed_cleanly(self._files, self._root):
+        if directory.was_closed_cleanly(self.files, self._root):
             return False
         holder = lock_holder(self._root)
         return holder is None or not is_foreign(holder, self._root / STATE_PAGE)
@@ -249,7 +251,7 @@ class LogView:
 
     def _pass_records(self, segment: LogSegment, at: int) -> Stop | None:
         try:
-            file = self._files.open(segment.path, False)
+            file = self.files.open(segment.path, False)
         except FileNotFoundError:
             return None
         try:
@@ -278,7 +280,7 @@ class LogView:
         torn = stop.code >= min(TornReason)
         if deep or torn:
             limit = None if deep else stop.at + _LOOK_AHEAD_BYTES
-            file = self._files.open(segment.path, False)
+            file = self.files.open(segment.path, False)
             try:
                 found = next_record(file, segment, stop.at, limit)
                 if found is not None and is_record(file, segment, stop.at):
@@ -314,7 +316,7 @@ class LogView:
         return last.start
 
     def _is_doubtful(self, last: _Last) -> bool:
-        if directory.was_closed_cleanly(self._files, self._root):
+        if directory.was_closed_cleanly(self.files, self._root):
             return False
         found = self.frame_at(last.start)
         return found is None or b"\0" in found.properties
@@ -323,11 +325,13 @@ class LogView:
 
     def oldest_mark(self) -> RecordMark | None:
         """The oldest record there is."""
-        return self.mark_at(self.record_start(self.min)) if self.end > self.min else None
+        start = self.record_start(self.min)
+        return self.mark_at(start) if start < self.end else None
 
     def mark_at(self, physical_offset: int) -> RecordMark | None:
+        """What lies at a place, as a mark, whether it may be shown or not; None if nothing does."""
         head = self.read(physical_offset, _HEAD_BYTES)
-        if physical_offset >= self.end or len(head) < _HEAD_BYTES:
+        if len(head) < _HEAD_BYTES:
             return None
         return RecordMark(physical_offset, hashlib.blake2b(head, digest_size=8).hexdigest())
 

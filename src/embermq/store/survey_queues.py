@@ -118,6 +118,55 @@ class QueueView:
             parts.append(self._units_of_log(queue, max(start, queue.file_end), end))
         return np.concatenate(parts)
 
+    def place_range(self, queue: Queue, start: int, end: int) -> tuple[int, int]:
+        """A range of the log that holds the records of these queue offsets; a record begins at its start."""
+        start, end = max(start, queue.min), min(end, queue.next)
+        if start >= end:
+            return queue.end_physical, queue.end_physical
+        first = queue.first_physical
+        if start < queue.file_end:
+            first = self._filed_place(queue, start) or first
+        elif mark := bisect_right(queue.mark_offsets, start):
+            first = queue.mark_physicals[mark - 1]
+        last = queue.end_physical
+        if end < queue.file_end:
+            last = self._filed_place(queue, end) or last
+        elif (mark := bisect_left(queue.mark_offsets, end)) < len(queue.mark_offsets):
+            last = queue.mark_physicals[mark]
+        return first, last
+
+    def _filed_place(self, queue: Queue, queue_offset: int) -> int | None:
+        """Where a record lies by the queue's files, if it does."""
+        unit = queue.files.peek(queue_offset) if queue.files is not None else None
+        frame = self._log.frame_at(unit[0]) if unit is not None else None
+        if frame is None or (frame.topic, frame.queue_id, frame.queue_offset) != (
+            queue.topic, queue.queue_id, queue_offset,
+        ):  # fmt: skip
+            return None
+        return frame.physical_offset
+
+    def offset_from(self, queue: Queue, physical_offset: int) -> int:
+        """The first queue offset whose record lies at or after a place."""
+        if physical_offset >= queue.end_physical:
+            return queue.next
+        marks = queue.mark_physicals
+        if queue.files is not None and queue.min < queue.file_end and not (marks and marks[0] < physical_offset):
+            files = queue.files
+
+            def is_behind(queue_offset: int) -> bool:
+                unit = files.peek(queue_offset)
+                return unit is not None and unit[0] >= physical_offset
+
+            return queue.min + bisect_left(range(queue.min, queue.file_end), True, key=is_behind)
+        mark = bisect_right(marks, physical_offset) - 1
+        if mark < 0:
+            return queue.min
+        after = queue.mark_offsets[mark + 1] if mark + 1 < len(marks) else queue.next
+        units = self.units(queue, queue.mark_offsets[mark], after)
+        return queue.mark_offsets[mark] + int(
+            np.searchsorted(units["physical_offset"].astype(np.int64), physical_offset)
+        )
+
     # -- bringing up to date ---------------------------------------------------------------------------------
 
     def _current(self) -> dict[tuple[str, int], Queue]:

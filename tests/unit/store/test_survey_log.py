@@ -17,7 +17,7 @@ from embermq.files.files import RealFiles
 from embermq.settings import FlushDisk
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.state_page import load_state_page
-from embermq.store.survey import Survey
+from embermq.store.survey import LogMatch, Survey
 from embermq.store.survey_log import lock_holder
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
@@ -361,6 +361,8 @@ def test_a_log_that_was_cut_and_written_again(builder: StoreBuilder) -> None:
     frames = frames_of(builder.root)
     survey = Survey.open(builder.root)
     survey.queues()
+    at_end, at_third = survey.identity_at(survey.log_end), survey.identity_at(frames[3].physical_offset)
+    assert survey.compare(at_end) is survey.compare(at_third) is LogMatch.SAME
     path = sorted((builder.root / "commitlog").iterdir())[0]
     data = path.read_bytes()
     cut = frames[8].physical_offset
@@ -370,10 +372,31 @@ def test_a_log_that_was_cut_and_written_again(builder: StoreBuilder) -> None:
     survey.refresh()
     assert survey.log_end == cut
     check_against_log(survey, frames[:8])
+    assert survey.compare(at_third) is LogMatch.SAME
+    assert survey.compare(at_end) is not LogMatch.SAME
     with builder.open() as store:
         fill(store, 64, 4800)
         survey.refresh()
         check_against_log(survey, frames_of(builder.root))
+    assert survey.compare(at_third) is LogMatch.SAME
+    assert survey.compare(at_end) is not LogMatch.SAME
+
+
+def test_an_end_that_was_written_again_is_told_from_another_log(builder: StoreBuilder) -> None:
+    with builder.open() as store:
+        fill(store, 20)
+    survey, frames = Survey.open(builder.root), frames_of(builder.root)
+    identities = [survey.identity_at(frame.end) for frame in frames]
+    path = builder.root / "commitlog" / "0".zfill(20)
+    data = path.read_bytes()
+    path.write_bytes(data[: frames[10].physical_offset].ljust(len(data), b"\0"))
+    survey.refresh()
+    assert [survey.compare(one) for one in identities] == [LogMatch.SAME] * 10 + [LogMatch.CUT] * (len(frames) - 10)
+    path.write_bytes(bytes(len(data)))
+    survey.refresh()
+    assert {survey.compare(one) for one in identities} == {LogMatch.OTHER}
+    assert survey.same_log_as("nonsense")
+    assert survey.same_log_as("-:-:-")
 
 
 def test_a_store_that_is_opened_while_one_looks(builder: StoreBuilder) -> None:

@@ -113,6 +113,35 @@ def test_units_that_are_not_in_files_yet(builder: StoreBuilder, monkeypatch: pyt
                 assert units["physical_offset"].tolist() == expected
 
 
+@pytest.mark.parametrize("filed", [0, 60, 200])
+def test_where_records_of_a_queue_lie(builder: StoreBuilder, filed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From files, from the log, or partly so: the range holds them all, and the way back is exact."""
+    monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 900)
+    with builder.open() as store:
+        n = fill(store, filed)
+        store._housekeeping.make_durable()
+        monkeypatch.setattr(store._housekeeping, "write_out", lambda: None)
+        fill(store, 200 - filed, n)
+        survey, frames = Survey.open(builder.root), frames_of(builder.root)
+        by_queue = {
+            key: [one for one in frames if (one.topic, one.queue_id) == key and one.sys_flag & 4 == 0]
+            for key in survey.queues()
+        }
+        for key, mine in by_queue.items():
+            for a in range(0, len(mine), 3):
+                for b in range(a + 1, len(mine) + 1, 4):
+                    first, last = survey.place_range(*key, mine[a].queue_offset, mine[b - 1].queue_offset + 1)
+                    assert first <= mine[a].physical_offset
+                    assert mine[b - 1].end <= last
+                    assert survey.record_start(first) == first
+            for frame in frames:
+                behind = [one.queue_offset for one in mine if one.physical_offset >= frame.physical_offset]
+                found = survey.offset_from(*key, frame.physical_offset)
+                assert found == (behind[0] if behind else mine[-1].queue_offset + 1)
+        assert survey.place_range("nobody", 0, 0, 5) == (survey.log_end, survey.log_end)
+        assert survey.offset_from("nobody", 0, 0) == 0
+
+
 def test_few_marks_are_enough(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 200)
     monkeypatch.setattr(survey_queues, "_MARKS_MAX", 50)
