@@ -101,6 +101,12 @@ class Survey:
         """Is this the log that `identity` was taken from, and has nothing up to there changed?"""
         return compare(self._log, Identity.parse(identity))
 
+    def is_behind(self, identity: str) -> bool:
+        """Does the log not show all yet that it did when `identity` was taken? So it is while a store is being
+        recovered: the state page of one that the power was cut to may be older than its log."""
+        last = Identity.parse(identity).last
+        return last is not None and last.physical_offset >= self.log_end
+
     def same_log_as(self, identity: str) -> bool:
         return self.compare(identity) is LogMatch.SAME
 
