@@ -106,7 +106,7 @@ def parse_queues(name: str, text: str) -> QueueChoice:
 def _queue_ids(name: str, text: str) -> frozenset[int]:
     ids: set[int] = set()
     for piece in text.split(","):
-        found = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", piece)
+        found = re.fullmatch(r"\s*([0-9]{1,10})\s*(?:-\s*([0-9]{1,10})\s*)?", piece)
         if not found or (found[2] and not int(found[1]) <= int(found[2]) <= int(found[1]) + 65535):
             raise OptionInvalid(name, "queue ids are expected, for example 0,2-3", value=text)
         ids.update(range(int(found[1]), int(found[2] or found[1]) + 1))
