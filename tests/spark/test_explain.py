@@ -124,9 +124,9 @@ def test_a_long_list_is_cut_for_people(store: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("nowhere",), 1, "nowhere: there is no such directory"),
-        (("{store}", "-o", "topik=rare"), 1, "embermq: option topik: no such option; did you mean topic?"),
-        (("{store}", "-o", "topic=rar"), 1, "did you mean rare?"),
+        (("nowhere",), 2, "nowhere: there is no such directory"),
+        (("{store}", "-o", "topik=rare"), 2, "embermq: option topik: no such option; did you mean topic?"),
+        (("{store}", "-o", "topic=rar"), 2, "did you mean rare?"),
         (("{store}", "-o", "topic"), 2, "NAME=VALUE is expected"),
         ((), 2, "Missing argument"),
     ],

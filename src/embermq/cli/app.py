@@ -25,7 +25,7 @@ from embermq.errors import EmberError, SettingsWarning
 NOUNS = {
     "demo": ("embermq.cli.demo:demo", "See a store being written, killed, recovered and read."),
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
-    "spark": ("embermq.cli.spark:spark", "See how Spark would read a store, and with which Java."),
+    "spark": ("embermq.cli.spark:spark", "Work on stores with Spark."),
     "store": ("embermq.cli.store:store", "Append to and read from a store directory."),
 }
 

@@ -1,28 +1,12 @@
-"""`embermq spark`: what a Spark job would do with a store, and which Java it would run on. Starts no JVM.
-
-pyspark and what stands on it are imported inside the commands: who has no Spark still gets `--help`, and a line
-that says what to install.
-"""
+"""`embermq spark explain`: what a read would do, with the plan a query gets. Starts no JVM."""
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
-import embermq.spark
-from embermq.cli.output import (
-    Fact,
-    Facts,
-    Output,
-    Rows,
-    number,
-    output_option,
-    show_bytes,
-    show_yes,
-)
-
-if TYPE_CHECKING:
-    from embermq.spark.explained import StoreExplained
+from embermq.cli.output import Fact, Facts, Output, Rows, number, output_option, show_bytes
+from embermq.spark.explained import StoreExplained, explain_read
+from embermq.spark.tables import option_texts
 
 # People are shown so many slices of a store; programs get all of them.
 SLICES_SHOWN_MAX = 20
@@ -30,18 +14,7 @@ SLICES_SHOWN_MAX = 20
 _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the key index"}
 
 
-@click.group()
-@click.pass_context
-def spark(context: click.Context) -> None:
-    """See how Spark would read a store, and with which Java."""
-    try:
-        embermq.spark.require_extra()
-    except ModuleNotFoundError as missing:
-        click.echo(f"embermq: {missing}", err=True)
-        context.exit(1)
-
-
-@spark.command()
+@click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--option",
@@ -57,9 +30,6 @@ def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) ->
 
     A PATH is a store directory or a glob of them. Nothing is written and no Spark is started.
     """
-    from embermq.spark.explained import explain_read
-    from embermq.spark.tables import option_texts
-
     stores = explain_read(option_texts(dict(_name_and_value(option) for option in options), paths))
     if output.as_json:
         output.record("stores", [asdict(store) for store in stores])
@@ -77,7 +47,7 @@ def _name_and_value(option: str) -> tuple[str, str]:
     return name, value
 
 
-def _facts(store: "StoreExplained") -> Facts:
+def _facts(store: StoreExplained) -> Facts:
     return Facts(
         "store",
         store.broker_name,
@@ -91,7 +61,7 @@ def _facts(store: "StoreExplained") -> Facts:
     )
 
 
-def _slices(store: "StoreExplained") -> Rows:
+def _slices(store: StoreExplained) -> Rows:
     columns = [
         number("task", "task"),
         number("log_start", "log from"),
@@ -106,27 +76,3 @@ def _slices(store: "StoreExplained") -> Rows:
     shown = store.slices[:SLICES_SHOWN_MAX]
     rows = [[task, *(getattr(slice_, field) for field in fields)] for task, slice_ in enumerate(shown)]
     return Rows("slices", "", columns, rows, empty="nothing to read")
-
-
-@spark.command()
-@click.option("--home", is_flag=True, help="Only the directory: export JAVA_HOME=$(embermq spark java --home)")
-@output_option
-def java(output: Output, home: bool) -> None:
-    """Show the Java that Spark is started with."""
-    found = embermq.spark.find_java()
-    if home and not output.as_json:
-        click.echo(str(found.home))
-        return
-    output.show(
-        Facts(
-            "java",
-            "",
-            [
-                Fact("home", "JAVA_HOME", str(found.home)),
-                Fact("version", "version", found.version),
-                Fact("origin", "found by", found.origin),
-                Fact("real_home", "Java itself", str(found.real_home)),
-                Fact("is_shimmed", "started by a script of ours", found.is_shimmed, show_yes),
-            ],
-        )
-    )

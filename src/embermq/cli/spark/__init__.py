@@ -1,0 +1,68 @@
+"""`embermq spark`: what Spark does with stores. One file a verb.
+
+    0    done, and everything is sound
+    1    done, and something is wrong there; or Spark, or a Java for it, is missing
+    2    it could not even be tried: the command line, the directory, an option
+
+A verb's module is loaded when the verb is called, and only there are pyspark and what stands on it imported: who has
+no Spark still gets `--help`, and a line that says what to install.
+"""
+
+import importlib
+from typing import Any
+
+import click
+
+import embermq.spark
+from embermq.cli.store import BadInput
+from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown
+
+# Verb: what it is for. The command is the attribute of this name in the module of this name.
+VERBS = {
+    "explain": "Show how a read would be done, and why so.",
+    "java": "Show the Java that Spark is started with.",
+}
+
+
+class SparkMissing(BadInput):
+    """The extra is not installed."""
+
+    exit_code = 1
+
+
+class Verbs(click.Group):
+    """A group that loads a verb when it is called, and tells bad input from failure."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        try:
+            embermq.spark.require_extra()
+        except ModuleNotFoundError as missing:
+            raise SparkMissing(str(missing)) from missing
+        command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, VERBS[verb]) for verb in self.list_commands(ctx)])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown) as problem:
+            raise BadInput(str(problem)) from problem
+
+
+@click.group(cls=Verbs)
+def spark() -> None:
+    """Work on stores with Spark: ours, or those that Apache RocketMQ 4.9 writes.
+
+    \b
+    embermq spark explain ~/store -o topic=orders       how a query would read that topic
+    export JAVA_HOME=$(embermq spark java --home)       a Java for spark-submit
+    """

@@ -1,0 +1,30 @@
+"""`embermq spark java`: which Java Spark is started with. Starts Java itself, to ask it, and no Spark."""
+
+import click
+
+from embermq.cli.output import Fact, Facts, Output, output_option, show_yes
+from embermq.spark.java import find_java
+
+
+@click.command()
+@click.option("--home", is_flag=True, help="Only the directory: export JAVA_HOME=$(embermq spark java --home)")
+@output_option
+def java(output: Output, home: bool) -> None:
+    """Show the Java that Spark is started with."""
+    found = find_java()
+    if home and not output.as_json:
+        click.echo(str(found.home))
+        return
+    output.show(
+        Facts(
+            "java",
+            "",
+            [
+                Fact("home", "JAVA_HOME", str(found.home)),
+                Fact("version", "version", found.version),
+                Fact("origin", "found by", found.origin),
+                Fact("real_home", "Java itself", str(found.real_home)),
+                Fact("is_shimmed", "started by a script of ours", found.is_shimmed, show_yes),
+            ],
+        )
+    )
