@@ -35,6 +35,7 @@ from embermq.store.json_input import LineInvalid, Loaded, decode_line
 from embermq.store.message_store import MessageStore
 
 LINE_BYTES_MAX = 128 << 20
+_READ_BYTES = 1 << 20
 _DELAY_OFFSETS = "delayOffset.json"
 
 
@@ -105,17 +106,32 @@ def load_messages(
 
 def _lines(source: Source) -> Iterator[tuple[int, bytes]]:
     """Number and text of each line that holds something."""
-    number = 0
-    while True:
-        line = source.lines.readline(LINE_BYTES_MAX)
-        if not line:
-            return
-        number += 1
-        if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
+    for number, line in enumerate(_split_lines(source.lines), start=1):
+        if len(line) > LINE_BYTES_MAX:
             reason = f"a line of more than {LINE_BYTES_MAX >> 20} MiB is no message"
             raise InputInvalid(source.name, number, LINE_BYTES_MAX, reason)
         if number >= source.first_line and line.strip():
             yield number, line
+
+
+def _split_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, as they come in; of one that is too long only a beginning that is too long."""
+    read = getattr(file, "read1", file.read)  # Of a pipe: what is there, instead of waiting for more.
+    begun: list[bytes] = []
+    length = 0
+    while chunk := read(_READ_BYTES):
+        first, newline, rest = chunk.partition(b"\n")
+        begun.append(first)
+        length += len(first)
+        if length > LINE_BYTES_MAX:
+            break
+        if newline:
+            yield b"".join(begun)
+            *whole, last = rest.split(b"\n")
+            yield from whole
+            begun, length = [last], len(last)
+    if length:
+        yield b"".join(begun)
 
 
 @dataclass(slots=True)
@@ -184,7 +200,7 @@ class _Loading:
         return self.report
 
     def _decode(self, number: int, line: bytes) -> Loaded:
-        self.report.bytes_read += len(line)
+        self.report.bytes_read += len(line) + 1
         try:
             return decode_line(line, text_bodies=self.source.text_bodies)
         except LineInvalid as problem:
