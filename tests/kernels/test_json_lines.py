@@ -1,6 +1,7 @@
 """write_lines == encode_line, byte for byte, wherever it does not decline; and it declines only what is rare."""
 
 import json
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,8 @@ def record(body: bytes = b"body", properties: bytes = b"", **changes: Any) -> by
         record(b"", properties=b"UNIQ_KEY\x01" + b"A" * 56, queue_offset=2**63 - 1, prepared_transaction_offset=-1),
         record(bytes(1), flag=-(2**31), sys_flag=8, reconsume_times=2**31 - 1, born_timestamp=-(2**63) + 1),
         record(bytes(2), topic="t" * 127, store_host=Host("255.255.255.255", -(2**31))),
+        record(born_host=Host("::1", 1), store_host=Host("2001:db8::1:0:0:1", -1)),
+        record(store_host=Host("::", 10911)),
         record(bytes(3), properties=b"\x02".join(b"name%d\x01%d" % (n, n) for n in range(64))),
     ],
 )
@@ -95,8 +98,8 @@ def test_ordinary_records_are_not_declined(raw: bytes, form: LineForm) -> None:
 @pytest.mark.parametrize(
     ("raw", "form"),
     [
-        (record(born_host=Host("::1", 1)), LineForm.BASE64),
-        (record(store_host=Host("::1", 1)), LineForm.RAW),
+        (record(born_host=Host("::ffff:102:304", 1)), LineForm.BASE64),
+        (record(store_host=Host("::ffff:0:0", 1)), LineForm.RAW),
         (record(sys_flag=1), LineForm.BASE64),
         (record(b"\xff"), LineForm.TEXT),
         (record(properties=b"a\x01\xc3"), LineForm.BASE64),
@@ -109,6 +112,23 @@ def test_ordinary_records_are_not_declined(raw: bytes, form: LineForm) -> None:
 )
 def test_rare_records_are_declined(raw: bytes, form: LineForm) -> None:
     assert assert_same(raw, BASE, form, 60_000)[1] == 1
+
+
+ADDRESSES = st.one_of(
+    st.integers(0, (1 << 128) - 1),
+    st.lists(st.sampled_from([0, 0, 0, 1, 0xFFFF, 0x20, 0xABC]), min_size=8, max_size=8).map(
+        lambda groups: sum(group << 16 * at for at, group in enumerate(groups))
+    ),
+).map(lambda number: str(IPv6Address(number)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(ADDRESSES, ADDRESSES, st.booleans())
+def test_addresses_are_written_as_everywhere(born: str, store: str, both: bool) -> None:
+    raw = record(born_host=Host(born, 1), store_host=Host(store, 2) if both else HOST)
+    [line], declined = assert_same(raw, BASE, LineForm.BASE64, 60_000)
+    assert json.loads(line)["bornHost"] == f"[{born}]:1"
+    assert declined <= (born.startswith("::ffff:") or (both and store.startswith("::ffff:")))
 
 
 def test_a_line_that_fits_nowhere_is_left_to_the_plain_way() -> None:
