@@ -25,6 +25,7 @@ from embermq.spark.slice_rows import SliceReader, chooser
 from embermq.store.survey_scan import MISSING, Damage, LogSegment, frame_at, segment_at
 
 STEP_UNITS = 1 << 17  # units held at a time, over all queues of a slice
+_NEIGHBOURS = 64  # so many units before and behind a step are tried, before the whole queue's range is searched
 
 Ranges = Sequence[tuple[int, int]]  # queue offsets, one range for each part
 
@@ -143,23 +144,23 @@ class QueueReader:
 
     def _end_before(self, number: int, offset: int) -> int:
         """Where the record before a queue offset ends, or the queue's records begin."""
-        frame = self._neighbour(number, offset - 1)
+        frame = self._first_right(number, range(offset - 1, max(-1, offset - 1 - _NEIGHBOURS), -1))
         return self._parts[number].first_physical if frame is None else frame.end
 
     def _start_after(self, number: int, offset: int) -> int:
-        """Where the record of a queue offset begins, or the queue's records end."""
-        frame = self._neighbour(number, offset)
+        """Where the record of a queue offset or the next one begins, or the queue's records end."""
+        frame = self._first_right(number, range(offset, offset + _NEIGHBOURS))
         return self._parts[number].end_physical if frame is None else frame.physical_offset
 
-    def _neighbour(self, number: int, offset: int) -> Frame | None:
-        """The record of a unit outside this step, if it is the right one."""
-        if offset < 0:
-            return None
-        part, unit = self._parts[number], self._queues[number].units(offset, offset + 1)
-        frame = _frame(self._reader.slice.segments, int(unit["physical_offset"][0]), int(unit["size"][0]))
-        if frame is None or (frame.topic, frame.queue_id, frame.queue_offset) != (part.topic, part.queue_id, offset):
-            return None
-        return frame
+    def _first_right(self, number: int, offsets: Iterable[int]) -> Frame | None:
+        """The record of the first of some units, outside this step, that leads to its own."""
+        part, queue = self._parts[number], self._queues[number]
+        for offset in offsets:
+            unit = queue.units(offset, offset + 1)
+            frame = _frame(self._reader.slice.segments, int(unit["physical_offset"][0]), int(unit["size"][0]))
+            if frame and (frame.topic, frame.queue_id, frame.queue_offset) == (part.topic, part.queue_id, offset):
+                return frame
+        return None
 
 
 def _name(records: RecordColumns, i: int) -> tuple[str, int, int]:

@@ -169,8 +169,8 @@ class Troubles:
         )
 
     def report(self) -> None:
-        """One warning for all that was left out, once the slice is read."""
-        if self._met:
+        """One warning for all that was left out, once the slice is read. Rows speak for themselves."""
+        if self._met and self._slice.reading.on_corrupt != "rows":
             size = sum(damage.end - damage.start for damage in self._met)
             first = self._met[0]
             _log.warning(
