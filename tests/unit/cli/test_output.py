@@ -105,3 +105,24 @@ def test_what_is_said_while_working_stays_out_of_json(capsys: Captured) -> None:
 def test_an_empty_table_says_so(capsys: Captured) -> None:
     Output(as_json=False).show(Rows("none", "files", ROWS.columns, [], empty="none yet"))
     assert capsys.readouterr().out == "files: none yet\n"
+
+
+def test_a_report_goes_to_standard_error(capsys: Captured) -> None:
+    output = Output(as_json=False, is_report=True)
+    output.show(ROWS)
+    output.say("done")
+    output.finish()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "second" in captured.err
+    assert captured.err.endswith("done\n")
+
+
+def test_a_report_in_json_is_the_document_alone(capsys: Captured) -> None:
+    output = Output(as_json=True, is_report=True)
+    output.show(ROWS)
+    output.say("done")
+    output.finish()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert list(json.loads(captured.err)) == ["files"]

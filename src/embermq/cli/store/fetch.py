@@ -10,13 +10,15 @@ from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
 from embermq.cli.store.times import parse_time_ms
 from embermq.errors import QueueUnknown, TopicUnknown
+from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
 from embermq.model.message import StoredMessage
-from embermq.model.properties import tag_texts
+from embermq.model.properties import SCHEDULE_TOPIC, tag_texts
 from embermq.store.lookup import message_at, nearest_topics
 from embermq.store.survey import QueueSpan, Survey
 
 UNITS_PER_READ = 1024
+_HASHES = range(-(2**31), 2**31)
 
 
 @click.command()
@@ -38,12 +40,11 @@ def fetch(output: Output, directory: Path, topic: str, queue_id: int, offset: st
     survey = Survey.open(directory)
     span = _queue(survey, topic, queue_id)
     start = _queue_offset(survey, span, offset)
-    wanted = tag_texts(tags)
     messages: list[StoredMessage] = []
     next_offset = start
-    for queue_offset, message in _messages(survey, span, start):
+    for queue_offset, message in _messages(survey, span, start, tag_texts(tags)):
         next_offset = queue_offset + 1
-        if message is not None and (wanted is None or message.tags in wanted):
+        if message is not None:
             messages.append(message)
             if len(messages) == count:
                 break
@@ -84,16 +85,26 @@ def _queue_offset(survey: Survey, span: QueueSpan, text: str) -> int:
         raise click.UsageError(f"--offset: {problem}") from None
 
 
-def _messages(survey: Survey, span: QueueSpan, start: int) -> Iterator[tuple[int, StoredMessage | None]]:
-    """Queue offsets and their messages; None where there is none to be read."""
+def _messages(
+    survey: Survey, span: QueueSpan, start: int, wanted: frozenset[str] | None
+) -> Iterator[tuple[int, StoredMessage | None]]:
+    """Queue offsets and their messages; None where there is none to be read, or none with a wanted tag."""
+    hashes = None if wanted is None or span.topic == SCHEDULE_TOPIC else {string_hash(tag) for tag in wanted}
     while start < span.max_offset:
         units = survey.units(span.topic, span.queue_id, start, min(start + UNITS_PER_READ, span.max_offset))
         if not len(units):
             return
-        for at, (physical_offset, size, _) in enumerate(units.tolist()):
-            message = message_at(survey, physical_offset) if 0 < size != BLANK_SIZE else None
-            own = message is not None and (message.topic, message.queue_id, message.queue_offset) == (
-                span.topic, span.queue_id, start + at,
-            )  # fmt: skip
-            yield start + at, message if own else None
+        for at, (physical_offset, size, code) in enumerate(units.tolist(), start=start):
+            # A tag code that is no hash is the address of more about the message: then the message tells.
+            if size <= 0 or size == BLANK_SIZE or (hashes is not None and code in _HASHES and code not in hashes):
+                yield at, None
+                continue
+            message = message_at(survey, physical_offset)
+            is_own = message is not None and _place(message) == (span.topic, span.queue_id, at)
+            has_tag = message is not None and (wanted is None or message.tags in wanted)
+            yield at, message if is_own and has_tag else None
         start += len(units)
+
+
+def _place(message: StoredMessage) -> tuple[str, int, int]:
+    return message.topic, message.queue_id, message.queue_offset

@@ -82,6 +82,19 @@ def test_queues_of_the_reference(command: Command, restored: Callable[[str], Pat
         assert [message["queue_offset"] for message in shown["messages"]] == offsets
 
 
+@pytest.mark.parametrize("name", ["basic", "cqext", "delay"])
+def test_tags_of_the_reference(command: Command, restored: Callable[[str], Path], name: str) -> None:
+    """By hash in the queue, by text in the record; in `cqext` the queue has addresses and no hashes."""
+    store = restored(name)
+    lines = [line for line in command("dump", store).lines if not line["sysFlag"] & 4]
+    for topic, queue_id, tag in {(line["topic"], line["queueId"], line["tags"]) for line in lines if line["tags"]}:
+        place = (topic, queue_id, tag)
+        expected = [one["msgId"] for one in lines if (one["topic"], one["queueId"], one["tags"]) == place]
+        words = [topic, str(queue_id), "--tags", tag, "--count", "1000"]
+        shown = command("fetch", store, *words, *JSON).document
+        assert [message["message_id"] for message in shown["messages"]] == expected, words
+
+
 # -- find --------------------------------------------------------------------------------------------------------
 
 
