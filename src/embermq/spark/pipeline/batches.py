@@ -1,0 +1,79 @@
+"""What a sink is given: a stretch of each log, and ways to look at the records in it. Driver side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from embermq.spark.jobs.work import Told, parallelism
+from embermq.spark.tables import table
+from embermq.store.survey import LogSegment, Survey
+
+SLICE_BYTES_MAX = 64 << 20
+SLICE_BYTES_MIN = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Records that begin in [start, end) of one log; both are where a record begins or the log ends."""
+
+    broker_name: str
+    path: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSlice:
+    """A part of a range for one task: workers need no more than this."""
+
+    broker_name: str
+    segments: tuple[LogSegment, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogBatch:
+    """One micro-batch."""
+
+    number: int
+    ranges: tuple[LogRange, ...]
+    spark: SparkSession
+    told: Told | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.end - one.start for one in self.ranges)
+
+    def frame(self, columns: Sequence[str] | None = None, **options: object) -> DataFrame:
+        """The messages of this batch in the columns of the format; nothing else of the logs is read."""
+        parts = []
+        for one in self.ranges:
+            wanted = None if columns is None else list(dict.fromkeys([*columns, "physicalOffset"]))
+            at = F.col("physicalOffset")
+            part = table(self.spark, one.path, wanted, **options).where((at >= one.start) & (at < one.end))
+            if columns is None or "brokerName" in columns:
+                part = part.withColumn("brokerName", F.lit(one.broker_name))
+            parts.append(part if columns is None else part.select(*columns))
+        return reduce(DataFrame.unionByName, parts)
+
+    def slices(self) -> list[RangeSlice]:
+        """The batch in even parts for tasks, each beginning where a record begins."""
+        cores = parallelism(self.spark)
+        found = []
+        for one in self.ranges:
+            survey = Survey.open(Path(one.path))
+            length = one.end - one.start
+            size = min(max(length // cores, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+            count = max(1, -(-length // size))
+            cuts = {one.start, one.end}
+            cuts |= {min(survey.record_start(one.start + length * n // count), one.end) for n in range(1, count)}
+            for low, high in pairwise(sorted(cuts)):
+                segments = tuple(part for part in survey.segments if part.start < high and part.end > low)
+                found.append(RangeSlice(one.broker_name, segments, low, high))
+        return found

@@ -1,0 +1,52 @@
+"""Queues and index of a log-only store, derived by a task for each store: the dispatcher's own sinks, fed in order.
+
+One task and not many: what is derived must come in log order, and one core derives faster than a log is written.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from embermq.settings import StoreSettings
+from embermq.spark.jobs.work import run
+from embermq.spark.pipeline.batches import LogBatch
+from embermq.spark.pipeline.sinks import SinkFigures
+from embermq.store.follower import Follower
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    path: str
+    end: int
+    settings: StoreSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    records: int
+    damages: tuple[str, ...]
+
+
+class DerivedSink:
+    """Brings queues (and index) of each store up to the end of the batch."""
+
+    name = "queues"
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        if settings.index:
+            self.name = "queues+index"
+
+    def process(self, batch: LogBatch) -> SinkFigures:
+        pieces = [_Piece(one.path, one.end, self._settings) for one in batch.ranges]
+        done = run(batch.spark, _derive, pieces, "deriving", batch.told)
+        return SinkFigures(sum(one.records for one in done), 0, [text for one in done for text in one.damages])
+
+
+def _derive(piece: _Piece) -> _Done:
+    with Follower.open(Path(piece.path), piece.settings) as follower:
+        if follower.position >= piece.end:
+            return _Done(0, ())  # Done before a kill.
+        progress = follower.advance(piece.end)
+        follower.make_durable()
+    damages = tuple(f"{piece.path}: {one.start:,} to {one.end:,}: {one.reason}" for one in progress.damages)
+    return _Done(progress.records, damages)

@@ -1,0 +1,37 @@
+"""The lake as a sink: each batch is a commit, which the lake notices if it has it already."""
+
+from pathlib import Path
+
+from embermq.spark.lake import Lake
+from embermq.spark.pipeline.batches import LogBatch
+from embermq.spark.pipeline.sinks import SinkFigures
+from embermq.store.survey import Survey
+
+
+class LakeSink:
+    """Messages as consumers see them, as Parquet by topic and day; small files are joined now and then."""
+
+    name = "lake"
+
+    def __init__(self, root: str, compact_every: int) -> None:
+        self._lake = Lake.open(root)
+        self._compact_every = compact_every
+
+    def process(self, batch: LogBatch) -> SinkFigures:
+        records = files = 0
+        damages = []
+        for one in batch.ranges:
+            survey = Survey.open(Path(one.path))
+            # A lake that begins in the middle of a log begins where the pipeline does.
+            known = self._lake.end_of(one.broker_name)
+            start = one.start if known is None else None
+            commit = self._lake.add(batch.spark, survey, one.broker_name, one.end, start=start, told=batch.told)
+            if commit is not None:
+                records += sum(part.records for part in commit.ranges)
+                files += len(commit.files)
+                lost = sum(part.damaged_bytes for part in commit.ranges)
+                if lost:
+                    damages.append(f"{one.path}: {lost:,} bytes between {one.start:,} and {one.end:,} are no records")
+        if self._compact_every and batch.number % self._compact_every == self._compact_every - 1:
+            self._lake.compact(batch.spark, batch.told)
+        return SinkFigures(records, files, damages)

@@ -1,0 +1,90 @@
+"""What a sink is, and those that come along. A sink of your own is a class like these:
+
+    class Counter:
+        name = "counter"
+
+        def process(self, batch: LogBatch) -> SinkFigures:
+            rows = batch.frame(["topic"]).groupBy("topic").count().collect()
+            ...write them somewhere, under a name that depends on batch.ranges alone...
+            return SinkFigures(records=sum(row["count"] for row in rows))
+
+`process` is called on the driver, for one batch after the other. After a kill the last batch may come again with the
+same ranges: whatever is written under names made from the ranges is then simply written again. What raises stops the
+pipeline, and the batch comes again when it is started anew.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from embermq.errors import OptionInvalid
+from embermq.settings import StoreSettings
+from embermq.spark.pipeline.batches import LogBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFigures:
+    """What a sink did with a batch."""
+
+    records: int = 0
+    files: int = 0
+    damages: list[str] = field(default_factory=list)
+
+
+class PipelineSink(Protocol):
+    """Takes batches, each at least once, in order."""
+
+    name: str
+
+    def process(self, batch: LogBatch) -> SinkFigures: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """What sinks that come along are made from."""
+
+    into: str | None  # the lake's place
+    settings: StoreSettings  # file sizes of queues and index
+    compact_every: int  # batches
+
+
+def make_sinks(names: list[str], context: SinkContext) -> list[PipelineSink]:
+    """The sinks of these names; queues and index are made by one."""
+    unknown = [name for name in names if name not in KNOWN]
+    if unknown or not names:
+        wrong = unknown[0] if unknown else ""
+        raise OptionInvalid("derive", f"choose from {', '.join(KNOWN)}", value=wrong)
+    makers: dict[Callable[..., PipelineSink], None] = {KNOWN[name]: None for name in names}
+    return [make(context, names) for make in makers]
+
+
+def _derived(context: SinkContext, names: list[str]) -> PipelineSink:
+    from embermq.spark.pipeline.derive import DerivedSink
+
+    return DerivedSink(context.settings.replace(index="index" in names))
+
+
+def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
+    from embermq.spark.pipeline.lake_sink import LakeSink
+
+    return LakeSink(_into(context, "lake"), context.compact_every)
+
+
+def _minutes(context: SinkContext, names: list[str]) -> PipelineSink:
+    from embermq.spark.pipeline.minutes import MinutesSink
+
+    return MinutesSink(_into(context, "stats"))
+
+
+def _into(context: SinkContext, name: str) -> str:
+    if context.into is None:
+        raise OptionInvalid("into", f"{name} needs a place to write to")
+    return context.into
+
+
+KNOWN: Mapping[str, Callable[[SinkContext, list[str]], PipelineSink]] = {
+    "queues": _derived,
+    "index": _derived,
+    "lake": _lake,
+    "stats": _minutes,
+}
