@@ -96,7 +96,7 @@ class FollowedStore:
             case LogMatch.OTHER:
                 return survey.log_min
             case LogMatch.CUT:
-                return min(known.position, survey.log_end)
+                return survey.record_start(known.position)  # Other records lie there: one may reach over this place.
         if known.position < survey.log_min:
             self.lose(f"bytes {known.position} to {survey.log_min} of the log were deleted before they were read")
         return max(known.position, survey.log_min)
