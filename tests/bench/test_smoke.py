@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench import append, memory, rebuild, recovery, scan, sync, tools, topics
+from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics
 from bench.__main__ import SCENARIOS, main
 from bench.course import Course
 from bench.figures import Figure, at_least, at_most
@@ -44,6 +44,17 @@ ANSWERS = {
     "scan": {
         "1 KiB": "2b857a1a7048",
         "100 B": "ee2db8bae17f",
+    },
+    "spark_read": {
+        "1 KiB, all columns": "b9756b69d6cd",
+        "1 KiB, three columns": "5e652b911e15",
+        "200 B, all columns": "a8290c8001f6",
+        "200 B, three columns": "9aa391b23425",
+        "200 B, tuples": "c0e3e96a48e2",
+        "8 MiB, all columns": "781a42aa4a9a",
+        "8 MiB, one tag in a hundred": "ed899a322f76",
+        "8 MiB, one key in a hundred": "7b09664d1294",
+        "8 MiB, count by topic": "ba2660f57a24",
     },
     "sync": {
         "64 threads, 1 KiB": "005bf111e429",
@@ -94,7 +105,7 @@ def test_a_scenario_gives_the_known_answers(name: str, course: Course) -> None:
 
 
 def test_every_scenario_has_answers_to_compare_with() -> None:
-    modules = (append, memory, rebuild, recovery, scan, sync, tools, topics)
+    modules = (append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics)
     assert set(ANSWERS) == set(SCENARIOS) == {module.NAME for module in modules}
 
 
