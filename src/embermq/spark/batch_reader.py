@@ -74,7 +74,7 @@ class WillingBatchReader(RocketMQBatchReader):
 class _Push:
     """The pushFilters of one reader."""
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, reader: RocketMQBatchReader) -> None:
         self._reader = reader
