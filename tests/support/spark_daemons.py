@@ -37,6 +37,15 @@ def spark_environment(scratch: Path) -> dict[str, str]:
     }
 
 
+# Becomes the command it is given, and ends with the process that started it, however that ended.
+_TIED = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 class Daemon:
     """A JVM of Spark that is running; what it logs is kept in a file and can be waited for."""
 
@@ -46,7 +55,7 @@ class Daemon:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         # A session of its own: workers start executors, and all of them have to go in the end.
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", _TIED, *command],
             env={**spark_environment(scratch), "SPARK_DAEMON_MEMORY": memory},
             cwd=scratch,
             stdin=subprocess.DEVNULL,
