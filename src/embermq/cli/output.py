@@ -12,7 +12,8 @@ standard output holds the answer and nothing else. A command whose answer is a s
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, wraps
@@ -173,6 +174,15 @@ class Output:
         if self.as_json and self._is_report:
             return
         self.notes.print(text, style=style, highlight=False, markup=False)
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Say on the terminal that something takes its time; nothing is left of it afterwards."""
+        if not self.notes.is_terminal:
+            yield
+            return
+        with self.notes.status(Text(text)):
+            yield
 
     def finish(self) -> None:
         """Print the document of a command that was asked for JSON."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embermq.errors import TopicUnknown
 from embermq.files.files import RealFiles
 from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, RecordColumns
 from embermq.model.hosts import Host
@@ -141,6 +142,13 @@ def store_hosts(survey: Survey) -> set[Host]:
             hosts.add(message.store_host)
     return hosts
 
+
+
+def require_topic(survey: Survey, topic: str) -> None:
+    """TopicUnknown, with what could have been meant, if no queue of the store has this topic."""
+    topics = {name for name, _ in survey.queues()}
+    if topic not in topics:
+        raise TopicUnknown(topic, survey.path, nearest_topics(topic, topics))
 
 
 def nearest_topics(topic: str, topics: Iterable[str]) -> list[str]:

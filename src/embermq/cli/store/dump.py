@@ -14,6 +14,7 @@ from embermq.cli.store.times import time_option
 from embermq.format.json_lines import LineForm
 from embermq.model.properties import tag_texts
 from embermq.store.dump import Dump, Wanted
+from embermq.store.lookup import require_topic
 from embermq.store.survey import Damage, Survey
 
 
@@ -57,7 +58,8 @@ def dump(
     """
     wanted = Wanted(topic, queue_id, tag_texts(tags), since_ms, until_ms, start, limit)
     form = (LineForm.TEXT if body == "text" else LineForm.BASE64) | (LineForm.RAW if raw else LineForm.BASE64)
-    job = Dump(Survey.open(directory), wanted, form)
+    survey = Survey.open(directory)
+    job = Dump(survey, wanted, form)
     damages: list[Damage] = []
     with _progress(output) as progress:
         for piece in job.pieces():
@@ -68,6 +70,8 @@ def dump(
                 sys.stdout.buffer.write(piece)
                 progress(job)
     sys.stdout.buffer.flush()
+    if topic is not None and not job.messages:
+        require_topic(survey, topic)
     _report(output, directory, job, damages)
     if damages or job.broken_bodies:
         click.get_current_context().exit(1)

@@ -9,12 +9,12 @@ from embermq.cli.output import Fact, Facts, Output, output_option, show_count
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
 from embermq.cli.store.times import parse_time_ms
-from embermq.errors import QueueUnknown, TopicUnknown
+from embermq.errors import QueueUnknown
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
 from embermq.model.message import StoredMessage
 from embermq.model.properties import SCHEDULE_TOPIC, tag_texts
-from embermq.store.lookup import message_at, nearest_topics
+from embermq.store.lookup import message_at, require_topic
 from embermq.store.survey import QueueSpan, Survey
 
 UNITS_PER_READ = 1024
@@ -64,10 +64,8 @@ def fetch(output: Output, directory: Path, topic: str, queue_id: int, offset: st
 
 def _queue(survey: Survey, topic: str, queue_id: int) -> QueueSpan:
     """Say what there is instead, so that a slip of the pen does not look like an empty queue."""
+    require_topic(survey, topic)
     queues = survey.queues()
-    topics = {name for name, _ in queues}
-    if topic not in topics:
-        raise TopicUnknown(topic, survey.path, nearest_topics(topic, topics))
     if (topic, queue_id) not in queues:
         known = sorted(number for name, number in queues if name == topic)
         raise QueueUnknown(topic, queue_id, f"; queues: {', '.join(map(str, known[:10]))}")

@@ -9,7 +9,7 @@ from embermq.cli.output import Fact, Facts, Output, output_option, show_seconds
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
 from embermq.cli.store.times import time_option
-from embermq.store.lookup import find_messages
+from embermq.store.lookup import find_messages, require_topic
 from embermq.store.survey import Survey
 
 
@@ -46,9 +46,13 @@ def find(
     topic, key = topic or topic_word, key or key_word
     if not topic or not key:
         raise click.UsageError("say what to look for: --topic T --key K")
+    survey = Survey.open(directory)
     began = time.perf_counter()
-    found = find_messages(Survey.open(directory), topic, key, begin_ms or 0, end_ms, limit)
+    with output.working(f"looking for {key}"):
+        found = find_messages(survey, topic, key, begin_ms or 0, end_ms, limit)
     seconds = time.perf_counter() - began
+    if not found.messages:
+        require_topic(survey, topic)
     output.show(message_rows(found.messages, f"no message of topic {topic!r} has the key {key!r}"))
     output.show(
         Facts(

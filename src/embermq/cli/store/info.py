@@ -65,7 +65,7 @@ def info(
     survey = Survey.open(directory)
     facts = overview.queue_facts(survey)
     files = overview.segment_facts(survey)
-    output.show(_log(survey, files), _topics(facts))
+    output.show(_log(survey, files, facts), _topics(facts))
     if queues or output.as_json:
         output.show(_queues(facts))
     if segments or output.as_json:
@@ -79,8 +79,9 @@ def info(
         output.show(Facts("runtime", "runtime", [Fact(name, name, value) for name, value in pairs]))
 
 
-def _log(survey: Survey, files: list[SegmentFact]) -> Facts:
+def _log(survey: Survey, files: list[SegmentFact], queues: list[QueueFact]) -> Facts:
     times = [one.first_store_ms for one in files if one.first_store_ms is not None]
+    newest = [one.last_store_ms for one in queues if one.last_store_ms is not None]
     return Facts(
         "log",
         "log",
@@ -92,6 +93,7 @@ def _log(survey: Survey, files: list[SegmentFact]) -> Facts:
             Fact("segments", "log files", len(files), show_count),
             Fact("segment_bytes", "size of a log file", files[0].size if files else None, show_bytes),
             Fact("first_store_timestamp_ms", "oldest message stored at", min(times, default=None), show_time),
+            Fact("last_store_timestamp_ms", "newest message stored at", max(newest, default=None), show_time),
             Fact("identity", "identity", survey.identity),
         ],
     )

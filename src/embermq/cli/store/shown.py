@@ -55,11 +55,15 @@ def message_facts(message: StoredMessage) -> Facts:
             Fact("flag", "flag", message.flag),
             Fact("sys_flag", "system flag", message.sys_flag),
             Fact("reconsume_times", "times reconsumed", message.reconsume_times),
-            Fact("prepared_transaction_offset", "half message at", message.prepared_transaction_offset, show_count),
+            Fact("prepared_transaction_offset", "half message at", message.prepared_transaction_offset, _show_place),
             Fact("properties", "properties", message.properties, _show_properties),
             Fact("body", "body", readable_body(message), show_body),
         ],
     )
+
+
+def _show_place(place: int) -> str:
+    return f"{place:,}" if place else "none"
 
 
 def _show_properties(properties: dict[str, str]) -> str:

@@ -108,7 +108,7 @@ def _picture(directory: Path, glance: Glance, rates: Rates) -> RenderableType:
         ("log", f"{show_bytes(glance.log_end - glance.log_min)} in {glance.segments} files{spare}"),
         ("dispatch behind", show_bytes(glance.dispatch_behind_bytes)),
         ("flush behind", _flush_lag(glance)),
-        ("disk", f"{glance.disk.used_ratio:.0%} of {show_bytes(glance.disk.total)} used"),
+        ("disk", f"{glance.disk.used_ratio:.0%} used, {show_bytes(glance.disk.available)} left"),
     ]
     for name, value in rows:
         facts.add_row(name, value)

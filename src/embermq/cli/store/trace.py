@@ -57,11 +57,13 @@ def trace(
     if message_id is not None:
         seeds = [_by_id(survey, message_id, directory)]
     else:
-        seeds = seeds_by_key(survey, key or "", topic)
+        with output.working(f"looking for {key}"):
+            seeds = seeds_by_key(survey, key or "", topic)
         if not seeds:
             where = f"topic {topic!r} of {directory}" if topic else str(directory)
             raise click.ClickException(f"no message in {where} has the key {key!r}")
-    lives = lives_of(survey, seeds, limit)
+    with output.working("following it"):
+        lives = lives_of(survey, seeds, limit)
     progress = consumer_progress(RealFiles(), directory)
     now_ms = time.time_ns() // 1_000_000
     output.record("messages", [_document(life, progress, now_ms) for life in lives])

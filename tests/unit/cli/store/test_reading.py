@@ -127,6 +127,11 @@ def test_a_key_nobody_used_is_said_and_is_exit_code_1(command: Command, director
     assert "no message of topic 'orders' has the key 'nobody'" in ran.out
 
 
+@pytest.mark.parametrize("words", [["find", "--topic", "order", "--key", "all"], ["dump", "--topic", "order"]])
+def test_a_topic_that_is_not_there_is_no_empty_answer(command: Command, directory: Path, words: list[str]) -> None:
+    command(words[0], directory, *words[1:]).assert_one_line(1, "topic 'order' is not in", "did you mean orders?")
+
+
 @pytest.mark.parametrize("words", [[], ["--topic", "orders"], ["--key", "all"], ["orders"]])
 def test_find_needs_topic_and_key(command: Command, directory: Path, words: list[str]) -> None:
     ran = command("find", directory, *words)
