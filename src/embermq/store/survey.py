@@ -21,6 +21,7 @@ from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.store import directory
+from embermq.store.state_page import StatePage
 from embermq.store.survey_identity import Identity, LogMatch, compare, identity_at
 from embermq.store.survey_index import IndexView
 from embermq.store.survey_log import LogView, RecordMark
@@ -121,6 +122,15 @@ class Survey:
 
     # -- queues ----------------------------------------------------------------------------------------------
 
+    @property
+    def state_page(self) -> StatePage | None:
+        """What the last writer of ours vouched for, if that is about this log."""
+        return self._log.page
+
+    def newest_unit_end(self) -> int:
+        """The end of the newest record that queue files know and the log confirms; 0 if there is none."""
+        return self._queues.on_disk.newest_unit_end()
+
     def queues(self) -> dict[tuple[str, int], QueueSpan]:
         """Every topic and queue with what it has below `log_end`, whether in queue files yet or not."""
         return self._queues.spans()
@@ -207,6 +217,10 @@ class Survey:
         return place >= self.log_end or self._time_at(place) >= time_ms
 
     # -- keys ------------------------------------------------------------------------------------------------
+
+    def index_shape(self) -> tuple[int, int] | None:
+        """Slots and entries of an index file, as far as they can be told; None without one."""
+        return self._index.shape()
 
     def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
         """Places of records in [begin_ms, end_ms) that may have this key, ascending; None when no index can be

@@ -71,7 +71,7 @@ class IndexView:
         return [entry.name for entry in self._files.list_directory(path) if entry.is_file and _is_index(entry.name)]
 
     def _load(self) -> IndexFiles | None:
-        shape = self._shape()
+        shape = self.shape()
         if shape is None:
             return None
         for _ in range(_LOADS_MAX):
@@ -80,7 +80,7 @@ class IndexView:
                 return index
         return None
 
-    def _shape(self) -> Shape | None:
+    def shape(self) -> Shape | None:
         """How many slots and entries a file has; its length alone does not say."""
         names = self._names()
         if not names:
