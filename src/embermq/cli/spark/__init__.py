@@ -17,8 +17,14 @@ import embermq.spark
 from embermq.cli.store import BadInput
 from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown
 
-# Verb: what it is for. The command is the attribute of this name in the module of this name.
+# Verb: what it is for. The command is the attribute of this name (with underscores) in the module of this name.
 VERBS = {
+    "archive": "Write logs into a lake of Parquet files.",
+    "dead-letters": "List what consumers of a group gave up on, and send it again.",
+    "pipeline": "Follow logs, and derive lake, statistics, queues and index.",
+    "replay": "Append messages of a window to a topic again.",
+    "sql": "Ask stores and a lake with SQL.",
+    "stats": "Volume, sizes, delay, tags, keys, consumer lag.",
     "explain": "Show how a read would be done, and why so.",
     "java": "Show the Java that Spark is started with.",
 }
@@ -43,7 +49,8 @@ class Verbs(click.Group):
             embermq.spark.require_extra()
         except ModuleNotFoundError as missing:
             raise SparkMissing(str(missing)) from missing
-        command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"{__name__}.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -12,7 +12,6 @@ again it goes on with the batch that was under way. Driver side; one thread, the
 
 import json
 import queue
-import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +20,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from embermq import errors
 from embermq.errors import EmberError, OptionInvalid, StoreError
 from embermq.settings import StoreSettings
+from embermq.spark.error_text import error_in
 from embermq.spark.jobs.work import Told
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.pipeline.batches import LogBatch, LogRange
@@ -136,18 +135,8 @@ class Pipeline:
             return
         if isinstance(self._failure, EmberError):
             raise self._failure
-        raise _error_in(str(problem)) from None
-
-
-def _error_in(text: str) -> EmberError:
-    """Our own error out of the long message of a query that ended: the process that plans could only send its text."""
-    found = re.search(r"embermq\.errors\.(\w+): (.+)", text)
-    kind = getattr(errors, found[1], None) if found else None
-    if found is None or kind is None:
-        return StoreError(f"the pipeline stopped: {text.strip().splitlines()[0]}")
-    error: EmberError = kind.__new__(kind)
-    Exception.__init__(error, found[2].strip())
-    return error
+        said = str(problem).strip()
+        raise error_in(said) or StoreError(f"the pipeline stopped: {said.splitlines()[0]}") from None
 
 
 def pipeline(

@@ -1,0 +1,41 @@
+"""`embermq spark archive`: logs into a lake."""
+
+from dataclasses import asdict
+
+import click
+
+from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
+from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.spark.jobs import archive as job
+
+
+@click.command()
+@stores_argument
+@click.option("--into", required=True, metavar="LAKE", help="Directory or URI of the lake; made if there is none.")
+@click.option("--sealed-only", is_flag=True, help="Leave out the log file that is still written to.")
+@master_option
+@output_option
+def archive(output: Output, paths: tuple[str, ...], into: str, sealed_only: bool, master: str | None) -> None:
+    """Write the logs of stores into a lake of Parquet files, by topic and day.
+
+    Every file is read back before its range counts as archived. Run it again and again: it goes on where it ended.
+
+    \b
+    embermq spark archive /data/broker-a --into /data/lake
+    embermq spark archive '/data/broker-*' --into s3://bucket/lake --sealed-only
+    """
+    with working(output, master, "embermq archive") as (spark, told):
+        done = job.archive(spark, list(paths), into, sealed_only=sealed_only, told=told)
+    output.record("archived", [asdict(one) for one in done])
+    if not output.as_json:
+        columns = [
+            Column("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
+            number("files", "files"), number("bytes", "written", show_bytes), number("lost", "damaged", show_bytes),
+        ]  # fmt: skip
+        rows = [
+            [one.broker_name, one.start, one.end, one.records, one.files, one.file_bytes, one.damaged_bytes]
+            for one in done
+        ]
+        output.show(Rows("archived", f"archived into {into}", columns, rows))
+    if any(one.damaged_bytes for one in done):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,53 @@
+"""What the commands that run Spark share: the session, and a line that says how far the work is.
+
+Loaded by those verbs only: pyspark is imported here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import embermq.spark
+from embermq.cli.output import Output
+from embermq.spark.error_text import error_in
+from embermq.spark.jobs.work import Told
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def master_option(command: F) -> F:
+    """`--master`: where Spark runs."""
+    return click.option(
+        "--master", metavar="URL", help="Spark master, for example spark://host:7077; the default is this machine."
+    )(command)
+
+
+def stores_argument(command: F) -> F:
+    return click.argument("paths", nargs=-1, required=True, metavar="DIR...")(command)
+
+
+@contextmanager
+def working(output: Output, master: str | None, title: str) -> Iterator[tuple[SparkSession, Told]]:
+    """A session for the time of a command, and somebody to tell how far the work is."""
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=output.notes,
+        transient=True, disable=not output.notes.is_terminal,
+    ) as bar:  # fmt: skip
+        task = bar.add_task("starting Spark", total=None)
+
+        def told(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        spark = embermq.spark.session(title, master)
+        try:
+            yield spark, told
+        except PySparkException as problem:
+            raise error_in(str(problem)) or problem from None
+        finally:
+            bar.update(task, description="stopping Spark")
+            spark.stop()

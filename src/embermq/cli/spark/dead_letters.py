@@ -1,0 +1,67 @@
+"""`embermq spark dead-letters`: what a group's consumers gave up on, and the way back."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from embermq.cli.output import Column, Output, Rows, number, output_option, show_time
+from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.store.options import settings_for, writing_options
+from embermq.errors import OptionInvalid
+from embermq.spark.jobs import dead_letters as job
+
+
+@click.command("dead-letters")
+@stores_argument
+@click.option("--group", required=True, help="Consumer group.")
+@click.option("--where", help="Only dead letters for which this SQL condition holds, for example \"keys = 'o-1'\".")
+@click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
+@click.option("--export", metavar="FILE.jsonl", help="Also write them there, one JSON object a line.")
+@click.option("--resend-into", metavar="STORE", help="Append them to the topics they came from, in this store.")
+@click.option("--dry-run", is_flag=True, help="With --resend-into: only count.")
+@writing_options
+@master_option
+@output_option
+def dead_letters(
+    output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], group: str,
+    where: str | None, lake: str | None, export: str | None, resend_into: str | None, dry_run: bool, master: str | None,
+) -> None:  # fmt: skip
+    """List the dead letters of a group: where they came from, how often they were tried, when they died.
+
+    \b
+    embermq spark dead-letters /data/broker-a --group shop --export dead.jsonl
+    embermq spark dead-letters /data/broker-a --group shop --where "tags = 'paid'" --resend-into /data/target
+    """
+    with working(output, master, "embermq dead-letters") as (spark, told):
+        told("looking", 0, 1)
+        found = job.dead_letters(spark, list(paths), group, lake=lake, where=where)
+        if export is not None:
+            _export(export, found)
+        resent = {}
+        if resend_into is not None:
+            settings = settings_for(Path(resend_into), config_file, changes)
+            resent = job.resend(
+                spark, list(paths), group, resend_into, lake=lake, where=where, dry_run=dry_run, settings=settings
+            )  # fmt: skip
+    columns = [
+        Column("topic", "came from"), Column("origin_id", "first id"), Column("keys", "keys"), Column("tags", "tags"),
+        number("attempts", "attempts"), Column("dead_ms", "died", show_time),
+    ]  # fmt: skip
+    rows = [[one.topic, one.origin_id, one.keys, one.tags, one.attempts, one.dead_ms] for one in found]
+    output.show(Rows("dead_letters", f"dead letters of {group}", columns, rows, empty="none"))
+    output.record("resent", {topic: asdict(done) for topic, done in resent.items()})
+    for topic, done in resent.items():
+        verb = "would be resent" if dry_run else "resent"
+        output.say(f"{topic}: {done.found if dry_run else done.appended:,} {verb}, {done.skipped:,} were already")
+
+
+def _export(place: str, found: list[job.DeadLetter]) -> None:
+    try:
+        with Path(place).open("x", encoding="utf-8") as file:
+            file.writelines(json.dumps(asdict(one)) + "\n" for one in found)
+    except FileExistsError:
+        raise OptionInvalid("export", "there is a file of this name already", value=place) from None
+    except OSError as problem:
+        raise OptionInvalid("export", problem.strerror or str(problem), value=place) from None

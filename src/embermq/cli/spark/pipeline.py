@@ -1,0 +1,87 @@
+"""`embermq spark pipeline`: follow logs and derive from them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.live import Live
+from rich.table import Table
+
+from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
+from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.store.options import settings_for, writing_options
+from embermq.spark.pipeline import Progress
+from embermq.spark.pipeline import pipeline as make_pipeline
+
+
+@click.command()
+@stores_argument
+@click.option("--into", metavar="LAKE", help="Where lake, statistics and progress go.")
+@click.option("--derive", default="lake,stats", show_default=True, help="Of queues, index, lake, stats.")
+@click.option("--follow/--once", default=False, help="Go on for ever, or stop at the end of the logs (the default).")
+@click.option("--checkpoint", metavar="DIR", help="Where progress is kept; the default is in the lake.")
+@click.option("--batch-bytes", default=512 << 20, show_default=True, type=click.IntRange(1 << 16), help="At most.")
+@click.option("--ignore-data-loss", is_flag=True, help="Go on when the logs no longer have what comes next.")
+@writing_options
+@master_option
+@output_option
+def pipeline(
+    output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], into: str | None,
+    derive: str, follow: bool, checkpoint: str | None, batch_bytes: int, ignore_data_loss: bool, master: str | None,
+) -> None:  # fmt: skip
+    """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
+
+    Killed anywhere, it goes on where it was. With --output json each batch is a line of its own while it works.
+
+    \b
+    embermq spark pipeline /data/broker-a --into /data/lake --follow
+    embermq spark pipeline /data/log-only --derive queues,index --checkpoint /data/progress
+    """
+    done: list[Progress] = []
+    settings = settings_for(Path(paths[0]), config_file, changes)
+    with working(output, master, "embermq pipeline") as (spark, told):
+        made = make_pipeline(
+            spark, list(paths), into=into, derive=[name.strip() for name in derive.split(",") if name.strip()],
+            checkpoint=checkpoint, settings=settings, batch_bytes_max=batch_bytes,
+            fail_on_data_loss=not ignore_data_loss, told=told,
+        )  # fmt: skip
+        steps = made.follow() if follow else made.once()
+        with Live(console=output.notes, transient=True, auto_refresh=False) as view:
+            for progress in steps:
+                done = [*done[-50:], progress]
+                if output.as_json:
+                    click.echo(json.dumps(asdict(progress)), err=True)
+                elif output.notes.is_terminal:
+                    view.update(_view(done), refresh=True)
+    output.record("batches", [asdict(one) for one in done])
+    if not output.as_json:
+        _show(output, done)
+    damages = [text for one in done for figures in one.sinks.values() for text in figures.damages]
+    for text in damages:
+        output.say(f"damaged: {text}")
+    if damages:
+        raise click.exceptions.Exit(1)
+
+
+_COLUMNS = ["batch", "records", "log", "took", "rate", "behind"]
+
+
+def _cells(one: Progress) -> list[str]:
+    rate = f"{show_bytes(one.bytes_per_second)}/s"
+    return [
+        str(one.batch), f"{one.records:,}", show_bytes(one.bytes), show_seconds(one.seconds), rate,
+        show_bytes(one.lag_bytes),
+    ]  # fmt: skip
+
+
+def _view(done: list[Progress]) -> Table:
+    table = Table(*_COLUMNS)
+    for one in done[-10:]:
+        table.add_row(*_cells(one))
+    return table
+
+
+def _show(output: Output, done: list[Progress]) -> None:
+    columns = [Column(_COLUMNS[0], _COLUMNS[0]), *(number(name, name, str) for name in _COLUMNS[1:])]
+    output.show(Rows("batches", "batches", columns, [_cells(one) for one in done], empty="nothing new"))

@@ -1,0 +1,78 @@
+"""`embermq spark stats`: what the messages are like."""
+
+from dataclasses import asdict
+
+import click
+
+from embermq.cli.output import (
+    Column,
+    Fact,
+    Facts,
+    Output,
+    Rows,
+    number,
+    output_option,
+    show_bytes,
+    show_count,
+    show_time,
+)
+from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.clock import SystemClock
+from embermq.spark.jobs import stats as job
+from embermq.spark.jobs.stats_report import stats_report
+from embermq.spark.report import write_report
+
+
+@click.command()
+@stores_argument
+@click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; repeatable.")
+@click.option("--report", metavar="FILE.html", help="Also write a page that can be looked at and passed on.")
+@master_option
+@output_option
+def stats(
+    output: Output, paths: tuple[str, ...], lake: str | None, topics: tuple[str, ...], report: str | None,
+    master: str | None,
+) -> None:  # fmt: skip
+    """Volume over time, sizes, delay from producer to store, tags, hot keys, consumer lag.
+
+    \b
+    embermq spark stats /data/broker-a --report messages.html
+    """
+    with working(output, master, "embermq stats") as (spark, told):
+        told("counting", 0, 1)
+        found = job.stats(spark, list(paths), lake=lake, topics=list(topics) or None)
+    output.record("stats", asdict(found))
+    if not output.as_json:
+        _show(output, found)
+    if report is not None:
+        place = write_report(stats_report(found, ", ".join(paths), SystemClock().now_ms()), report)
+        output.record("report", str(place))
+        output.say(f"report: {place}")
+
+
+def _show(output: Output, found: job.Stats) -> None:
+    output.show(
+        Facts("all", "all messages", [
+            Fact("messages", "messages", found.messages, show_count),
+            Fact("bytes", "bytes of log", found.bytes, show_bytes),
+            Fact("start_ms", "first stored", found.start_ms if found.messages else None, show_time),
+            Fact("end_ms", "last stored", found.end_ms if found.messages else None, show_time),
+        ]),
+        Rows("topics", "topics", [
+            Column("topic", "topic"), number("messages", "messages"), number("bytes", "bytes", show_bytes),
+            number("p50", "delay p50 ms"), number("p99", "p99 ms"), number("most", "most ms"),
+        ], [
+            [one.topic, one.messages, one.bytes, one.delay_p50_ms, one.delay_p99_ms, one.delay_max_ms]
+            for one in found.topics[:50]
+        ], empty="no messages"),
+        Rows("keys", "most frequent keys", [Column("key", "key"), number("messages", "messages")], [
+            [one.name, one.messages] for one in found.hot_keys[:10]
+        ], empty="no keys"),
+        Rows("lags", "consumers", [
+            Column("group", "group"), Column("topic", "topic"), number("queue", "queue"), number("behind", "behind"),
+        ], [
+            [lag.group, lag.topic, lag.queue_id, lag.behind]
+            for lag in sorted(found.lags, key=lambda lag: -lag.behind)[:20]
+        ], empty="none known"),
+    )  # fmt: skip
