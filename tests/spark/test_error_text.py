@@ -3,7 +3,7 @@
 from embermq.errors import DataLost, TopicUnknown
 from embermq.spark.error_text import error_in
 
-LONG = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: embermq.errors.TopicUnknown: topic 'a' is not in /x; did you mean b?
+LONG = """[PYTHON_DATA_SOURCE_ERROR] Failed: embermq.errors.TopicUnknown: topic 'a' is not in /x; did you mean b?
  SQLSTATE: 38000
 	at org.apache.spark.Something(Something.scala:1)
 """
