@@ -90,6 +90,7 @@ def load_kernels() -> None:
     """Load everything that is loaded once, so that no round pays for it."""
     import embermq.kernels.derive
     import embermq.kernels.encode
+    import embermq.kernels.messages
     import embermq.kernels.scan  # noqa: F401
 
 

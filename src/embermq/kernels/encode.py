@@ -33,23 +33,28 @@ _FITS, _BAD_ROW = 0, 1
 
 
 @inlined
-def _write_parts(out: Any, at: int, payload: Any, taken: int, rows: Any, i: int) -> None:
+def _is_inside(at: int, length: int, longest: int, size: int) -> bool:
+    return 0 <= length <= longest and 0 <= at <= size - length
+
+
+@inlined
+def _write_parts(out: Any, at: int, payload: Any, properties: Any, rows: Any, i: int) -> None:
     """The sum, and the parts of variable length."""
-    body_len, topic_len = cell(rows, i, r.R_BODY_LEN), cell(rows, i, r.R_TOPIC_LEN)
-    props_len = cell(rows, i, r.R_PROPS_LEN)
-    put_i32(out, at + 8, crc32_at(payload, taken, body_len) & 0x7FFF_FFFF)
+    body_at, body_len = cell(rows, i, r.R_BODY_AT), cell(rows, i, r.R_BODY_LEN)
+    topic_len, props_len = cell(rows, i, r.R_TOPIC_LEN), cell(rows, i, r.R_PROPS_LEN)
+    put_i32(out, at + 8, crc32_at(payload, body_at, body_len) & 0x7FFF_FFFF)
     put_i32(out, at + BODY_AT - 4, body_len)
     to = at + BODY_AT
-    copy_bytes(out, to, payload, taken, body_len)
+    copy_bytes(out, to, payload, body_at, body_len)
     to += body_len
     put_i8(out, to, topic_len)
-    copy_bytes(out, to + 1, payload, taken + body_len, topic_len)
+    copy_bytes(out, to + 1, payload, cell(rows, i, r.R_TOPIC_AT), topic_len)
     to += 1 + topic_len
     put_i16(out, to, props_len)
-    copy_bytes(out, to + 2, payload, taken + body_len + topic_len, props_len)
+    copy_bytes(out, to + 2, properties, cell(rows, i, r.R_PROPS_AT), props_len)
 
 
-_TYPES = f"{BYTES}, int64, int64, int64, {READ_BYTES}, {READ_ROWS}, {I64}, int64, int64, {ROWS}"
+_TYPES = f"{BYTES}, int64, int64, int64, {READ_BYTES}, {READ_BYTES}, {READ_ROWS}, {I64}, int64, int64, {ROWS}"
 
 
 @kernel(f"UniTuple(int64, 3)({_TYPES})", nogil=False)
@@ -59,28 +64,29 @@ def _encode_batch(
     limit: int,
     base: int,
     payload: Any,
+    properties: Any,
     rows: Any,
     next_offsets: Any,
     store_time: int,
     store_host: int,
     placed: Any,
 ) -> tuple[int, int, int]:
-    at, taken = start, 0
+    at = start
     for i in range(len(rows)):
         body_len, topic_len = cell(rows, i, r.R_BODY_LEN), cell(rows, i, r.R_TOPIC_LEN)
         props_len, queue = cell(rows, i, r.R_PROPS_LEN), cell(rows, i, r.R_QUEUE)
         if (
-            not 0 <= body_len <= len(payload)
-            or not 0 < topic_len <= TOPIC_BYTES_MAX
-            or not 0 <= props_len <= PROPERTIES_BYTES_MAX
-            or body_len + topic_len + props_len > len(payload) - taken
+            not _is_inside(cell(rows, i, r.R_BODY_AT), body_len, len(payload), len(payload))
+            or not _is_inside(cell(rows, i, r.R_TOPIC_AT), topic_len, TOPIC_BYTES_MAX, len(payload))
+            or not _is_inside(cell(rows, i, r.R_PROPS_AT), props_len, PROPERTIES_BYTES_MAX, len(properties))
+            or topic_len == 0
             or not 0 <= queue < len(next_offsets)
         ):
             return i, at, _BAD_ROW
         size = FIXED_BYTES + body_len + topic_len + props_len
         if size + BLANK_BYTES > limit - at:
             return i, at, _FITS
-        sys_flag = cell(rows, i, r.R_SYS_FLAG) & ~HOST_V6_MASK
+        sys_flag, born = cell(rows, i, r.R_SYS_FLAG) & ~HOST_V6_MASK, cell(rows, i, r.R_BORN_TIME)
         queue_offset = 0
         if sys_flag & PREPARED == 0:
             queue_offset = next_offsets[np.uint64(queue)]
@@ -90,20 +96,19 @@ def _encode_batch(
         put_i64(out, at + 20, queue_offset)
         put_i64(out, at + 28, base + at)
         put_i32(out, at + 36, sys_flag)
-        put_i64(out, at + 40, cell(rows, i, r.R_BORN_TIME))
-        put_i64(out, at + 48, cell(rows, i, r.R_BORN_HOST))
+        put_i64(out, at + 40, store_time if born == r.BORN_NOW else born)
+        put_i64(out, at + 48, store_host)
         put_i64(out, at + 56, store_time)
         put_i64(out, at + 64, store_host)
         put_i32(out, at + 72, cell(rows, i, r.R_RECONSUME))
         put_i64(out, at + 76, cell(rows, i, r.R_PREPARED))
-        _write_parts(out, at, payload, taken, rows, i)
+        _write_parts(out, at, payload, properties, rows, i)
         stores_before()
         put_i64(out, at, size << 32 | (MESSAGE_MAGIC & 0xFFFF_FFFF))
         set_cell(placed, i, r.P_PHYSICAL, base + at)
         set_cell(placed, i, r.P_SIZE, size)
         set_cell(placed, i, r.P_QUEUE_OFFSET, queue_offset)
         at += size
-        taken += body_len + topic_len + props_len
     return len(rows), at, _FITS
 
 
@@ -113,6 +118,7 @@ def encode_batch(
     limit: int,
     base: int,
     payload: Any,
+    properties: Any,
     rows: Rows,
     next_offsets: NDArray[np.int64],
     store_time: int,
@@ -133,7 +139,8 @@ def encode_batch(
     assert placed.shape[1] == r.N_PLACED_COLUMNS, placed.shape
     assert len(placed) >= len(rows), placed.shape
     count, end, code = _encode_batch(
-        out, start, limit, base, as_bytes_array(payload), rows, next_offsets, store_time, store_host, placed
-    )
+        out, start, limit, base, as_bytes_array(payload), as_bytes_array(properties), rows, next_offsets, store_time,
+        store_host, placed,
+    )  # fmt: skip
     assert code == _FITS, f"message {count} of the run has lengths or a queue that cannot be"
     return count, end

@@ -24,7 +24,7 @@ from embermq.model.status import PutStatus
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A message to store.
 
     `wait_for_store=False` asks not to wait for the disk under SYNC_FLUSH. `delay_level` 1..18 parks the

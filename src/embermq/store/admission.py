@@ -8,7 +8,7 @@ Pure apart from a cache of topic names. Any thread.
 """
 
 import re
-from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import msgspec
@@ -38,16 +38,22 @@ from embermq.model.properties import (
     encode_properties,
 )
 from embermq.settings import StoreSettings
-from embermq.store.queue_tails import QueueTail
-from embermq.store.runs import Run, has_meaning_to_store, make_run
 
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
 FIXED_BUT_TOPIC_LENGTH = FIXED_BYTES - 1  # The topic's length byte is counted with the topic.
 _BOTH_HOSTS_V4 = 16
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-_I32 = range(-(2**31), 2**31)
-_I64 = range(-(2**63), 2**63)
+
+
+_L, _W = b"LW"
+
+
+def has_meaning_to_store(encoded: bytes) -> bool:
+    """May one of these properties tell the store what to do?"""
+    if _L not in encoded and _W not in encoded:
+        return False  # Each of the names has one of these letters, and a letter is found fast.
+    return b"DELAY\x01" in encoded or b"WAIT\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
@@ -75,8 +81,8 @@ class Admission:
     """The checks of one store, with its limits."""
 
     def __init__(self, settings: StoreSettings, record_bytes_max: int, store_host: Host) -> None:
-        self._body_bytes_max = settings.message_bytes_max
-        self._record_bytes_max = record_bytes_max - BLANK_BYTES
+        self.body_bytes_max = settings.message_bytes_max
+        self.record_bytes_max = record_bytes_max - BLANK_BYTES
         self._delay_levels = len(settings.delay_ms)
         self._multi_dispatch = settings.multi_dispatch
         self.store_host = store_host
@@ -124,12 +130,13 @@ class Admission:
             packed_store = pack_host(store_host)
         packed_born = packed_store if message.born_host is None else pack_host(message.born_host)
         if sys_flag or len(packed_born) + len(packed_store) > _BOTH_HOSTS_V4:
+            _check_bits("sys_flag", sys_flag, 32)
             sys_flag = _host_flags(sys_flag, packed_born, packed_store)
             size += HOST_V6_EXTRA * (sys_flag & flags.HOST_V6_MASK).bit_count()
         if (
             len(properties) > PROPERTIES_BYTES_MAX
-            or len(body) > self._body_bytes_max
-            or size > self._record_bytes_max
+            or len(body) > self.body_bytes_max
+            or size > self.record_bytes_max
             or type(queue_id) is not int
             or not 0 <= queue_id <= QUEUE_ID_MAX
         ):
@@ -151,34 +158,22 @@ class Admission:
         """A message whose body and properties take no more than this breaks no limit; -1: none is sure not to."""
         if len(self.packed_store_host) != 8:
             return -1
-        room = self._record_bytes_max - FIXED_BYTES - TOPIC_CHARACTERS_MAX
-        return min(self._body_bytes_max, PROPERTIES_BYTES_MAX, room)
+        room = self.record_bytes_max - FIXED_BYTES - TOPIC_CHARACTERS_MAX
+        return min(self.body_bytes_max, PROPERTIES_BYTES_MAX, room)
 
-    def is_place(self, topic: Any, queue_id: Any) -> bool:
-        """Is this a topic and a queue id that messages may be sent to?"""
-        try:
-            self._topic_part(topic)
-        except TopicNameInvalid:
-            return False
-        return type(queue_id) is int and 0 <= queue_id <= QUEUE_ID_MAX
-
-    def make_run(self, messages: Sequence[Message], tails: list[QueueTail] | None) -> Run | None:
-        """`messages` for the batch kernel; None when they have to go the plain way."""
-        if tails is None or len(self.packed_store_host) != 8:
-            return None
-        run = make_run(messages, tails, self.store_host_number, self._body_bytes_max)
-        if run is None or run.largest_record > self._record_bytes_max:
-            return None
-        return run
+    def check_place(self, topic: Any, queue_id: Any) -> None:
+        """MessageRejected unless this is a topic and a queue id that messages may be sent to."""
+        self._topic_part(topic)
+        _check_queue_id(queue_id)
 
     def _objection(self, message: Message, properties: bytes, size: int) -> MessageRejected:
         """Which limit a message breaks, in the reference's order."""
         if len(properties) > PROPERTIES_BYTES_MAX:
             return _properties_too_large(properties)
-        if len(message.body) > self._body_bytes_max:
-            return BodyTooLarge(len(message.body), self._body_bytes_max)
-        if size > self._record_bytes_max:
-            return RecordTooLarge(size, self._record_bytes_max)
+        if len(message.body) > self.body_bytes_max:
+            return BodyTooLarge(len(message.body), self.body_bytes_max)
+        if size > self.record_bytes_max:
+            return RecordTooLarge(size, self.record_bytes_max)
         return QueueIdInvalid(message.queue_id)
 
     def _topic_part(self, topic: Any) -> bytes:
@@ -220,9 +215,9 @@ class Admission:
 
     def _check_batch_fits(self, items: list[Admitted]) -> None:
         total = sum(item.size for item in items)
-        if total > self._record_bytes_max:
+        if total > self.record_bytes_max:
             raise BatchInvalid(
-                f"batch of {total:,} bytes does not fit a log file (at most {self._record_bytes_max:,} bytes);"
+                f"batch of {total:,} bytes does not fit a log file (at most {self.record_bytes_max:,} bytes);"
                 " split it, or raise mappedFileSizeCommitLog"
             )
 
@@ -259,12 +254,19 @@ def _check_queue_id(queue_id: object) -> None:
 
 
 def _check_numbers(message: Message) -> None:
-    for name in ("flag", "sys_flag", "reconsume_times"):
-        if getattr(message, name) not in _I32:
-            raise MessageRejected(f"{name} {getattr(message, name)!r} is not a 32-bit number")
-    if message.prepared_transaction_offset not in _I64:
-        wrong = message.prepared_transaction_offset
-        raise MessageRejected(f"prepared_transaction_offset {wrong!r} is not a 64-bit number")
+    _check_bits("flag", message.flag, 32)
+    _check_bits("reconsume_times", message.reconsume_times, 32)
+    _check_bits("prepared_transaction_offset", message.prepared_transaction_offset, 64)
+
+
+def _check_bits(name: str, number: Any, bits: int) -> None:
+    """Refuse what is no signed number of so many bits. Asked of no range: one counts up to what is not quite an int."""
+    try:
+        fits = -(1 << bits - 1) <= index(number) < 1 << bits - 1
+    except TypeError:
+        fits = False
+    if not fits:
+        raise MessageRejected(f"{name} {number!r} is not a {bits}-bit number")
 
 
 def _replace_destination(message: Message, topic: str, queue_id: int, encoded: bytes) -> Message:

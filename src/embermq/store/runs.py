@@ -1,169 +1,162 @@
 """Runs: many ordinary messages written into the log by one kernel call.
 
-A message is ordinary if it is not delayed, not part of a transaction, and leaves hosts to the store.
-`make_run` turns a list of them into the kernel's columns, or answers None when one of them is not ordinary,
-or not valid; the plain way then takes them all and says what is wrong.
+    list of Message  --msgspec-->  packed bytes  --kernel-->  rows  --kernel, under the put lock-->  records
 
-Time is spent on the messages one by one, so whatever can be asked of all of them at once is: rare fields
-are compared as tuples, separators counted over all properties joined together, lengths as columns.
+Nothing is asked of the messages one by one but what their fields are made of: the serialiser takes more types than
+the store does (an enumeration for its value, a date for its text). A message that is not ordinary (format.messages
+says what that is) is admitted the plain way and keeps its place between two runs; so every list comes out as the
+same bytes as without kernels, or with the same error.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
-from operator import attrgetter
-from typing import overload
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from embermq.format import runs as r
 from embermq.format.columns import Rows
-from embermq.format.frame import FIXED_BYTES, PROPERTIES_BYTES_MAX
-from embermq.kernels import is_loaded
+from embermq.format.messages import PackedStop, list_head_bytes
+from embermq.kernels import is_loaded, load
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
-from embermq.store.queue_tails import QueueTail
+from embermq.store.admission import Admission, Admitted
+from embermq.store.queue_tails import QueueTails
 
 RUN_MESSAGES_MIN = 32
-# Loading the kernel takes as long as appending some ten thousand messages without it.
+# Packed at a time: what is read then is still in the CPU's cache, and nobody waits long for the GIL.
+PACKED_MESSAGES_MAX = 4096
+# Loading the kernels takes as long as appending some ten thousand messages without them.
 MESSAGES_BEFORE_KERNEL = 20_000
+# When more than one in so many is not ordinary, the plain way is the shorter one for all.
+ORDINARY_PER_PLAIN_MIN = 4
 
-BORN_NOW = -1  # Stands for the time of the append until that is known.
-
-PLACE = attrgetter("topic", "queue_id")
-_TAGS_AND_KEYS = attrgetter("keys", "tags")
-RARE = attrgetter(
-    "delay_level", "flag", "sys_flag", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset",
-    "wait_for_store",
-)  # fmt: skip
-PLAIN = RARE(Message("plain"))
-_PROPERTIES = attrgetter("properties", "encoded_properties")
-_NO_PROPERTIES = _PROPERTIES(Message("plain"))
+_PACKER = msgspec.msgpack.Encoder()
+# What the packer answers to something it does not know, too large a number, a lone surrogate, a view with gaps.
+_NOT_PACKED = (TypeError, OverflowError, ValueError, BufferError)
+_NO_KEYS = Message("").keys
+_NO_PROPERTIES = Message("").properties
 
 
-_L, _W = b"LW"
+class Run(NamedTuple):
+    """Messages as rows of format.runs; a row's queue is the slot of its tail."""
+
+    packed: bytes
+    properties: NDArray[np.uint8]
+    rows: Rows
 
 
-def has_meaning_to_store(encoded: bytes) -> bool:
-    """May one of these properties tell the store what to do? Asked of one property string, or of many joined."""
-    if _L not in encoded and _W not in encoded:
-        return False  # Each of the names has one of these letters, and a letter is found fast.
-    return b"DELAY\x01" in encoded or b"WAIT\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded
+class RunReader:
+    """Makes runs of the messages for one store. Any thread, without the put lock."""
 
-
-class Run:
-    """Messages as columns: payload and rows as in format.runs; a row's queue is the slot of its tail."""
-
-    __slots__ = ("payload", "rows")
-
-    def __init__(self, payload: bytes, rows: Rows) -> None:
-        self.payload, self.rows = payload, rows
-
-    @property
-    def largest_record(self) -> int:
-        """Bytes of the largest record of the run."""
-        parts = self.rows[:, r.R_BODY_LEN : r.R_PROPS_LEN + 1].sum(axis=1)
-        return int(parts.max()) + FIXED_BYTES
-
-
-class RunChoice:
-    """When to use the kernel: at once, never, or when it is loaded or has become worth loading."""
-
-    def __init__(self, use: KernelUse) -> None:
-        self._use = use
+    def __init__(self, admission: Admission, tails: QueueTails, put_lock: threading.Lock, use: KernelUse) -> None:
+        self._admission, self._tails, self._put_lock, self._use = admission, tails, put_lock, use
+        self._possible = len(admission.packed_store_host) == 8
         self._seen = 0
+        self._places: Any = None  # kernels.places.Places: the tails that messages may be sent to, for the kernel
+        self._read_messages: Any = None
+        self.encode_batch: Any = None  # The kernel that writes what `read` gives.
 
     def prefers_kernel(self, count: int) -> bool:
-        if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER:
+        """Whether so many messages are worth a run; kernels are loaded when that has become worth it."""
+        if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER or not self._possible:
             return False
         self._seen += count
-        if self._use is KernelUse.ALWAYS or is_loaded("encode"):
-            return True
-        return self._seen >= MESSAGES_BEFORE_KERNEL
+        return self._use is KernelUse.ALWAYS or self._seen >= MESSAGES_BEFORE_KERNEL or is_loaded("messages")
+
+    def read(self, messages: Sequence[Message]) -> list[Run | Admitted] | None:
+        """The messages as runs, and admitted ones in between; None when all of them should go the plain way.
+
+        MessageRejected if one can never be stored.
+        """
+        if not has_plain_types(messages):
+            return None
+        if self._read_messages is None:
+            self._places = load("places").Places()
+            self.encode_batch = load("encode").encode_batch
+            self._read_messages = load("messages").read_messages
+        parts: list[Run | Admitted] = []
+        for start in range(0, len(messages), PACKED_MESSAGES_MAX):
+            some = messages if len(messages) <= PACKED_MESSAGES_MAX else messages[start : start + PACKED_MESSAGES_MAX]
+            try:
+                packed = _PACKER.encode(some)
+            except _NOT_PACKED:
+                return None
+            if not self._read_some(some, packed, parts):
+                return None
+        return parts
+
+    def _read_some(self, messages: Sequence[Message], packed: bytes, parts: list[Run | Admitted]) -> bool:
+        """Add what `packed` holds to `parts`; False if too little of it is ordinary."""
+        admission = self._admission
+        rows = np.empty((len(messages), r.N_RUN_COLUMNS), np.int64)
+        properties = np.empty(len(packed), np.uint8)
+        at, used, done, plain = list_head_bytes(len(messages)), 0, 0, 0
+        first = 0  # of the run being read
+        while done < len(messages):
+            filled, at, used, stop = self._read_messages(
+                packed, at, self._places, admission.body_bytes_max, admission.record_bytes_max, rows[done:],
+                properties, used,
+            )  # fmt: skip
+            done += filled
+            assert stop is not PackedStop.BROKEN, (at, len(packed))
+            if stop is PackedStop.PLACE:
+                self._make_place(messages[done])
+            elif stop is PackedStop.PLAIN:
+                plain += 1
+                if plain * ORDINARY_PER_PLAIN_MIN > len(messages):
+                    return False
+                if first < done:
+                    parts.append(Run(packed, properties, rows[first:done]))
+                parts.append(admission.admit(messages[done]))
+                done += 1
+                first = done
+        if first < done:
+            parts.append(Run(packed, properties, rows[first:done]))
+        return True
+
+    def _make_place(self, message: Message) -> None:
+        """Let the kernel know the queue of a message; MessageRejected if there can be no such queue."""
+        self._admission.check_place(message.topic, message.queue_id)
+        with self._put_lock:
+            tail = self._tails.obtain(message.topic, message.queue_id)
+            if self._places.find(tail.name, tail.queue_id) < 0:
+                self._places.add(tail.name, tail.queue_id, tail.slot)
 
 
-def make_run(
-    messages: Sequence[Message], tails: list[QueueTail], store_host_number: int, body_bytes_max: int
-) -> Run | None:
-    """The messages, each going to the queue of its tail, as a run; or None."""
-    if list(map(RARE, messages)).count(PLAIN) != len(messages):
-        return None
-    properties = _encoded_properties(messages)
-    if properties is None:
-        return None
-    rows = np.zeros((len(messages), r.N_RUN_COLUMNS), np.int64)
-    bodies = [m.body for m in messages]
-    rows[:, r.R_BODY_LEN] = [len(body) for body in bodies]
-    rows[:, r.R_PROPS_LEN] = [len(encoded) for encoded in properties]
-    rows[:, r.R_BORN_HOST] = store_host_number
-    borns = [m.born_timestamp for m in messages]
-    all_now = borns.count(None) == len(borns)
-    rows[:, r.R_BORN_TIME] = BORN_NOW if all_now else [BORN_NOW if born is None else born for born in borns]
-    if rows[:, r.R_BODY_LEN].max() > body_bytes_max or rows[:, r.R_PROPS_LEN].max() > PROPERTIES_BYTES_MAX:
-        return None
-    names = _place(rows, tails)
-    try:
-        payload = b"".join(chain.from_iterable(zip(bodies, names, properties, strict=False)))
-    except TypeError:
-        return None  # A body that is no bytes: the plain way says so.
-    return Run(payload, rows)
+def has_plain_types(messages: Sequence[Message]) -> bool:
+    """Whether the packer and the store read the same out of these: nothing but plain types where it would matter."""
+    for message in messages:
+        if (
+            message.__class__ is not Message
+            or message.topic.__class__ is not str
+            or message.queue_id.__class__ is not int
+            or message.body.__class__ is not bytes
+        ):
+            return False
+        tags, keys, properties = message.tags, message.keys, message.properties
+        if tags is not None and tags.__class__ is not str:
+            return False
+        if keys is not _NO_KEYS and keys.__class__ is not str and not _is_list_of_texts(keys):
+            return False
+        if properties is not _NO_PROPERTIES and not _is_dict_of_texts(properties):
+            return False
+    return True
 
 
-def _place(rows: Rows, tails: list[QueueTail]) -> Iterable[bytes]:
-    """Put each message into its queue; the topic of each. Mostly they all go to the same one."""
-    first = tails[0]
-    if tails.count(first) == len(tails):
-        rows[:, r.R_QUEUE] = first.slot
-        rows[:, r.R_QUEUE_ID] = first.queue_id
-        rows[:, r.R_TOPIC_LEN] = len(first.name)
-        return repeat(first.name)
-    names = [tail.name for tail in tails]
-    rows[:, r.R_QUEUE] = [tail.slot for tail in tails]
-    rows[:, r.R_QUEUE_ID] = [tail.queue_id for tail in tails]
-    rows[:, r.R_TOPIC_LEN] = [len(name) for name in names]
-    return names
+def _is_list_of_texts(keys: object) -> bool:
+    return isinstance(keys, list | tuple) and all(key.__class__ is str for key in keys)
 
 
-def _encoded_properties(messages: Sequence[Message]) -> list[bytes] | None:
-    """The property string of each message, or None if one of them needs a closer look."""
-    if list(map(_PROPERTIES, messages)).count(_NO_PROPERTIES) == len(messages):
-        texts = _tags_and_keys(messages)
-        return None if texts is None else [text.encode() for text in texts]
-    encoded = [message.property_bytes() for message in messages]
-    return None if has_meaning_to_store(b"\x02".join(encoded)) else encoded
-
-
-def _tags_and_keys(messages: Sequence[Message]) -> list[str] | None:
-    """The property string of each message, or None if one of them needs a closer look."""
-    texts: list[str] = []
-    pairs = joints = 0
-    for keys, tags in map(_TAGS_AND_KEYS, messages):
-        if keys.__class__ is not str:
-            if len(keys) == 1:
-                keys = keys[0]
-                if " " in keys or not keys:
-                    return None
-            else:
-                joined = " ".join(keys)
-                if joined.split(" ") != list(keys) and joined:
-                    return None
-                keys = joined
-        if keys:
-            pairs += 1
-            if tags:
-                joints += 1
-                texts.append(f"KEYS\x01{keys}\x02TAGS\x01{tags}")
-            else:
-                texts.append(f"KEYS\x01{keys}")
-        elif tags:
-            pairs += 1
-            texts.append(f"TAGS\x01{tags}")
-        else:
-            texts.append("")
-    together = "".join(texts)
-    fits = together.isascii() and together.count("\x01") == pairs + joints and together.count("\x02") == joints
-    return texts if fits else None
+def _is_dict_of_texts(properties: object) -> bool:
+    if properties.__class__ is not dict:
+        return False
+    assert isinstance(properties, dict)
+    return all(name.__class__ is str and value.__class__ is str for name, value in properties.items())
 
 
 class Receipts(Sequence[Receipt]):

@@ -12,8 +12,8 @@ zeros there, which read as "nothing here", and not half a message.
 import logging
 import struct
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from zlib import crc32
 
 import msgspec
@@ -21,9 +21,9 @@ import numpy as np
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError
+from embermq.format.columns import Rows
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
-from embermq.format.runs import N_PLACED_COLUMNS, R_BODY_LEN, R_BORN_TIME, R_PROPS_LEN
-from embermq.kernels import load as load_kernels
+from embermq.format.runs import N_PLACED_COLUMNS
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.properties import (
@@ -35,10 +35,10 @@ from embermq.model.properties import (
 )
 from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
-from embermq.store.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted
+from embermq.store.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, has_meaning_to_store
 from embermq.store.commit_log import CommitLog
 from embermq.store.queue_tails import QueueKey, QueueTail, QueueTails
-from embermq.store.runs import BORN_NOW, PLACE, Receipts, Run, RunChoice, has_meaning_to_store
+from embermq.store.runs import Receipts, Run, RunReader
 from embermq.store.stats import PutCounters
 
 log = logging.getLogger(__name__)
@@ -71,9 +71,9 @@ class Writer:
         self._busy_seconds_max = busy_ms_max / 1000
         self._lock = threading.Lock()
         self._locked_since = 0.0
-        self._runs = RunChoice(kernels)
         self._light_queues_max = light_queues_max
         self._tails = QueueTails()
+        self._runs = RunReader(admission, self._tails, self._lock, kernels)
         self._plain_bytes_max = admission.plain_bytes_max
         self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
@@ -196,9 +196,9 @@ class Writer:
     def append_many(self, messages: Sequence[Message]) -> tuple[Sequence[Receipt], bool]:
         """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
         if self._runs.prefers_kernel(len(messages)):
-            run = self._admission.make_run(messages, self._known_tails(messages))
-            if run is not None:
-                return self._store_run(run), True
+            parts = self._runs.read(messages)
+            if parts is not None:
+                return self._store_parts(parts, len(messages))
         admit = self._admission.admit
         admitted = [admit(message) for message in messages]
         receipts: list[Receipt] = []
@@ -211,49 +211,45 @@ class Writer:
             self._leave(len(receipts), len(admitted) - len(receipts))
         return receipts, any(one.wait for one in admitted)
 
-    def _known_tails(self, messages: Sequence[Message]) -> list[QueueTail] | None:
-        """The queue of each message; None if a message goes to no valid topic, or to no queue at all."""
-        places = list(map(PLACE, messages))
-        tails = list(map(self._tails.by_key.get, places))
-        if None in tails:
-            wanted = {place for place, tail in zip(places, tails, strict=True) if tail is None}
-            if not all(self._admission.is_place(topic, queue_id) for topic, queue_id in wanted):
-                return None
-            with self._lock:
-                for topic, queue_id in wanted:
-                    self._tails.obtain(topic, queue_id)
-            tails = list(map(self._tails.by_key.get, places))
-        return cast(list[QueueTail], tails)
-
-    def _store_run(self, run: Run) -> Receipts:
-        """Let the kernel write a run, rolling when a segment is full."""
-        encode_batch = load_kernels("encode").encode_batch  # Loads numba: only for those who append many.
-        rows = run.rows
-        host_number = self._admission.store_host_number
-        placed = np.empty((len(rows), N_PLACED_COLUMNS), np.int64)
-        done = taken = 0
+    def _store_parts(self, parts: list[Run | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
+        """Store runs, and what is not ordinary between them: `count` messages in all."""
+        receipts: list[Sequence[Receipt]] = []
+        stored = 0
         self._enter()
         try:
             now_ms = self._now_ms()
-            rows[rows[:, R_BORN_TIME] == BORN_NOW, R_BORN_TIME] = now_ms
-            payload = memoryview(run.payload)
-            while done < len(rows):
-                segment = self._log.active or self._log.roll()
-                count, end = encode_batch(
-                    segment.target_array, segment.wrote, segment.size, segment.start, payload[taken:], rows[done:],
-                    self._tails.numbers(), now_ms, host_number, placed[done:],
-                )  # fmt: skip
-                if count:
-                    self._bytes += end - segment.wrote
-                    segment.store_timestamp = now_ms
-                    segment.wrote = end
-                    taken += int(rows[done : done + count, R_BODY_LEN : R_PROPS_LEN + 1].sum())
-                    done += count
-                if done < len(rows):
-                    self._log.roll()
+            for part in parts:
+                if isinstance(part, Admitted):
+                    receipts.append([self._put(part, now_ms)])
+                    stored += 1
+                else:
+                    placed = np.empty((len(part.rows), N_PLACED_COLUMNS), np.int64)
+                    for written in self._write_run(part, now_ms, placed):
+                        stored += written
+                    receipts.append(Receipts(placed, now_ms, self._store_host))
         finally:
-            self._leave(done, len(rows) - done)
-        return Receipts(placed, now_ms, self._admission.store_host)
+            self._leave(stored, count - stored)
+        waits = any(isinstance(part, Run) or part.wait for part in parts)
+        return receipts[0] if len(receipts) == 1 else list(chain.from_iterable(receipts)), waits
+
+    def _write_run(self, run: Run, now_ms: int, placed: Rows) -> Iterator[int]:
+        """Let the kernel write a run, rolling when a segment is full; tells how many came into each. Put lock held."""
+        encode_batch, host_number = self._runs.encode_batch, self._admission.store_host_number
+        done = 0
+        while done < len(run.rows):
+            segment = self._log.active or self._log.roll()
+            count, end = encode_batch(
+                segment.target_array, segment.wrote, segment.size, segment.start, run.packed, run.properties,
+                run.rows[done:], self._tails.numbers(), now_ms, host_number, placed[done:],
+            )  # fmt: skip
+            if count:
+                self._bytes += end - segment.wrote
+                segment.store_timestamp = now_ms
+                segment.wrote = end
+                done += count
+                yield count
+            if done < len(run.rows):
+                self._log.roll()
 
     def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
         """Store a batch side by side in one segment."""
