@@ -11,7 +11,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from types import FrameType
+from typing import ParamSpec, TypeVar
 
 from embermq.errors import EmberError
 
@@ -55,12 +56,16 @@ def _message_only() -> None:
 
 def inside_spark_process() -> bool:
     """Whether a Python process of Spark's called us, which ends when we raise."""
-    frame: Any = sys._getframe()
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if frame.f_code.co_name in ("worker_run", "main") and module.startswith("pyspark."):
+        if frame.f_code.co_name in ("worker_run", "main") and _module(frame).startswith("pyspark."):
             return True
-        if module == "__main__" and (frame.f_globals.get("__spec__") or frame).__class__.__name__ == "ModuleSpec":
-            return str(frame.f_globals["__spec__"].name).startswith("pyspark.")
         frame = frame.f_back
     return False
+
+
+def _module(frame: FrameType) -> str:
+    """The module a frame is of, also when that was started as a program."""
+    name = str(frame.f_globals.get("__name__", ""))
+    spec = frame.f_globals.get("__spec__")
+    return str(spec.name) if name == "__main__" and spec is not None else name

@@ -1,0 +1,145 @@
+"""Mistakes of users, through Spark: a short message with the cause first, on the driver, before any task starts."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+
+from embermq import Message
+from tests.spark.conftest import StoreMaker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def store(make_store: StoreMaker) -> Path:
+    def messages() -> Iterator[Message]:
+        for n in range(40):
+            yield Message("orders", b"x" * 500, queue_id=n % 2, tags="t", keys=[f"k{n}"])
+
+    return make_store(messages(), segment_bytes=8 << 10)
+
+
+def jobs_of(spark: "SparkSession") -> int:
+    """How many jobs this session has started so far."""
+    tracker = spark.sparkContext.statusTracker()
+    return len(tracker.getJobIdsForGroup(None))
+
+
+def refusal(spark: "SparkSession", path: object, options: dict[str, str], schema: str | None = None) -> str:
+    """What the user sees; no job may have been started for it."""
+    before = jobs_of(spark)
+    reader = spark.read.format("rocketmq").options(**options)
+    if schema is not None:
+        reader = reader.schema(schema)
+    with pytest.raises(AnalysisException) as raised:
+        reader.load(str(path)).count()
+    assert jobs_of(spark) == before
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"topic": "order"}, "TopicUnknown: topic 'order' is not in {store}; did you mean orders?"),
+        ({"topik": "orders"}, "OptionInvalid: option topik: no such option; did you mean topic?"),
+        ({"topic": "a", "subscribe": "b"}, "OptionInvalid: option topic: contradicts subscribe"),
+        ({"startingOffsets": '{"orders"'}, "OptionInvalid: option startingOffsets: no JSON"),
+        ({"startingOffsets": '{"orders": {"0": 99}}'}, "orders queue 0 on {broker}: offset 99 is out of range"),
+        (
+            {"startingTimestamp": "1700000000"},
+            "option startingTimestamp = 1700000000: this is 2023-11-14 22:13:20 UTC in seconds; milliseconds are"
+            " expected: 1700000000000",
+        ),
+        ({"maxOffsetsPerTrigger": "5"}, "option maxOffsetsPerTrigger: only a stream (spark.readStream) has this"),
+        ({"onCorrupt": "ignore"}, "option onCorrupt = 'ignore': fail, skip or rows is expected"),
+    ],
+)
+def test_options(spark: "SparkSession", store: Path, options: dict[str, str], expected: str) -> None:
+    text = refusal(spark, store, options)
+    assert expected.format(store=store, broker=store.parent.name) in text
+    assert_short(text)
+
+
+def assert_short(text: str) -> None:
+    """Spark's own words, then ours; no stack."""
+    first, *rest = [line for line in text.splitlines() if line.strip()]
+    assert "embermq.errors." in first
+    assert len(rest) <= 1, text
+    assert "Traceback" not in text
+    assert "File " not in text
+    assert len(text) < 700
+
+
+def test_paths(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    for path, expected in [
+        (tmp_path / "nowhere", f"StorePathInvalid: {tmp_path / 'nowhere'}: there is no such directory"),
+        (tmp_path / "empty", "not a store: there is no commitlog/ in it (it is empty)"),
+        (tmp_path / "file", "this is a file; a store is a directory"),
+        (store / "commitlog", f"this is the log inside a store; give its directory, {store}"),
+        ("hdfs://host/store", "only mounted directories can be read"),
+    ]:
+        text = refusal(spark, path, {})
+        assert expected in text
+        assert_short(text)
+
+
+def test_schemas(spark: "SparkSession", store: Path) -> None:
+    for schema, expected in [
+        ("topics string", "there is no column topics; did you mean topic"),
+        ("queueId bigint", "column queueId is int, not bigint"),
+    ]:
+        text = refusal(spark, store, {}, schema)
+        assert expected in text
+        assert_short(text)
+
+
+def test_files_that_are_missing_or_cannot_be_read(spark: "SparkSession", store: Path) -> None:
+    """Seen while planning, whatever the reason."""
+    files = sorted((store / "commitlog").iterdir())
+    content = files[1].read_bytes()
+    files[1].unlink()
+    text = refusal(spark, store, {})
+    assert f"DataLost: {store}: bytes" in text
+    assert "failOnDataLoss=false" in text
+    assert_short(text)
+    files[1].mkdir()  # A directory in the place of a file; the mode of a file does not stop everybody.
+    text = refusal(spark, store, {})
+    assert "embermq.errors." in text
+    assert_short(text)
+    files[1].rmdir()
+    files[1].write_bytes(content)
+    assert spark.read.format("rocketmq").load(str(store)).count() == 40
+
+
+def test_damage_met_in_a_task(spark: "SparkSession", store: Path) -> None:
+    """Only a task can find it; the message says where and what to do, before Spark's own stack."""
+    file = sorted((store / "commitlog").iterdir())[0]
+    data = bytearray(file.read_bytes())
+    data[100] ^= 0xFF
+    file.write_bytes(data)
+    frame = spark.read.format("rocketmq").load(str(store))
+    with pytest.raises(PythonException) as raised:
+        frame.collect()
+    text = str(raised.value)
+    place = text.index("CorruptFrame: the record at physical offset 0 is damaged: bad crc")
+    assert place < 400
+    assert "onCorrupt=skip" in text
+    assert "Traceback (most recent call last)" not in text
+    skipped = spark.read.format("rocketmq").option("onCorrupt", "skip").load(str(store))
+    assert skipped.count() == 39
+
+
+def test_a_store_deleted_between_load_and_action(spark: "SparkSession", store: Path) -> None:
+    frame = spark.read.format("rocketmq").load(str(store))
+    shutil.rmtree(store)
+    with pytest.raises(AnalysisException) as raised:
+        frame.count()
+    assert "there is no such directory" in str(raised.value)
+    assert_short(str(raised.value))
