@@ -20,10 +20,9 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Map
 from embermq.errors import MessageRejected, OptionInvalid
 from embermq.format.java import string_hash
 from embermq.model.message import Message
-from embermq.model.properties import UNIQ_KEY
+from embermq.model.properties import KEYS, TAGS, UNIQ_KEY, hash_map_order
 from embermq.spark.schema import COLUMNS, KAFKA_COLUMNS
-from embermq.store.admission import Admission
-from embermq.store.runs import has_meaning_to_store
+from embermq.store.admission import Admission, has_meaning_to_store
 
 STAGED_SCHEMA = pa.schema(
     [
@@ -224,6 +223,10 @@ class RowReader:
         properties: Sequence[tuple[str, str | None]] | None, delay_level: int | None, unique: str,
     ) -> bytes:  # fmt: skip
         """The property string of one row."""
+        if not properties and not delay_level and self._unique_keys and (keys is None or isinstance(keys, str)):
+            short = _usual_properties(keys, tags, unique)
+            if short is not None:
+                return short
         pairs = dict(properties) if properties else {}
         if None in pairs.values():
             name = next(name for name, value in pairs.items() if value is None)
@@ -261,6 +264,20 @@ class RowReader:
 
     def _refusal(self, row: int, reason: str) -> MessageRejected:
         return MessageRejected(f"partition {self._partition.partition}, row {self.rows + row}: {reason}")
+
+
+# The order in which a Java map gives these names back, whichever of them are there.
+_USUAL_NAMES = (KEYS, UNIQ_KEY, TAGS)
+assert hash_map_order((UNIQ_KEY, TAGS, KEYS)) == _USUAL_NAMES
+
+
+def _usual_properties(keys: str | None, tags: str | None, unique: str) -> bytes | None:
+    """The property string of a row with nothing but these, by a short way; None if it needs a closer look."""
+    text = f"{KEYS}\x01{keys}\x02{UNIQ_KEY}\x01{unique}" if keys else f"{UNIQ_KEY}\x01{unique}"
+    if tags:
+        text = f"{text}\x02{TAGS}\x01{tags}"
+    joints = bool(keys) + bool(tags)
+    return text.encode() if text.count("\x01") == joints + 1 and text.count("\x02") == joints else None
 
 
 def sharded(key: str, queues: int) -> int:
