@@ -10,17 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from embermq.errors import StorePathInvalid
 from embermq.files.files import Files
-from embermq.format.index import ENTRY_BYTES as INDEX_ENTRY_BYTES
-from embermq.format.index import HEADER_BYTES, SLOT_BYTES, index_file_bytes
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
-from embermq.settings import StoreSettings
 from embermq.store import directory
-from embermq.store.index_proof import load_index_proof
+from embermq.store.survey import Survey
 
 _SAMPLES = 64
-_ENTRIES_PER_SLOT = 4  # As the reference's defaults have it.
 
 
 def sizes_found(files: Files, root: Path) -> dict[str, Any]:
@@ -55,16 +52,13 @@ def _queue_sizes(files: Files, root: Path) -> Iterator[int]:
 
 def _index_shape(files: Files, root: Path) -> tuple[int, int] | None:
     """Slots and entries of an index file: its length alone does not say."""
-    sizes = [size for name, size in _files_of(files, root / directory.INDEX) if parse_index_name(name) is not None]
-    if not sizes:
+    names = [name for name, _ in _files_of(files, root / directory.INDEX) if parse_index_name(name) is not None]
+    if not names:
         return None
-    defaults = StoreSettings()
-    slots = (sizes[0] - HEADER_BYTES) // (SLOT_BYTES + _ENTRIES_PER_SLOT * INDEX_ENTRY_BYTES)
-    candidates = [(defaults.index_slots_max, defaults.index_entries_max), (slots, _ENTRIES_PER_SLOT * slots)]
-    proof = load_index_proof(files, root)
-    if proof is not None:
-        candidates.insert(0, (proof.state.get("slots_max", 0), proof.state.get("entries_max", 0)))
-    return next((shape for shape in candidates if index_file_bytes(*shape) == sizes[0] and shape[0] > 0), None)
+    try:
+        return Survey.open(root, files=files).index_shape()
+    except StorePathInvalid:
+        return None
 
 
 def _files_of(files: Files, path: Path) -> list[tuple[str, int]]:

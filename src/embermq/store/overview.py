@@ -24,7 +24,7 @@ from embermq.store.lookup import message_at
 from embermq.store.opening import _Opening
 from embermq.store.plan import IndexPlan, make_plan
 from embermq.store.recovery import Plan, stands_at_record
-from embermq.store.state_page import StatePage, load_state_page
+from embermq.store.state_page import load_state_page
 from embermq.store.survey import LogSegment, QueueSpan, Survey
 from embermq.store.survey_log import lock_holder
 
@@ -155,10 +155,6 @@ def checkpoint_of(root: Path, files: Files | None = None) -> Checkpoint | None:
         return None
 
 
-def state_page_of(root: Path, files: Files | None = None) -> StatePage | None:
-    return load_state_page(files or RealFiles(), root, writable=False)
-
-
 def quarantine_reports(root: Path) -> int:
     """How many damaged ranges were ever put aside here."""
     path = root / QUARANTINE / REPORT
@@ -187,6 +183,8 @@ def plan_start(root: Path, settings: StoreSettings, files: Files | None = None) 
     except OSError as problem:
         where = Path(str(problem.filename or root))
         raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
-    opening.log.close()
+    for part in (opening.queues, opening.index, opening.log):
+        if part is not None:
+            part.close()
     end = Survey.open(root).log_end
     return StartPlan(plan.reason, plan.walk_from, max(0, end - plan.walk_from), index_plan, opening.report.findings)

@@ -16,7 +16,7 @@ from embermq.settings import StoreSettings
 from embermq.store import directory
 from embermq.store.found_sizes import sizes_found
 from embermq.store.lookup import message_at
-from embermq.store.overview import checkpoint_of, state_page_of, writer_process
+from embermq.store.overview import checkpoint_of, writer_process
 from embermq.store.survey import QueueSpan, Survey
 
 
@@ -85,7 +85,7 @@ class Watch:
         topics: dict[str, int] = {}
         for (topic, _), span in spans.items():
             topics[topic] = topics.get(topic, 0) + span.max_offset
-        page = state_page_of(self._path)
+        page = survey.state_page
         newest = self._newest_store_ms(spans)
         checkpoint = checkpoint_of(self._path)
         behind = None

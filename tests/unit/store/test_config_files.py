@@ -29,7 +29,7 @@ def test_no_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "fault"),
-    [(b"", "empty"), (b"\0\0\0", "empty"), (b"{", "cannot be read"), (b"[]", "has no offsetTable"), (b"\xff", "cannot")],
+    [(b"", "empty"), (b"\0\0", "empty"), (b"{", "cannot be read"), (b"[]", "has no offsetTable"), (b"\xff", "cannot")],
 )
 def test_a_damaged_file_and_its_backup(tmp_path: Path, content: bytes, fault: str) -> None:
     (tmp_path / "config").mkdir()

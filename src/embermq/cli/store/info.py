@@ -72,7 +72,7 @@ def info(
         output.show(_segments(files))
     output.show(_spaces(directory), _index(overview.index_facts(directory)))
     _show_config(output, directory, facts)
-    output.show(_state(directory), _start(directory, settings))
+    output.show(_state(survey), _start(directory, settings))
     if runtime:
         with MessageStore.open(directory, read_only=True) as opened:
             pairs = sorted(opened.runtime_info().items())
@@ -208,9 +208,9 @@ def _groups(progress: list[Progress], facts: list[QueueFact]) -> Rows:
     return Rows("groups", "consumer groups", columns, rows, empty="none")
 
 
-def _state(directory: Path) -> Facts:
+def _state(survey: Survey) -> Facts:
+    directory, page = survey.path, survey.state_page
     checkpoint = overview.checkpoint_of(directory) or Checkpoint()
-    page = overview.state_page_of(directory)
     facts: list[Fact] = [
         Fact("writer_pid", "open for writing by process", overview.writer_process(directory)),
         Fact("clean", "closed cleanly", not (directory / "abort").exists(), show_yes),
