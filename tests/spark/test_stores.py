@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.spark.stores import find_broker_name, find_stores
+from embermq.spark.stores import expand_braces, find_broker_name, find_stores
 from tests.support import golden
 
 
@@ -50,6 +50,15 @@ def test_a_glob_takes_the_stores(tmp_path: Path) -> None:
 def test_a_directory_with_glob_letters_in_its_name(tmp_path: Path) -> None:
     store = store_at(tmp_path / "store[1]")
     assert found(store) == [(str(store), "store[1]")]
+
+
+def test_braces(tmp_path: Path) -> None:
+    one, two = store_at(tmp_path / "a1"), store_at(tmp_path / "b2")
+    store_at(tmp_path / "c3")
+    assert found(tmp_path / "{a1,b2}") == found(tmp_path / "{a,b}[0-9]") == [(str(one), "a1"), (str(two), "b2")]
+    assert expand_braces("/x/{a,{b,c}d}/{e}") == ["/x/a/{e}", "/x/bd/{e}", "/x/a/{e}", "/x/cd/{e}"]
+    literal = store_at(tmp_path / "{d,e}")
+    assert found(literal) == [(str(literal), "{d,e}")]
 
 
 def test_names_are_unique(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("decompress", "true", "Whether compressed bodies come decompressed; `false`: the stored bytes."),
     Option("schemaMode", "rocketmq", "`kafka`: the columns of Spark's Kafka source."),
     Option("includeHeaders", "false", "With schemaMode=kafka, whether properties come as `headers`."),
-    Option("batchRows", "16384", "At most so many rows in one Arrow batch."),
+    Option("batchRows", "16384", "At most so many rows in one Arrow batch; never more than 16384."),
     Option("batchBytes", "8m", "At most about so many bytes of records in one Arrow batch."),
     Option(
         "pushdown", "auto",

@@ -1,7 +1,8 @@
 """From `path` and `paths` to store directories, each with the name of its broker. Looks, never writes.
 
-A path is a directory (also as file:/...), or a glob. A directory must be a store; of what a glob finds, stores are
-taken and other things left alone, since a data directory holds more than stores. Symbolic links are followed.
+A path is a directory (also as file:/...), or a glob (also with {a,b}). A directory must be a store; of what a glob
+finds, stores are taken and other things left alone, since a data directory holds more than stores. Symbolic links
+are followed.
 
 The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that the
 reference's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
@@ -11,6 +12,7 @@ Driver side, while planning.
 """
 
 import glob
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from embermq.errors import OptionInvalid, StorePathInvalid
 from embermq.format.config_json import parse_config
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _PERM_INHERIT = 1  # the reference gives this bit to topics that others are made after
 _NAMED_AFTER_NOTHING = {"store", "rocketmq", ""}
 
@@ -37,8 +40,9 @@ def find_stores(paths: Iterable[str]) -> list[StorePlace]:
     """The stores behind `paths`, in order, each once. StorePathInvalid or OptionInvalid when there is none."""
     found: dict[Path, None] = {}
     for text in paths:
-        for directory in _directories(text):
-            found.setdefault(directory)
+        for one in expand_braces(text):
+            for directory in _directories(one):
+                found.setdefault(directory)
     places: list[StorePlace] = []
     taken: set[str] = set()
     for directory in found:
@@ -50,6 +54,15 @@ def find_stores(paths: Iterable[str]) -> list[StorePlace]:
         taken.add(name)
         places.append(StorePlace(directory, name))
     return places
+
+
+def expand_braces(text: str) -> list[str]:
+    """`/data/{a,b}/store` as the two paths it stands for, as in Hadoop's globs; no such braces: the text itself."""
+    found = _BRACES.search(text)
+    if found is None or Path(text).exists():
+        return [text]
+    before, after = text[: found.start()], text[found.end() :]
+    return [one for choice in found[1].split(",") for one in expand_braces(before + choice + after)]
 
 
 def find_broker_name(directory: Path) -> str:
