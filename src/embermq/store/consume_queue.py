@@ -123,6 +123,11 @@ class ConsumeQueue:
                 view.overlay(slot, start, out, first=written if ordered else None)
         return out
 
+    def units_on_disk(self, start: int, limit: int) -> Units:
+        """As units(), of whatever lies in the file that holds `start`: also past the queue's end as it is known,
+        and of units that were never written. None if there is no such file."""
+        return self._read_file(start, min(start + limit, self.roll_next_file(start)))
+
     def _read_file(self, start: int, end: int) -> Units:
         per_file = self._books.units_per_file
         file = self._books.files.find(self.path_of(start - start % per_file))

@@ -25,7 +25,9 @@ class Routes:
         self._numbers: dict[tuple[str, int], int] = {}
         self._by_bytes: dict[tuple[bytes, int], int] = {}
         self._table: QueueTable | None = None
-        self._table_numbers: list[int] = []  # The table's slot -> our number: two spellings can be one name.
+        self._slots = 0
+        # The table's slot -> our number: two spellings can be one name. Longer than needed.
+        self._table_numbers: NDArray[np.int64] = np.empty(64, np.int64)
 
     def find(self, topic: str, queue_id: int) -> int:
         """The number of a queue that was met; -1 if it was not."""
@@ -38,12 +40,11 @@ class Routes:
         if self._table is None:
             return np.array([self._number_of(batch, i) for i in range(len(batch))], np.int64)
         slots = self._table.route(batch)
-        unknown = np.flatnonzero(slots < 0)
-        if len(unknown):
-            for i in unknown.tolist():
+        if len(slots) and int(slots.min()) < 0:
+            for i in np.flatnonzero(slots < 0).tolist():
                 self._number_of(batch, i)
             slots = self._table.route(batch)
-        return np.array(self._table_numbers, np.int64)[slots]
+        return self._table_numbers[slots]
 
     def _make_table(self) -> None:
         self._table = kernels.load("derive").QueueTable()
@@ -53,8 +54,11 @@ class Routes:
     def _tell_table(self, topic: bytes, queue_id: int) -> None:
         assert self._table is not None
         slot = self._table.add(topic, queue_id)
-        assert slot == len(self._table_numbers)
-        self._table_numbers.append(self._by_bytes[topic, queue_id])
+        assert slot == self._slots
+        if slot == len(self._table_numbers):
+            self._table_numbers = np.concatenate([self._table_numbers, np.empty(slot, np.int64)])
+        self._table_numbers[slot] = self._by_bytes[topic, queue_id]
+        self._slots += 1
 
     def _number_of(self, batch: RecordColumns, i: int) -> int:
         row = batch.rows[i]

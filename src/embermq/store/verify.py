@@ -1,0 +1,294 @@
+"""Is a store sound? Log, queues, extension, index, checkpoint, config and proofs, each compared with the others.
+
+    full    every record with its sum; every unit and every index entry against its record, and the other way round
+    fast    names, lengths, headers, and the order of units; the log itself is not read but for single records
+
+A fault is what the next start would not mend by itself. Reads only: no lock, works on a directory that is being
+written, ours or the reference's, of whatever file sizes. What is only on its way there is no fault: of a live store
+nothing is compared past where its log ended at the beginning, and what disagrees is looked at again.
+
+Memory stays flat over any length of log. One thread calls; a few more read.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.files.patient import PatientFiles
+from embermq.format.frame import Frame
+from embermq.store import directory
+from embermq.store.damage import FILLER_TOPIC
+from embermq.store.found_sizes import sizes_found
+from embermq.store.index_proof import load_index_proof
+from embermq.store.survey import Survey
+from embermq.store.survey_log import lock_holder
+from embermq.store.survey_scan import Damage, LogSegment, frame_at, segment_at
+from embermq.store.verify_findings import Flaw, Remedies, Severity
+from embermq.store.verify_index import IndexCheck
+from embermq.store.verify_links import link_flaws
+from embermq.store.verify_log import LogPieces
+from embermq.store.verify_queues import Bounds, QueueCheck
+from embermq.store.verify_state import StateCheck
+
+ALL = 1 << 62  # As a place: everything is believed.
+LOOK_AGAIN_SECONDS = 10.0
+_PAUSE_SECONDS = 0.25
+_QUEUE_FILE_BYTES = 6_000_000
+
+Progress = Callable[[int, int], None]  # Bytes of log done, and of all.
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    path: Path
+    is_fast: bool
+    is_live: bool
+    is_clean: bool
+    log_min: int = 0
+    log_end: int = 0
+    segments: int = 0
+    records: int = 0
+    queues: int = 0
+    units: int = 0
+    index_entries: int = 0
+    pending_units: int = 0  # Records that the next start, or the running writer, has still to put into queues
+    pending_keys: int = 0  # or into the index.
+    seconds: float = 0.0
+    flaws: list[Flaw] = field(default_factory=list)
+
+    @property
+    def faults(self) -> int:
+        return sum(1 for flaw in self.flaws if flaw.is_fault)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.faults == 0
+
+
+def verify(
+    path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None
+) -> Report:
+    """Look at the store at `path`. StorePathInvalid if there is none."""
+    return _Verification(Path(path), files or RealFiles(), progress or (lambda done, total: None)).run(fast=fast)
+
+
+class _Verification:
+    """One look; its parts share what is known about the store."""
+
+    def __init__(self, root: Path, files: Files, progress: Progress) -> None:
+        self._root, self._progress = root, progress
+        self._patient = PatientFiles(files)
+        self._files = self._patient.as_files
+        self._survey = Survey.open(root, files=files)
+        self._remedies = Remedies(root)
+        self._is_clean = directory.was_closed_cleanly(files, root)
+        self._is_live = not self._is_clean and lock_holder(root) is not None
+        self._began = time.monotonic()
+        self._frames = _Frames(self._survey, self._files)
+        self._newest_ms: int | None = None
+
+    def run(self, *, fast: bool) -> Report:
+        survey = self._survey
+        report = Report(
+            self._root, fast, self._is_live, self._is_clean, survey.log_min, survey.log_end, len(survey.segments)
+        )
+        index = IndexCheck(
+            self._root, self._files, survey.index_shape(), self._remedies, believed=self._index_believed(),
+            is_live=self._is_live,
+        )  # fmt: skip
+        queues = self._queue_check()
+        if fast:
+            report.flaws += queues.check_structure(survey.log_min)
+            report.flaws += index.check_structure(survey.log_end)
+            report.flaws += self._segment_starts()
+        else:
+            self._read_log(report, queues, index)
+        state = StateCheck(self._root, self._files, self._remedies, is_clean=self._is_clean, is_live=self._is_live)
+        report.flaws += state.flaws(survey.log_end, self._newest_ms, queues.ends())
+        report.flaws += self._bad_blocks()
+        report.flaws += self._tail()
+        report.queues, report.units, report.index_entries = queues.queue_count, queues.units, index.entries
+        report.pending_units, report.pending_keys = queues.pending, index.pending
+        report.flaws.sort(key=lambda flaw: (not flaw.is_fault, flaw.family, flaw.file, flaw.physical_offset or 0))
+        report.seconds = time.monotonic() - self._began
+        queues.close()
+        self._frames.close()
+        return report
+
+    # -- what a start would believe ----------------------------------------------------------------------------
+
+    def _queue_check(self) -> QueueCheck:
+        file_bytes = sizes_found(self._files, self._root).get("queue_file_bytes", _QUEUE_FILE_BYTES)
+        survey = self._survey
+        bounds = Bounds(survey.log_min, survey.log_end, self._queues_believed(), self._is_live)
+        return QueueCheck(self._root, self._files, file_bytes, bounds, self._frames.at, self._remedies)
+
+    def _queues_believed(self) -> int:
+        """Units of all records below this place are believed to be there, by a start or by those who read now."""
+        if self._is_clean:
+            return ALL
+        page = self._survey.state_page
+        if page is not None:
+            return page.queues_written if page.boot != 0 and page.boot == self._files.boot() else page.queues_durable
+        return self._survey.newest_unit_end() if self._is_live else 0
+
+    def _index_believed(self) -> int | None:
+        if self._is_clean:
+            return ALL
+        page = self._survey.state_page
+        if self._is_live or (page is not None and page.boot != 0 and page.boot == self._files.boot()):
+            return None  # As far as its newest entry.
+        proof = load_index_proof(self._files, self._root) if page is not None else None
+        return proof.position if proof is not None else 0
+
+    # -- the full form -----------------------------------------------------------------------------------------
+
+    def _read_log(self, report: Report, queues: QueueCheck, index: IndexCheck) -> None:
+        survey = self._survey
+        start, end = survey.log_min, survey.log_end
+        pieces = LogPieces(survey.segments, start, end, self._files, queues.files, index.stream)
+        damages: list[Damage] = []
+        newest_ms = 0
+        for piece in pieces:
+            damages += piece.damages
+            report.records += piece.records
+            newest_ms = max(newest_ms, piece.newest_ms)
+            queues.merge(piece.queues, pieces.routes.names)
+            index.merge(piece.keys)
+            self._progress(min(piece.end, end) - start, end - start)
+        self._newest_ms = newest_ms or None
+        links = {part.name: link_flaws(part) for part in index.parts}
+        if self._is_live:
+            self._wait_for_writer(queues)
+        survey.refresh()
+        damages = [one for one in _merged(damages) if one.start >= survey.log_min]  # Retention may have been faster.
+        report.flaws += [self._damage_flaw(damage) for damage in damages]
+        report.flaws += queues.finish(survey.log_min, damages)
+        report.flaws += index.finish(survey.log_min, end, damages, links)
+        if any(FILLER_TOPIC.startswith(topic) for topic, _ in pieces.routes.names):
+            report.flaws.append(self._filler_note())
+
+    def _wait_for_writer(self, queues: QueueCheck) -> None:
+        """Units of the newest records may be on their way to the disk."""
+        deadline = time.monotonic() + LOOK_AGAIN_SECONDS
+        while queues.look_again() and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+
+    def _damage_flaw(self, damage: Damage) -> Flaw:
+        segment = segment_at(self._survey.segments, damage.start)
+        name = segment.path.name if segment is not None else f"{damage.start:020d}"
+        at = damage.start - segment.start if segment is not None else 0
+        return Flaw(
+            severity=Severity.FAULT, family=directory.COMMIT_LOG, file=f"{directory.COMMIT_LOG}/{name}",
+            fault=f"{damage.reason}: {damage.end - damage.start} bytes hold no whole record",
+            remedy=self._remedies.salvage, physical_offset=damage.start, byte_offset=at,
+        )  # fmt: skip
+
+    def _filler_note(self) -> Flaw:
+        return Flaw(
+            severity=Severity.NOTE, family=directory.COMMIT_LOG, file=directory.COMMIT_LOG,
+            fault=f"records of topic {FILLER_TOPIC} stand where damage was: what was there is lost",
+            remedy=self._remedies.nothing,
+        )  # fmt: skip
+
+    # -- the fast form and the rest ----------------------------------------------------------------------------
+
+    def _segment_starts(self) -> Iterator[Flaw]:
+        """Each file of the log begins with a record or a blank, right behind the file before it."""
+        expected = self._survey.log_min
+        for segment in self._survey.segments:
+            if segment.start >= self._survey.log_end:
+                break
+            if segment.start > expected:
+                yield self._damage_flaw(Damage(expected, segment.start, "log file missing"))
+            if not self._begins_well(segment):
+                yield self._damage_flaw(Damage(segment.start, segment.start, "the file does not begin with a record"))
+            expected = segment.end
+
+    def _begins_well(self, segment: LogSegment) -> bool:
+        return self._frames.at(segment.start) is not None or self._frames.is_blank(segment.start)
+
+    def _bad_blocks(self) -> Iterator[Flaw]:
+        by_path: dict[Path, list[int]] = {}
+        for block in self._patient.bad_blocks:
+            by_path.setdefault(block.path, []).append(block.at)
+        for path, places in by_path.items():
+            file = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+            yield Flaw(
+                severity=Severity.FAULT, family=file.split("/")[0], file=file, remedy=self._remedies.salvage,
+                fault=f"the disk cannot read {len(places)} blocks of 4096 bytes", byte_offset=min(places),
+                count=len(places),
+            )  # fmt: skip
+
+    def _tail(self) -> Iterator[Flaw]:
+        """Bytes behind the end of a log that nobody writes: torn off by a crash, or old."""
+        end = self._survey.log_end
+        if self._is_live or self._frames.is_nothing(end):
+            return
+        segment = segment_at(self._survey.segments, end)
+        assert segment is not None
+        yield Flaw(
+            severity=Severity.NOTE, family=directory.COMMIT_LOG, file=f"{directory.COMMIT_LOG}/{segment.path.name}",
+            fault="behind the last record lies something that is none: the rest of an append, or older bytes",
+            remedy=self._remedies.nothing if self._is_clean else self._remedies.start, physical_offset=end,
+            byte_offset=end - segment.start,
+        )  # fmt: skip
+
+
+class _Frames:
+    """Single records of the log, read with few open files."""
+
+    def __init__(self, survey: Survey, files: Files) -> None:
+        self._survey, self._files = survey, files
+        self._open: dict[Path, OpenFile] = {}
+
+    def at(self, physical_offset: int) -> Frame | None:
+        segment = segment_at(self._survey.segments, physical_offset)
+        file = self._file(segment)
+        return None if segment is None or file is None else frame_at(file, segment, physical_offset)
+
+    def is_blank(self, physical_offset: int) -> bool:
+        return self._head(physical_offset)[4:8] == b"\xcb\xd4\x31\x94"
+
+    def is_nothing(self, physical_offset: int) -> bool:
+        """Was nothing ever written here? So it is past the last file."""
+        return not self._head(physical_offset).strip(b"\0")
+
+    def _head(self, physical_offset: int) -> bytes:
+        segment = segment_at(self._survey.segments, physical_offset)
+        file = self._file(segment)
+        return b"" if segment is None or file is None else file.pread(8, physical_offset - segment.start)
+
+    def _file(self, segment: LogSegment | None) -> OpenFile | None:
+        if segment is None:
+            return None
+        file = self._open.get(segment.path)
+        if file is None:
+            try:
+                file = self._files.open(segment.path, False)
+            except FileNotFoundError:
+                return None
+            if len(self._open) >= 16:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[segment.path] = file
+        return file
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def _merged(damages: list[Damage]) -> list[Damage]:
+    """Damage that was met in several pieces, as one."""
+    found: list[Damage] = []
+    for one in damages:
+        if found and found[-1].end == one.start:
+            found[-1] = Damage(found[-1].start, one.end, found[-1].reason)
+        else:
+            found.append(one)
+    return found

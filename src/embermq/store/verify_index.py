@@ -1,0 +1,172 @@
+"""Log against index: every key of every record has its entry, in log order, and links and slots lead to it.
+
+The pieces of the log are compared where they are read (verify_keys.py); here the files are found, what the pieces say
+is put together, and links and slots are checked (verify_links.py). Of a store that is being written, only what was
+there at the beginning counts.
+
+`check_structure` is the fast form: headers, and the order of some entries. One thread. Reads only.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from embermq.files.files import Files
+from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
+from embermq.format.names import parse_index_name
+from embermq.store.index_files import FAMILY
+from embermq.store.survey_scan import Damage
+from embermq.store.verify_findings import Flaw, Remedies, Severity
+from embermq.store.verify_keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
+from embermq.store.verify_links import IndexPart, LinkFlaw
+
+_SAMPLES = 200
+_FLAWS_MAX = 100
+
+
+class IndexCheck:
+    """Compares the index files below `root` with the log."""
+
+    def __init__(
+        self, root: Path, files: Files, shape: tuple[int, int] | None, remedies: Remedies, *, believed: int | None,
+        is_live: bool,
+    ) -> None:  # fmt: skip
+        """`believed`: a start believes that keys of all records below this place are there; None: as far as the
+        newest entry says."""
+        self._directory, self._files, self._remedies = root / FAMILY, files, remedies
+        self._is_live = is_live
+        self._flaws: list[Flaw] = []
+        self.parts = self._load(shape)
+        self.stream = IndexStream(self.parts)
+        newest = max((part.header.end_physical for part in self.parts), default=0)
+        self._believed = newest if believed is None else believed
+        self._at = EntryPlace(0, 1)
+        self.entries = sum(part.header.count - 1 for part in self.parts)
+        self.pending = 0  # Keys that nobody vouches for yet.
+
+    def _load(self, shape: tuple[int, int] | None) -> list[IndexPart]:
+        found: list[IndexPart] = []
+        if not self._files.exists(self._directory):
+            return found
+        for entry in self._files.list_directory(self._directory):
+            if not entry.is_file or parse_index_name(entry.name) is None:
+                continue
+            if shape is None or entry.size != index_file_bytes(*shape):
+                expected = "its shape cannot be told" if shape is None else f"it should be {index_file_bytes(*shape)}"
+                self._add(entry.name, f"the file is {entry.size} bytes long; {expected}")
+                continue
+            file = self._files.open(self._directory / entry.name, False)
+            header = decode_header(file.pread(HEADER_BYTES, 0))
+            if header.count > shape[1]:
+                self._add(entry.name, f"the header counts {header.count} entries of at most {shape[1]}", at=36)
+                continue
+            found.append(IndexPart(entry.name, file, header, *shape))
+        return found
+
+    def _add(
+        self, name: str, fault: str, *, at: int = 0, place: int | None = None, count: int = 1, certain: bool = True
+    ) -> None:
+        if len(self._flaws) >= _FLAWS_MAX:
+            return
+        self._flaws.append(
+            Flaw(
+                severity=Severity.FAULT if certain else Severity.NOTE, family=FAMILY, file=f"{FAMILY}/{name}",
+                fault=fault, remedy=self._remedies.index if certain else self._remedies.start, physical_offset=place,
+                byte_offset=at, count=count,
+            )
+        )  # fmt: skip
+
+    # -- taking the log --------------------------------------------------------------------------------------
+
+    def merge(self, part: KeyPart) -> None:
+        """What the next piece of the log says."""
+        for flaw in part.flaws:
+            self._tell(flaw)
+        if part.missing_count:
+            _, physical, _ = (int(number) for number in part.missing[0])
+            if physical < self._believed and self.parts:
+                self._add(
+                    self.parts[-1].name, f"keys of the record at {physical} and of later ones have no entry",
+                    place=physical, count=part.missing_count,
+                )  # fmt: skip
+            else:
+                self.pending += part.missing_count
+        self._at = part.end
+
+    def _tell(self, flaw: KeyFlaw) -> None:
+        certain = flaw.physical < self._believed
+        if flaw.kind == "missing" and not certain:
+            self.pending += 1
+            return
+        if flaw.kind == "twice":
+            self._tell_twice(flaw)
+            return
+        file = min(flaw.place.file, len(self.stream.parts) - 1)
+        part = self.stream.parts[file]
+        number, found = flaw.place.entry, flaw.found or (0, 0, 0)
+        fault = {
+            "missing": f"a key (hash {flaw.key_hash}) of the record at {flaw.physical} has no entry",
+            "extra": f"entry {number} (hash {found[0]}) leads to {found[1]}, where no record has this key",
+            "wrong": f"entry {number} is {found[0]} at {found[1]}; the log has {flaw.key_hash} at {flaw.physical}",
+            "seconds": f"entry {number} is {found[2]} s after the file's begin, its record is not",
+        }[flaw.kind]
+        at = entry_at(number, part.slots_max)
+        self._add(part.name, fault, at=at, place=flaw.physical, certain=certain or self._is_live)
+
+    def _tell_twice(self, flaw: KeyFlaw) -> None:
+        self._flaws.append(
+            Flaw(
+                severity=Severity.NOTE, family=FAMILY, file=FAMILY, remedy=self._remedies.nothing,
+                fault=f"the record at {flaw.physical} is indexed twice, as the reference does after a crash",
+                physical_offset=flaw.physical,
+            )
+        )  # fmt: skip
+
+    # -- after the log ---------------------------------------------------------------------------------------
+
+    def finish(
+        self, log_min: int, log_end: int, damages: list[Damage], links: dict[str, list[LinkFlaw]]
+    ) -> Iterator[Flaw]:
+        """What is wrong with the index; `log_min` is where the log begins now, `damages` what is wrong with it, and
+        `links` what is wrong with the links of each file."""
+        beyond = self.stream.count_between(self._at, self.stream.end) if self.stream.parts else 0
+        if beyond and not self._is_live:
+            self._add(
+                self.parts[-1].name, f"entries lead past the end of the log ({log_end})", place=log_end, count=beyond,
+                certain=self._believed > log_end,
+            )  # fmt: skip
+        # A start computes slots and links again unless the store was closed cleanly.
+        certain = self._believed >= 1 << 62 or self._is_live
+        for name, wrong in links.items():
+            for link in wrong:
+                self._add(name, link.fault, at=link.at, count=link.times, certain=certain)
+        for flaw in self._flaws:
+            place = flaw.physical_offset
+            if place is None or (place >= log_min and not _is_in(damages, place)):
+                yield flaw
+
+    # -- the fast form ---------------------------------------------------------------------------------------
+
+    def check_structure(self, log_end: int) -> Iterator[Flaw]:
+        """Headers agree with the entries they name; entries, of which some are looked at, are in order."""
+        before = 0
+        for part in self.stream.parts:
+            header = part.header
+            places = part.sampled_places(_SAMPLES)
+            is_growing = self._is_live and part is self.parts[-1]
+            if (int(places[0]), int(places[-1])) != (header.begin_physical, header.end_physical) and not is_growing:
+                self._add(part.name, "the first or last entry is not the one the header names", at=16)
+            elif int(places[0]) < before or (np.diff(places) < 0).any():
+                self._add(part.name, "entries are out of the order of the log", place=int(places[0]))
+            elif header.end_physical >= log_end and not self._is_live:
+                self._add(
+                    part.name, f"entries lead past the end of the log ({log_end})", place=header.end_physical,
+                    certain=self._believed > log_end,
+                )  # fmt: skip
+            before = int(places[-1])
+        yield from self._flaws
+
+
+def _is_in(damages: list[Damage], place: int) -> bool:
+    return any(damage.start <= place < damage.end for damage in damages)

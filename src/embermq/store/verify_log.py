@@ -1,0 +1,154 @@
+"""The log as `verify` reads it: every record once, on several threads, compared where it is read.
+
+The log is cut into pieces of some megabytes. A thread reads a piece, finds its first record, scans it with sums, and
+compares its records with the queues and its keys with the index; what comes back is small. The pieces are put
+together in log order: each must begin where the one before it ended, in the log and in the index, or it is read
+again from there. What looks like a record may lie in another one's body, and an index entry may be damaged.
+
+Reading is pread alone, so that a bad disk is an error and not a signal. One thread iterates.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from embermq.files.files import Files
+from embermq.format.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME
+from embermq.store.survey_routes import Routes
+from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
+from embermq.store.verify_keys import EntryPlace, IndexStream, KeyPart
+from embermq.store.verify_tools import Tools
+from embermq.store.verify_units import QueueFiles, QueuePart
+
+PIECE_BYTES = 16 << 20
+ROWS_MAX = 4_096
+_FIRST_BYTES = 64 << 10
+_THREADS_MAX = 4
+_TWIN_BYTES_MAX = 4 << 20
+
+
+class Piece(NamedTuple):
+    """A stretch of the log: where it begins and ends, what is in it, and what is wrong."""
+
+    start: int
+    end: int
+    records: int
+    newest_ms: int
+    damages: list[Damage]
+    queues: QueuePart
+    keys: KeyPart
+
+
+class _Cut(NamedTuple):
+    """Where a piece should begin and end; only the first of a file begins exactly there."""
+
+    segment: LogSegment
+    start: int
+    end: int
+
+
+class LogPieces:
+    """Reads [start, end) of the log; `routes.names` has the names of the queue numbers met so far."""
+
+    def __init__(
+        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: QueueFiles, index: IndexStream
+    ) -> None:
+        self._segments, self._start, self._end, self._files = segments, start, end, files
+        self._queues, self._index = queues, index
+        self._routing = threading.Lock()
+        self.routes = Routes()
+        self._threads = min(os.cpu_count() or 1, _THREADS_MAX)
+        # Loading kernels takes most of a second: not for a log that is read in less.
+        self._tools = Tools.kernels() if end - start > _TWIN_BYTES_MAX or Tools.are_loaded() else Tools.twins()
+
+    def __iter__(self) -> Iterator[Piece]:
+        at, entry = self._start, self._index.place_of(self._start)
+        with ThreadPoolExecutor(self._threads, "embermq-verify") as pool:
+            waiting: deque[tuple[_Cut, Future[Piece | None]]] = deque()
+            cuts = self._cuts()
+            try:
+                while True:
+                    while len(waiting) <= self._threads and (cut := next(cuts, None)) is not None:
+                        waiting.append((cut, pool.submit(self._read_cut, cut)))
+                    if not waiting:
+                        break
+                    cut, future = waiting.popleft()
+                    if at < cut.segment.start:
+                        yield self._nothing(at, cut.segment.start, entry)
+                        at = cut.segment.start
+                    if at >= cut.end:
+                        continue  # A record, damage or a blank reaches past it.
+                    piece = future.result()
+                    if piece is None or (piece.start, piece.keys.start) != (at, entry):
+                        piece = self._read(cut.segment, at, cut.end, entry)
+                    yield piece
+                    at, entry = piece.end, piece.keys.end
+            finally:
+                for _, future in waiting:
+                    future.cancel()
+        if at < self._end:
+            yield self._nothing(at, self._end, entry)
+
+    def _cuts(self) -> Iterator[_Cut]:
+        for segment in self._segments:
+            end = min(segment.end, self._end)
+            at = max(segment.start, self._start)
+            while at < end:
+                onward = min(at + PIECE_BYTES, end)
+                yield _Cut(segment, at, onward)
+                at = onward
+
+    def _read_cut(self, cut: _Cut) -> Piece | None:
+        """Any thread. None if no record begins here, as far as can be seen."""
+        start: int | None = cut.start
+        if cut.start not in (cut.segment.start, self._start):
+            start = self._first_record(cut)
+        return None if start is None else self._read(cut.segment, start, cut.end, self._index.place_of(start))
+
+    def _first_record(self, cut: _Cut) -> int | None:
+        try:
+            file = self._files.open(cut.segment.path, False)
+        except FileNotFoundError:
+            return None
+        try:
+            for byte_count in (_FIRST_BYTES, cut.end - cut.start):  # Nearly always the first is enough.
+                data = np.frombuffer(file.pread(byte_count, cut.start - cut.segment.start), np.uint8)
+                found = self._tools.resync(data, cut.start, 0, len(data))
+                if found >= 0:
+                    return cut.start + found
+        finally:
+            file.close()
+        return None
+
+    def _read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
+        """The records that begin in [start, end) of a file. Any thread."""
+        reached, records, newest_ms = start, 0, 0
+        damages: list[Damage] = []
+        keys = KeyPart(self._index, entry, self._tools)
+        with self._queues.part(self._tools) as queues:
+            for scanned in scan_segments([segment], start, end, rows_max=ROWS_MAX, files=self._files):
+                if isinstance(scanned, Damage):
+                    damages.append(scanned)
+                    reached = scanned.end
+                    continue
+                with self._routing:
+                    numbers = self.routes.route(scanned)
+                queues.take(scanned, numbers, self.routes.names)
+                keys.take(scanned)
+                reached = int(scanned.rows[-1, C_PHYSICAL] + scanned.rows[-1, C_SIZE])
+                records += len(scanned)
+                newest_ms = max(newest_ms, int(scanned.rows[:, C_STORE_TIME].max()))
+        if reached < end:
+            reached = segment.end  # A blank ended the file: what lies behind it was never written, or is old.
+        return Piece(start, reached, records, newest_ms, damages, queues, keys)
+
+    def _nothing(self, start: int, end: int, entry: EntryPlace) -> Piece:
+        """A place without a file."""
+        keys = KeyPart(self._index, entry, self._tools)
+        with self._queues.part(self._tools) as queues:
+            return Piece(start, end, 0, 0, [Damage(start, end, MISSING)], queues, keys)

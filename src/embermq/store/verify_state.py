@@ -1,0 +1,144 @@
+"""Everything of a store but records, queues and keys: log files by name and length, checkpoint, config, proofs.
+
+Small files, read whole. One thread. Reads only.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from embermq.files.files import Files
+from embermq.files.segments import Segments
+from embermq.format.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
+from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.store import directory
+from embermq.store.config_files import config_files, consumer_progress
+from embermq.store.damage import DIRECTORY as QUARANTINE
+from embermq.store.damage import REPORT
+from embermq.store.delayed import ProgressFile
+from embermq.store.index_proof import NAME as INDEX_PROOF
+from embermq.store.index_proof import load_index_proof
+from embermq.store.inventory import NAME as INVENTORY
+from embermq.store.inventory import load_inventory
+from embermq.store.retention_offsets import NAME as KEPT_OFFSETS
+from embermq.store.retention_offsets import load_kept_offsets
+from embermq.store.state_page import NAME as STATE_PAGE
+from embermq.store.state_page import load_state_page
+from embermq.store.verify_findings import Flaw, Remedies, Severity
+
+_EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.
+_MISLEADS = "reset the offset: `embermq` and the reference take the queue's end for it"
+
+
+class StateCheck:
+    """Looks at the small files of the store at `root`."""
+
+    def __init__(self, root: Path, files: Files, remedies: Remedies, *, is_clean: bool, is_live: bool) -> None:
+        self._root, self._files, self._remedies = root, files, remedies
+        self._is_clean, self._is_live = is_clean, is_live
+
+    def flaws(self, log_end: int, newest_ms: int | None, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
+        """What is wrong; `newest_ms` is the newest store time there is, if that is known."""
+        yield from self._log_files()
+        yield from self._checkpoint(newest_ms)
+        yield from self._config(queue_ends)
+        yield from self._proofs(log_end)
+        if not self._is_clean and not self._is_live:
+            yield self._note("abort", directory.ABORT, "the store was not closed", self._remedies.start)
+
+    def _note(self, family: str, file: str, fault: str, remedy: str, count: int = 1) -> Flaw:
+        return Flaw(severity=Severity.NOTE, family=family, file=file, fault=fault, remedy=remedy, count=count)
+
+    def _fault(self, family: str, file: str, fault: str, remedy: str, place: int | None = None) -> Flaw:
+        return Flaw(
+            severity=Severity.FAULT, family=family, file=file, fault=fault, remedy=remedy, physical_offset=place
+        )
+
+    def _log_files(self) -> Iterator[Flaw]:
+        """Names and lengths. What is missing between two files is found when the log is read."""
+        path = self._root / directory.COMMIT_LOG
+        segments = Segments([path], self._files, 1, read_only=True)
+        findings = segments.load()
+        segments.close()
+        for finding in findings:
+            file = str(finding.path.relative_to(self._root))
+            if finding.path == path or "gap" in finding.fault:
+                continue  # The size that was assumed here; and gaps, see above.
+            if finding.path in segments.foreign:
+                yield self._note(directory.COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
+            elif not self._is_live:  # A file that is being made may be of any length.
+                remedy = "opening the store gives the file its length, and looks at what was in it"
+                yield self._fault(directory.COMMIT_LOG, file, finding.fault, remedy, int(finding.path.name))
+
+    def _checkpoint(self, newest_ms: int | None) -> Iterator[Flaw]:
+        path = self._root / directory.CHECKPOINT
+        family = directory.CHECKPOINT
+        if not self._files.exists(path):
+            if self._is_clean:
+                yield self._note(family, family, "there is none", self._remedies.start)
+            return
+        content = self._files.read_all(path)
+        found = decode_checkpoint(content)
+        if found is None or len(content) != CHECKPOINT_BYTES:
+            fault = f"{len(content)} bytes long, not {CHECKPOINT_BYTES}"
+            yield self._fault(family, family, fault, self._remedies.delete)
+        if found is None or newest_ms is None:
+            return
+        for name, time_ms in (("log", found.log_ms), ("queues", found.queues_ms), ("index", found.index_ms)):
+            if time_ms > newest_ms and not self._is_live:
+                fault = f"vouches for the {name} up to {time_ms} ms; the newest record was stored at {newest_ms} ms"
+                if self._is_clean:
+                    yield self._fault(family, family, fault, self._remedies.delete)
+                else:
+                    yield self._note(family, family, fault, self._remedies.start)
+
+    def _config(self, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
+        for one in config_files(self._files, self._root):
+            if one.fault is not None:
+                yield self._fault("config", f"{directory.CONFIG}/{one.name}", one.fault, self._remedies.restore)
+        if self._is_live:
+            return  # Consumers go on while we look.
+        for progress in consumer_progress(self._files, self._root):
+            end = queue_ends.get((progress.topic, progress.queue_id))
+            if end is not None and progress.offset > end:
+                queue = f"{progress.topic}/{progress.queue_id}"
+                fault = f"group {progress.group} goes on at {progress.offset} of {queue}, which ends at {end}"
+                yield self._fault("config", f"{directory.CONFIG}/consumerOffset.json", fault, _MISLEADS)
+        yield from self._delayed(queue_ends)
+
+    def _delayed(self, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
+        path = self._root / directory.CONFIG / "delayOffset.json"
+        for level, offset in sorted(ProgressFile(self._files, path).load().items()):
+            end = queue_ends.get((SCHEDULE_TOPIC, level - 1), 0)
+            if offset > end:
+                fault = f"delivery of level {level} goes on at {offset}, its queue ends at {end}"
+                yield self._fault("config", f"{directory.CONFIG}/delayOffset.json", fault, self._remedies.start)
+
+    def _proofs(self, log_end: int) -> Iterator[Flaw]:
+        page = load_state_page(self._files, self._root, writable=False)
+        remedy = self._remedies.start
+        if page is None and self._files.exists(self._root / STATE_PAGE):
+            fault = "vouches for nothing: damaged, or the directory is a copy; the next start reads the whole log"
+            yield self._note("state", STATE_PAGE, fault, remedy)
+        if page is not None and page.flushed > log_end and not self._is_live:
+            yield self._fault(
+                "state", STATE_PAGE, f"the log once was durable up to {page.flushed}, and ends at {log_end}",
+                "restore the missing log files from a backup", place=log_end,
+            )  # fmt: skip
+        readable = {
+            INDEX_PROOF: load_index_proof(self._files, self._root) is not None,
+            INVENTORY: load_inventory(self._files, self._root) is not None,
+        }
+        for name, is_good in readable.items():
+            if self._files.exists(self._root / name) and not is_good:
+                yield self._note("state", name, "cannot be read; the next start reads the whole log", remedy)
+        kept = self._root / KEPT_OFFSETS
+        is_filled = self._files.exists(kept) and self._files.stat(kept).size > _EMPTY_BYTES
+        if is_filled and not load_kept_offsets(self._files, self._root):
+            yield self._note("state", KEPT_OFFSETS, "cannot be read; queue files know the same", self._remedies.nothing)
+        report = self._root / QUARANTINE / REPORT
+        if self._files.exists(report):
+            count = len(self._files.read_all(report).splitlines())
+            yield self._note(
+                QUARANTINE, f"{QUARANTINE}/{REPORT}", "damaged ranges of the log were put aside earlier",
+                self._remedies.nothing, count,
+            )  # fmt: skip
