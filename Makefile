@@ -54,7 +54,7 @@ check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
-demo: setup ## See a store being written, killed, recovered and read
+demo: setup ## See a store being written, killed, recovered and read, and Spark following it
 	$(BIN)/embermq demo
 
 crash: setup ## The long crash tests: kills, lost writes, failing disks; stores and Spark jobs

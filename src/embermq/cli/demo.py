@@ -1,4 +1,4 @@
-"""`embermq demo`: a store is written, killed, recovered, checked, continued and queried.
+"""`embermq demo`: a store is written, killed, recovered, checked, continued and queried; then Spark follows it.
 
     write     a child process appends orders, each acknowledged only when it is on the disk
     kill      SIGKILL, somewhere in the middle
@@ -6,11 +6,13 @@
     check     every acknowledged message is there with its bytes, in order and once
     go on     the rest of the stream is appended where the log ends
     query     the life of one order by its key, messages by time, by tag and by id
+    Spark     demo_spark.py, where pyspark is installed
 
 The exit code is 1 if the check finds anything wrong.
 """
 
 import importlib
+import importlib.util
 import random
 import shutil
 import subprocess
@@ -27,6 +29,7 @@ from typing import Any
 import click
 from rich.progress import BarColumn, Progress, TextColumn
 
+import embermq.spark
 from embermq import MessageStore, StoredMessage
 from embermq.cli.killed_writer import KilledWriter
 from embermq.cli.order_check import Findings, check, iter_queue
@@ -75,12 +78,27 @@ KERNELS = ("embermq.kernels.scan", "embermq.kernels.derive")
     help="Where the store goes: a new or empty directory. Default: a temporary one.",
 )
 @click.option("--keep", is_flag=True, help="Leave the store there for you to look at.")
+@click.option("--spark/--no-spark", default=None, help="Whether Spark takes part; it does if it is installed.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("embermq-demo.html"),
+    show_default=True,
+    help="Where the page goes that Spark makes.",
+)
 @output_option
-def demo(output: Output, messages: int, directory: Path | None, keep: bool) -> None:
-    """See a store being written, killed, recovered and read."""
+def demo(
+    output: Output, messages: int, directory: Path | None, keep: bool, spark: bool | None, report: Path
+) -> None:
+    """See a store being written, killed, recovered and read; and Spark following it."""
+    if spark is None:
+        spark = importlib.util.find_spec("pyspark") is not None
     began = time.monotonic()
-    with _place(directory, keep) as root:
+    with _place(directory, keep) as place:
+        root = place / "store"
         good = run_demo(output, root, messages)
+        if spark:
+            good &= _spark_act(output, place, messages, report)
     seconds = time.monotonic() - began
     output.record("demo", {"good": good, "seconds": seconds, "path": str(root) if keep else None})
     if keep:
@@ -91,6 +109,12 @@ def demo(output: Output, messages: int, directory: Path | None, keep: bool) -> N
     output.say("")
     promise = "Every acknowledged message is there: its bytes, in order, once."
     output.say(f"✔ {promise} All of this took {show_seconds(seconds)}.", style="bold green")
+
+
+def _spark_act(output: Output, place: Path, count: int, report: Path) -> bool:
+    embermq.spark.require_extra()
+    act = importlib.import_module("embermq.cli.demo_spark").run_spark_demo
+    return bool(act(output, place / "store", place / "lake", order_events(2 * count), report))
 
 
 @contextmanager

@@ -68,7 +68,7 @@ def test_a_writer_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
 
 def test_the_whole_demo(tmp_path: Path) -> None:
     root = tmp_path / "kept"
-    command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "3000", "--output", "json"]
+    command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "3000", "--no-spark", "--output", "json"]
     done = subprocess.run([*command, "--dir", root, "--keep"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
@@ -78,12 +78,12 @@ def test_the_whole_demo(tmp_path: Path) -> None:
     assert sum(row["messages"] for row in shown["queues"]) == 3000
     assert [row["tags"] for row in shown["order"]] == ["created", "paid", "shipped"]
     assert all(row["seconds"] < 1 for row in shown["queries"])
-    with MessageStore.open(root, demo_settings(), read_only=True) as store:
+    with MessageStore.open(root / "store", demo_settings(), read_only=True) as store:
         assert store.recovery.clean
 
 
 def test_the_demo_as_text_leaves_nothing_behind(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["demo", "--messages", "500", "--dir", str(tmp_path / "gone")]) == 0
+    assert run(["demo", "--messages", "500", "--no-spark", "--dir", str(tmp_path / "gone")]) == 0
     shown = capsys.readouterr().out
     assert "Every acknowledged message is there" in shown
     assert "\x1b" not in shown
