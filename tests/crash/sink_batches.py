@@ -70,8 +70,9 @@ class Sink:
 
     def _batches(self, batch: int, partition: int, attempt: int) -> Iterator[pa.RecordBatch]:
         bodies = [f"{batch}|{partition}|{row}|{attempt}" for row in range(self.partitions[partition])]
-        for at in range(0, len(bodies), 2):
-            part = bodies[at : at + 2]
+        step = 2 if len(bodies) < 100 else 500
+        for at in range(0, len(bodies), step):
+            part = bodies[at : at + step]
             yield pa.record_batch(
                 [pa.array(part), pa.array([self.delay_level] * len(part))], names=["body", "delayLevel"]
             )
