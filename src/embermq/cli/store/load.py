@@ -22,7 +22,7 @@ from embermq.store.loading import LoadReport, Source, Times, load_messages, open
     help="How bodies are written in the file, as in `dump`.",
 )  # fmt: skip
 @click.option(
-    "--times", type=click.Choice(list(Times)), default=Times.AUTO, show_default=True,
+    "--times", type=click.Choice([one.value for one in Times]), default=Times.AUTO.value, show_default=True,
     help="Store times: keep those of the file, give new ones, or keep them in an empty store only.",
 )  # fmt: skip
 @click.option("--start-line", type=click.IntRange(min=1), default=1, help="Pass over the lines before this one.")

@@ -46,6 +46,19 @@ def test_a_store_of_the_reference_gets_more(
     assert len(command("dump", store).lines) == len(records) + 4
 
 
+@pytest.mark.parametrize(("times", "kept"), [("keep", True), ("new", False), ("auto", True)])
+def test_times(
+    command: Command, directory: Path, tmp_path: Path, settings_file: Path, times: str, kept: bool
+) -> None:
+    text = command("dump", directory).out.replace('"storeTimestamp":1', '"storeTimestamp":')  # Long ago.
+    (tmp_path / "all.jsonl").write_text(text)
+    words = ["--from", str(tmp_path / "all.jsonl"), "--config", str(settings_file), "--times", times]
+    ran = command("load", tmp_path / "copy", *words, "--output", "json")
+    assert ran.document["loaded"]["kept_times"] is kept
+    assert (command("dump", tmp_path / "copy").lines[0]["storeTimestamp"] < 10**12) is kept
+    assert command("load", tmp_path / "copy", *words[:-1], "sometimes").code == 2
+
+
 def test_a_broken_line_is_named_and_what_came_before_stays(
     command: Command, directory: Path, tmp_path: Path, settings_file: Path
 ) -> None:
