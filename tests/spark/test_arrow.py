@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
+from embermq import kernels
 from embermq.errors import CorruptFrame, OptionInvalid
 from embermq.format import columns as c
 from embermq.format import gather as gather_twin
@@ -327,6 +328,24 @@ def test_only_wanted_columns_are_touched() -> None:
     assert builder_of(*others).build(records).num_rows == 100
     with pytest.raises(AssertionError):
         builder_of("body").build(records)
+
+
+def test_many_small_batches_are_worth_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows at a time must not mean the slow way for ever."""
+    loaded: list[str] = []
+    monkeypatch.setattr(kernels, "is_loaded", lambda name: bool(loaded))
+
+    def load(name: str) -> Any:
+        loaded.append(name)
+        return gather_kernel
+
+    monkeypatch.setattr(kernels, "load", load)
+    records, builder = log_of(*({} for _ in range(500))), builder_of("topic")
+    for made in range(0, 4000, 500):
+        assert not loaded, made
+        builder.build(records)
+    builder.build(records)
+    assert loaded == ["gather"]
 
 
 def test_batches_outlive_the_records() -> None:

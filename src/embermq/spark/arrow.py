@@ -37,8 +37,8 @@ from embermq.spark.schema import CORRUPT, HEADERS, SchemaMode, arrow_schema, col
 BATCH_ROWS_MAX = 16_384
 BATCH_BYTES_MAX = 16 << 20
 
-# Without the kernel already loaded, so few rows are sooner made by the plain twin.
-_TWIN_ROWS_MAX = 1_000
+# The plain twin makes some 30 rows a millisecond; a builder that has made so many by it loads the kernel.
+_TWIN_ROWS_MAX = 4_000
 _FIRST_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 _INT_MAX = (1 << 31) - 1
@@ -81,6 +81,7 @@ class BatchBuilder:
         self._decompress = decompress and not {"body", "value"}.isdisjoint(self._names)
         self._makers = [_MAKERS[mode][name] for name in self._names]
         self._constants: dict[str, pa.Array] = {}
+        self._rows_made = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -124,7 +125,8 @@ class BatchBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _make(self, chosen: _Chosen) -> pa.RecordBatch:
-        gather: Any = _gather(len(chosen.keep))
+        self._rows_made += len(chosen.keep)
+        gather: Any = _gather(self._rows_made)
         arrays = [
             make(self, chosen, gather, field.type) for make, field in zip(self._makers, self._schema, strict=True)
         ]
@@ -176,9 +178,9 @@ class BatchBuilder:
         return self._constant(CORRUPT.name, None, len(chosen.keep), type_)
 
 
-def _gather(rows: int) -> Any:
-    """The kernel, or its twin while it is not worth loading."""
-    if rows <= _TWIN_ROWS_MAX and not kernels.is_loaded("gather"):
+def _gather(rows_made: int) -> Any:
+    """The kernel, or its twin while so few rows are not worth loading it."""
+    if rows_made <= _TWIN_ROWS_MAX and not kernels.is_loaded("gather"):
         return gather_twin
     return kernels.load("gather")
 
