@@ -14,6 +14,7 @@ import pytest
 from embermq import Message
 from embermq.testing.builder import StoreBuilder
 from tests.support import golden
+from tests.support.jvm import SHORT_LIVED_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         "local[2]",
         **{
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.sql.warehouse.dir": str(place / "warehouse"),

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.support import same_work
+from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.spark_daemons import connect_server, spark_environment, standalone_cluster
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +23,12 @@ ROOT = Path(__file__).parents[2]
 daemons = pytest.mark.xdist_group("spark daemons")
 
 
-def answers(master: str, scratch: Path, *settings: str) -> dict[str, Any]:
+def answers(master: str, scratch: Path, settings: dict[str, str]) -> dict[str, Any]:
     """The answers of the job on `master`."""
     store = same_work.make_store(scratch / "store")
+    job = [sys.executable, "-m", "tests.support.same_work", master, str(store), str(scratch / "made")]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.same_work", master, str(store), str(scratch / "made"), *settings],
+        [*job, *(f"{name}={value}" for name, value in settings.items())],
         env=spark_environment(scratch),
         cwd=ROOT,
         capture_output=True,
@@ -45,9 +47,15 @@ def test_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
 
 @daemons
 def test_a_standalone_cluster(tmp_path: Path) -> None:
-    small = ("spark.driver.memory=512m", "spark.executor.memory=512m", "spark.sql.shuffle.partitions=2")
+    settings = {
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
+        "spark.sql.shuffle.partitions": "2",
+    }
     with standalone_cluster(tmp_path / "daemons") as master:
-        assert answers(master, tmp_path, *small, "spark.default.parallelism=2") == same_work.expected()
+        assert answers(master, tmp_path, settings) == same_work.expected()
     logs = sorted((tmp_path / "daemons" / "work").glob("app-*/*/stderr"))
     assert len(logs) == 2, "each worker had an executor"
     for log in logs:
@@ -57,4 +65,4 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
 @daemons
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server(tmp_path / "daemons") as address:
-        assert answers(address, tmp_path) == same_work.expected()
+        assert answers(address, tmp_path, {}) == same_work.expected()

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyspark
 
 from embermq.spark.java import find_java
+from tests.support.jvm import SHORT_LIVED_JVM
 
 SPARK_HOME = Path(pyspark.__file__).parent
 
@@ -56,7 +57,11 @@ class Daemon:
         # A session of its own: workers start executors, and all of them have to go in the end.
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TIED, *command],
-            env={**spark_environment(scratch), "SPARK_DAEMON_MEMORY": memory},
+            env={
+                **spark_environment(scratch),
+                "SPARK_DAEMON_MEMORY": memory,
+                "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED_JVM,
+            },
             cwd=scratch,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
