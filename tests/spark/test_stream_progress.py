@@ -109,10 +109,16 @@ def test_our_own_store_is_written_while_it_runs(builder: StoreBuilder) -> None:
         assert table_of(builder.root) == {"u@spark": {0: 6}}
 
 
+@pytest.mark.parametrize("has_page", [True, False])
 def test_a_broker_owns_its_file_while_it_runs(
-    builder: StoreBuilder, broker: Callable[[Path], subprocess.Popen[bytes]], caplog: pytest.LogCaptureFixture
+    has_page: bool,
+    builder: StoreBuilder,
+    broker: Callable[[Path], subprocess.Popen[bytes]],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     drive = Drive(builder.root, startingOffsets="earliest", groupId="spark", maxOffsetsPerTrigger=4)
+    if not has_page:
+        (builder.root / "embermq.state").unlink()
     running = broker(builder.root)
     with caplog.at_level(logging.WARNING):
         drive.step()

@@ -24,7 +24,7 @@ from embermq.files.files import Files, RealFiles
 from embermq.format.config_json import format_config, parse_config, with_integer_keys
 from embermq.store import directory
 from embermq.store.state_page import NAME as STATE_PAGE
-from embermq.store.survey_log import is_foreign, lock_holder
+from embermq.store.survey_log import is_ours, lock_holder
 
 NAME = "consumerOffset.json"
 _TABLE = "offsetTable"
@@ -62,7 +62,7 @@ class Progress:
 
     def _is_owned_by_broker(self) -> bool:
         holder = lock_holder(self._root)
-        if holder is None or not is_foreign(holder, self._root / STATE_PAGE):
+        if holder is None or is_ours(holder, self._root / STATE_PAGE):
             return False
         self._warn(f"belongs to the broker that is running (process {holder}); written when it has stopped")
         return True

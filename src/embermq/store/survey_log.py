@@ -203,7 +203,7 @@ class LogView:
         if directory.was_closed_cleanly(self.files, self._root):
             return False
         holder = lock_holder(self._root)
-        return holder is None or not is_foreign(holder, self._root / STATE_PAGE)
+        return holder is None or is_ours(holder, self._root / STATE_PAGE) is not False
 
     def _walk_from(self, page: StatePage | None) -> tuple[int, bool]:
         """A place where a record begins, as near to the end as one is known; and whether the log is new to us."""
@@ -354,11 +354,13 @@ def lock_holder(root: Path) -> int | None:
     return None
 
 
-def is_foreign(process: int, page: Path) -> bool:
-    """Is it known that this process is not one of ours? Ours have the state page mapped."""
+def is_ours(process: int, page: Path) -> bool | None:
+    """Is this process a store of ours, which has the state page mapped? None: it cannot be told."""
     try:
-        maps = Path(f"/proc/{process}/maps").read_text()
         inode = os.stat(page).st_ino
+        maps = Path(f"/proc/{process}/maps").read_text()
+    except FileNotFoundError:
+        return False  # No page, or no such process.
     except OSError:
-        return False
-    return not any(line.split()[4:5] == [str(inode)] for line in maps.splitlines())
+        return None
+    return any(line.split()[4:5] == [str(inode)] for line in maps.splitlines())

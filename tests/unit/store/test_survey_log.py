@@ -18,7 +18,7 @@ from embermq.settings import FlushDisk
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.state_page import load_state_page
 from embermq.store.survey import LogMatch, Survey
-from embermq.store.survey_log import lock_holder
+from embermq.store.survey_log import is_ours, lock_holder
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered
@@ -449,6 +449,15 @@ def test_who_has_the_lock(builder: StoreBuilder, hold: Callable[[Path], int]) ->
         assert lock_holder(builder.root) == os.getpid()
     assert lock_holder(builder.root) is None
     assert hold(builder.root / "lock") == lock_holder(builder.root)
+
+
+def test_which_process_is_ours(builder: StoreBuilder, hold: Callable[[Path], int]) -> None:
+    page = builder.root / STATE_PAGE
+    with builder.open():
+        assert is_ours(os.getpid(), page) is True
+    assert is_ours(hold(builder.root / "lock"), page) is False
+    assert is_ours(os.getpid(), builder.root / "missing") is False
+    assert is_ours(1 << 30, page) is False
 
 
 def test_looking_does_not_give_our_lock_up(builder: StoreBuilder, hold: Callable[[Path], int]) -> None:
