@@ -80,7 +80,7 @@ class Sink:
     def commit(self, batch: int, staged: list[StagedFile]) -> int:
         """What the driver does when all of them are done."""
         directory = staging.batch_directory(self.staging, self.query, batch)
-        rows = self.committer.commit(Batch(self.query, batch, self.query, directory, tuple(staged), recorded=True))
+        rows = self.committer.commit(Batch(self.query, batch, self.query, directory, tuple(staged)))
         commits.clear_staged(self.files, self.staging, self.query, up_to=batch)
         return rows
 

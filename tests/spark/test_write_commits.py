@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.errors import DataLost, OptionInvalid, StoreError, StoreLocked, StorePathInvalid
+from embermq.errors import AppendRefused, DataLost, DiskFull, OptionInvalid, StoreError, StoreLocked, StorePathInvalid
 from embermq.files.files import RealFiles
 from embermq.settings import FlushDisk
 from embermq.spark import commits
@@ -31,13 +31,13 @@ class Stopped(BaseException):
     pass
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+def stop_at(monkeypatch: pytest.MonkeyPatch, chunk: int, error: BaseException | None = None) -> None:
     """Let the append of a later commit end after so many chunks of two rows."""
     whole, count = MessageStore.append_many, [0]
 
     def append(store: MessageStore, messages: Any) -> Any:
         if count[0] == chunk:
-            raise Stopped
+            raise error or Stopped
         count[0] += 1
         return whole(store, messages)
 
@@ -160,6 +160,36 @@ def test_delayed_rows_are_found_again_where_they_are_parked(tmp_path: Path, monk
         parked = [one for one in store.scan() if one.topic == "SCHEDULE_TOPIC_XXXX"]
         assert [one.properties["REAL_TOPIC"] for one in parked] == ["Sink"] * 9
         assert {one.queue_id for one in parked} == {2}
+
+
+def test_what_was_forgotten_goes_after_a_while(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not what was touched since, what an append still needs, or what is not ours."""
+    cut_short(sink, monkeypatch, 2)
+    for name in ("job-old", "job-touched", "somebody"):
+        (sink.staging / name / "0").mkdir(parents=True)
+        (sink.staging / name / "0" / "x").touch()
+    for path in [*sink.staging.rglob("*"), *sink.staging.iterdir()]:
+        FILES.set_mtime(path, 1_000_000_000)
+    FILES.set_mtime(sink.staging / "job-touched" / "0" / "x", 9_000_000_000)
+    for name in ("job-1.json", "job-2.json", "query-1.json"):
+        (sink.root / "embermq.commits" / name).touch()
+        FILES.set_mtime(sink.root / "embermq.commits" / name, 1_000_000_000 * (5 if "2" in name else 1))
+    sink.committer.clear_forgotten(sink.staging, before_ms=4_000)
+    assert sorted(path.name for path in sink.staging.iterdir()) == ["job-touched", sink.query, "somebody"]
+    left = sorted(path.name for path in (sink.root / "embermq.commits").iterdir())
+    assert left == ["append.json", "job-2.json", "query-1.json"]
+    (sink.root / "embermq.commits" / "query-1.json").unlink()
+    sink.run(0, attempt=1)
+    check_rows(sink.rows(), 1)
+
+
+def test_a_full_disk_half_way_says_what_becomes_of_the_rest(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        stop_at(patched, 2, DiskFull("the disk is full", "SERVICE_NOT_AVAILABLE"))
+        with pytest.raises(AppendRefused, match=r"the disk is full\. What is left of .* is kept in .*/0 and app"):
+            sink.run(0)
+    sink.committer.finish()
+    check_rows(sink.rows(), 1)
 
 
 # -- other processes -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from embermq.errors import MessageRejected, StoreError
 from embermq.files.files import RealFiles
 from embermq.model.message import Message
 from embermq.spark import staging
-from embermq.spark.commits import clear_forgotten, clear_staged
+from embermq.spark.commits import clear_staged
 from embermq.spark.write_rows import STAGED_SCHEMA
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
@@ -129,16 +129,3 @@ def test_clearing_up_keeps_what_comes_later(tmp_path: Path) -> None:
     clear_staged(FILES, tmp_path, "query-1", up_to=None)
     clear_staged(FILES, tmp_path, "query-1", up_to=None)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_was_forgotten_goes_after_a_while(tmp_path: Path) -> None:
-    """But not what was touched since, what an append needs, or what is not ours."""
-    for name in ("job-old", "job-needed", "job-touched", "somebody"):
-        (tmp_path / name / "0").mkdir(parents=True)
-        (tmp_path / name / "0" / "x").touch()
-    for path in [*tmp_path.rglob("*"), *tmp_path.iterdir()]:
-        FILES.set_mtime(path, 1_000_000_000)
-    FILES.set_mtime(tmp_path / "job-touched" / "0" / "x", 9_000_000_000)
-    clear_forgotten(FILES, tmp_path, tmp_path / "job-needed" / "0", before_ms=5_000)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["job-needed", "job-touched", "somebody"]
-    clear_forgotten(FILES, tmp_path / "nowhere", None, before_ms=5_000)

@@ -12,7 +12,7 @@ Step 3 decides. A batch that was never decided leaves no trace in the log. One t
 whole: its rows are on the disk in staged files, and whoever commits next, the same query or another, goes on where
 it was cut short. How far that was, the log says: records of a batch lie side by side from `start` on, because nobody
 else has the store, and in the order of the staged files, so the ones that are there are counted by comparing
-(docs/decisions/0010-spark-commits.md).
+(docs/decisions/0009-spark-commits.md).
 
 Driver side, in a Python process of Spark's that is not the one that planned. One commit at a time.
 """
@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.errors import DataLost, StoreLocked
+from embermq.errors import AppendRefused, DataLost, StoreLocked
 from embermq.files.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
@@ -41,6 +41,8 @@ from embermq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
+QUERY_PREFIX = "query-"  # streams
+JOB_PREFIX = "job-"  # batch writes without a name of their own
 CHUNK_ROWS = 4096
 _LOCK_PAUSE_SECONDS = 0.05
 
@@ -54,7 +56,6 @@ class Batch:
     label: str
     directory: Path  # of the staged files
     files: tuple[StagedFile, ...]
-    recorded: bool  # whether anybody can come back with the same write and number
 
     @property
     def rows(self) -> int:
@@ -76,11 +77,11 @@ class Committer:
 
     def commit(self, batch: Batch) -> int:
         """Make `batch` part of the store; how many rows that appended: 0 if it was there already."""
-        if batch.recorded and self._journal.is_committed(batch.write, batch.number):
+        if self._journal.is_committed(batch.write, batch.number):
             return 0
         with self._open() as store:
             self._finish(store)
-            if batch.recorded and self._journal.is_committed(batch.write, batch.number):
+            if self._journal.is_committed(batch.write, batch.number):
                 return 0
             if batch.rows:
                 self._carry_out(store, self._decide(store, batch))
@@ -96,6 +97,15 @@ class Committer:
         """The staged files of the append that is under way; they are all that is left of its rows."""
         append = self._journal.load_append()
         return None if append is None else self._journal.staging_path(append)
+
+    def forget(self, write: str) -> None:
+        """Nobody will ask for this write again, and nothing staged of it is left."""
+        self._journal.forget(write)
+
+    def clear_forgotten(self, staging_root: Path, before_ms: int) -> None:
+        """Delete what writes that died left behind, if nothing has touched it since `before_ms`."""
+        _clear_forgotten(self._files, staging_root, self.needed_directory(), before_ms)
+        self._journal.forget_old(JOB_PREFIX, before_ms)
 
     # -- the store -----------------------------------------------------------------------------------------
 
@@ -120,7 +130,7 @@ class Committer:
             staging.check_file(self._files, batch.directory, file)
         append = Append(
             write=batch.write, batch=batch.number, label=batch.label, files=files, start=store.max_physical, done=0,
-            staging=self._journal.staging_text(batch.directory), recorded=batch.recorded,
+            staging=self._journal.staging_text(batch.directory),
         )  # fmt: skip
         self._journal.save_append(append)
         return append
@@ -130,7 +140,7 @@ class Committer:
         append = self._journal.load_append()
         if append is None:
             return
-        if append.recorded and self._journal.is_committed(append.write, append.batch):
+        if self._journal.is_committed(append.write, append.batch):
             self._journal.drop_append()
             return
         for file in append.files:
@@ -148,17 +158,28 @@ class Committer:
 
     def _carry_out(self, store: MessageStore, append: Append) -> None:
         """Append what is missing of a decided batch, and note that it is all there."""
+        try:
+            end = self._append(store, append)
+            while store.flush() < end:  # It gives up waiting after a while; a failed sync raises.
+                pass
+        except AppendRefused as problem:
+            raise AppendRefused(
+                f"{problem.reason}. What is left of {append.label}, batch {append.batch}, is kept in"
+                f" {self._journal.staging_path(append)} and appended by the next write to this store",
+                problem.status,
+            ) from problem
+        self._journal.save_committed(
+            Committed(write=append.write, batch=append.batch, label=append.label, rows=append.rows)
+        )
+        self._journal.drop_append()
+
+    def _append(self, store: MessageStore, append: Append) -> int:
+        """All rows that are not there yet; where they end."""
         end = store.max_physical
         for messages in self._chunks(append):
             newest = store.append_many(messages)[-1]
             end = newest.physical_offset + newest.size
-        while store.flush() < end:  # It gives up waiting after a while; a failed sync raises.
-            pass
-        if append.recorded:
-            self._journal.save_committed(
-                Committed(write=append.write, batch=append.batch, label=append.label, rows=append.rows)
-            )
-        self._journal.drop_append()
+        return end
 
     # -- rows --------------------------------------------------------------------------------------------------
 
@@ -225,7 +246,7 @@ def clear_staged(files: Files, staging_root: Path, write: str, *, up_to: int | N
         _remove_tree(files, directory)
 
 
-def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, before_ms: int) -> None:
+def _clear_forgotten(files: Files, staging_root: Path, needed: Path | None, before_ms: int) -> None:
     """Delete directories of writes in which nothing has changed since `before_ms`, but for the one still `needed`."""
     if not files.exists(staging_root):
         return
@@ -233,7 +254,7 @@ def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, befor
         directory = staging_root / entry.name
         if entry.is_file or (needed is not None and needed.is_relative_to(directory)):
             continue
-        if entry.name.startswith(("query-", "job-")) and _newest_change_ms(files, directory) < before_ms:
+        if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _newest_change_ms(files, directory) < before_ms:
             _remove_tree(files, directory)
 
 

@@ -1,7 +1,8 @@
 """The journal of commits: small files in the store that say what Spark wrote, and what it was about to write.
 
     embermq.commits/append.json        the one append that is under way: what, and where in the log it began
-    embermq.commits/<write>.json       the newest micro-batch of a query that is in the store as a whole
+    embermq.commits/<write>.json       the newest batch of a write that is in the store as a whole; of a stream for
+                                       good, of a batch job without a name only until it has cleared up
 
 Both are replaced durably (temporary file, fsync, rename, directory fsync), so after a crash each is the old or the
 new one. `append.json` is written before the first record of a batch and removed after the last is durable and noted
@@ -33,7 +34,6 @@ class Append(msgspec.Struct, frozen=True, kw_only=True):
     files: list[StagedFile]
     start: int  # physical offset from which on records of this batch were appended
     done: int  # records of this batch that lie before `start`
-    recorded: bool  # whether <write>.json is to be written when it is done
     version: int = 1
     crc: int = 0  # CRC-32 of this object's JSON with crc 0
 
@@ -83,6 +83,21 @@ class Journal:
 
     def save_committed(self, committed: Committed) -> None:
         self._files.replace_file(self._path(committed.write), _encode(committed))
+
+    def forget(self, write: str) -> None:
+        """Remove the note of a write that nobody can repeat."""
+        try:
+            self._files.remove(self._path(write))
+        except FileNotFoundError:
+            pass
+
+    def forget_old(self, prefix: str, before_ms: int) -> None:
+        """Remove notes of such writes whose process died before it could."""
+        if not self._files.exists(self.directory):
+            return
+        for entry in self._files.list_directory(self.directory):
+            if entry.name.startswith(prefix) and entry.mtime_ns < before_ms * 1_000_000:
+                self.forget(entry.name.removesuffix(".json"))
 
     def staging_text(self, staging: Path) -> str:
         return str(staging.relative_to(self._store) if staging.is_relative_to(self._store) else staging)

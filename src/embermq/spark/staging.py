@@ -124,7 +124,7 @@ def check_file(files: Files, directory: Path, staged: StagedFile) -> None:
         raise StoreError(f"{path}: the staged file is gone, with {staged.rows:,} rows that were not appended yet")
     with _Mapped(files, path) as data:
         if len(data) != staged.size_bytes or zlib.crc32(data) != staged.crc:
-            raise StoreError(f"{path}: the staged file is damaged; {len(data)} of {staged.size_bytes} bytes, or changed")
+            raise StoreError(f"{path}: the staged file is damaged or cut; {staged.size_bytes} bytes were written")
 
 
 def iter_messages(files: Files, directory: Path, staged: StagedFile, skip: int = 0) -> Iterator[list[Message]]:

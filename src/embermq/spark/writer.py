@@ -26,7 +26,7 @@ from embermq.model.hosts import Host
 from embermq.settings import StoreSettings
 from embermq.spark import commits, staging
 from embermq.spark.clear_errors import clear_errors
-from embermq.spark.commits import Batch, Committer
+from embermq.spark.commits import JOB_PREFIX, QUERY_PREFIX, Batch, Committer
 from embermq.spark.staging import StagedFile
 from embermq.spark.store_shape import fit_to_files
 from embermq.spark.write_options import WriteOptions, parse
@@ -89,7 +89,7 @@ class WritePlan:
 
     def clear_forgotten(self, committer: Committer) -> None:
         before_ms = time.time_ns() // 1_000_000 - self.options.staging_retention_ms
-        commits.clear_forgotten(_FILES, self.options.staging, committer.needed_directory(), before_ms)
+        committer.clear_forgotten(self.options.staging, before_ms)
 
 
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> "BatchWriter":
@@ -103,7 +103,7 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
             value="overwrite",
         )
     _wait_for_lock(plan.options)
-    return BatchWriter(plan, f"job-{secrets.token_hex(16)}")
+    return BatchWriter(plan, f"{JOB_PREFIX}{secrets.token_hex(16)}")
 
 
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> "StreamWriter":
@@ -155,14 +155,12 @@ class BatchWriter(DataSourceArrowWriter):
         """On the driver, when every task is done."""
         options, committer = self._plan.options, self._plan.committer()
         name = options.write_id
+        write = self._job if name is None else _journal_name(name)
         directory = staging.batch_directory(options.staging, self._job, 0)
-        committer.commit(
-            Batch(
-                self._job if name is None else _journal_name(name), 0, name or self._job, directory,
-                _files_of(messages), recorded=name is not None,
-            )
-        )  # fmt: skip
+        committer.commit(Batch(write, 0, name or self._job, directory, _files_of(messages)))
         commits.clear_staged(_FILES, options.staging, self._job, up_to=None)
+        if name is None:
+            committer.forget(write)
         self._plan.clear_forgotten(committer)
 
     @clear_errors
@@ -202,7 +200,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         write = _query_name(query_id)
         if files:
             directory = staging.batch_directory(options.staging, write, batchId)
-            committer.commit(Batch(write, batchId, query_id, directory, files, recorded=True))
+            committer.commit(Batch(write, batchId, query_id, directory, files))
         commits.clear_staged(_FILES, options.staging, write, up_to=batchId)
         self._plan.clear_forgotten(committer)
 
@@ -233,7 +231,7 @@ def _files_of(messages: Sequence[WriterCommitMessage | None]) -> tuple[StagedFil
 def _query_name(query_id: str) -> str:
     """Spark's ids are UUIDs; anything else is hashed, since this names files."""
     plain = query_id.replace("-", "")
-    return f"query-{query_id}" if plain.isalnum() and plain.isascii() else f"query-{_digest(query_id)}"
+    return QUERY_PREFIX + (query_id if plain.isalnum() and plain.isascii() else _digest(query_id))
 
 
 def _journal_name(write_id: str) -> str:
