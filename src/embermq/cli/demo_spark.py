@@ -7,7 +7,7 @@
     ask       SQL over both
     report    a page to look at
 
-pyspark is imported here: the demo loads this module only if it is installed.
+What is imported here needs pyspark: the demo loads this module only if that is installed.
 """
 
 import json
@@ -20,8 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-from pyspark.sql import SparkSession
+from typing import Any
 
 import embermq.spark
 from embermq import MessageStore
@@ -149,7 +148,7 @@ def _kill_group(child: "subprocess.Popen[bytes]") -> None:
 
 
 def _resume(
-    spark: SparkSession, root: Path, lake: Path, load: _Load, store: MessageStore
+    spark: Any, root: Path, lake: Path, load: _Load, store: MessageStore
 ) -> list[Progress]:
     """Follow until the load is over and the lake has all of it."""
     done: list[Progress] = []

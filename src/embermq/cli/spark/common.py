@@ -1,6 +1,6 @@
 """What the commands that run Spark share: the session, and a line that says how far the work is.
 
-Loaded by those verbs only: pyspark is imported here.
+Loaded by those verbs only: what it imports needs pyspark.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,13 +8,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import embermq.spark
 from embermq.cli.output import Output
-from embermq.spark.error_text import error_in
+from embermq.spark.error_text import our_errors
 from embermq.spark.jobs.work import Told
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,7 +30,7 @@ def stores_argument(command: F) -> F:
 
 
 @contextmanager
-def working(output: Output, master: str | None, title: str) -> Iterator[tuple[SparkSession, Told]]:
+def working(output: Output, master: str | None, title: str) -> Iterator[tuple[Any, Told]]:
     """A session for the time of a command, and somebody to tell how far the work is."""
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=output.notes,
@@ -45,9 +43,8 @@ def working(output: Output, master: str | None, title: str) -> Iterator[tuple[Sp
 
         spark = embermq.spark.session(title, master)
         try:
-            yield spark, told
-        except PySparkException as problem:
-            raise error_in(str(problem)) or problem from None
+            with our_errors():
+                yield spark, told
         finally:
             bar.update(task, description="stopping Spark")
             spark.stop()
