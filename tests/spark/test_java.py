@@ -16,6 +16,7 @@ import pytest
 from embermq.errors import JavaMissing
 from embermq.spark import java
 from embermq.spark.java import VECTOR_MODULE, Java, find_java
+from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.orders import orders
 
 SHELL_PATH = os.environ["PATH"]
@@ -208,7 +209,8 @@ JOB = """
 import sys
 import embermq.spark
 
-spark = embermq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2)
+short_lived = {"spark.driver.extraJavaOptions": "SHORT_LIVED_JVM"}
+spark = embermq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2, **short_lived)
 java = spark._jvm.java.lang.System
 rows = spark.read.format("rocketmq").load(sys.argv[1]).groupBy("topic").count().collect()
 counts = {row["topic"]: row["count"] for row in rows}
@@ -218,7 +220,7 @@ query = query.trigger(availableNow=True).option("checkpointLocation", sys.argv[2
 query.awaitTermination()
 print("java", java.getProperty("java.home"))
 print("counts", counts)
-"""
+""".replace("SHORT_LIVED_JVM", SHORT_LIVED_JVM)
 
 
 def path_without_java(directory: Path) -> str:

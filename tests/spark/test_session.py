@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import embermq.spark
 from embermq.spark import sessions
 from embermq.spark.sessions import PUSH_DOWN, conf_name, conf_value, is_local, local_cores
+from tests.support.jvm import SHORT_LIVED_JVM
 
 SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
@@ -126,7 +127,7 @@ def test_the_session_that_exists_is_answered(spark: SparkSession) -> None:
 def run(code: str, tmp_path: Path, *before: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own, in an empty directory."""
     program = tmp_path / "program.py"
-    program.write_text(code)
+    program.write_text(code.replace("SHORT_LIVED_JVM", SHORT_LIVED_JVM))
     (tmp_path / "here").mkdir()
     return subprocess.run(
         [*(before or (sys.executable,)), str(program)],
@@ -144,7 +145,8 @@ import os, warnings
 warnings.simplefilter("error")
 import embermq.spark
 
-spark = embermq.spark.session(master="local[1]", driver_memory="512m")
+short_lived = {"spark.driver.extraJavaOptions": "SHORT_LIVED_JVM"}
+spark = embermq.spark.session(master="local[1]", driver_memory="512m", **short_lived)
 assert spark.range(3).count() == 3
 try:
     spark.range(3).where("missing = 1")
@@ -176,7 +178,7 @@ spark.stop()
 """
     java_home = str(embermq.spark.find_java().home)
     options = ("--master", "local[2]", "--driver-memory", "600m", "--conf", "spark.sql.session.timeZone=Asia/Tokyo")
-    submit = (str(SPARK_SUBMIT), *options)
+    submit = (str(SPARK_SUBMIT), *options, "--driver-java-options", SHORT_LIVED_JVM)
     done = run(code, tmp_path, *submit, JAVA_HOME=java_home, PYSPARK_PYTHON=sys.executable)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["local[2] 600m Asia/Tokyo", "true 5"]

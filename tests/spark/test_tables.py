@@ -1,0 +1,140 @@
+"""Tables and streams in one call: options as Python values, columns as a schema, mistakes at once."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+import embermq.spark
+from embermq.errors import OptionInvalid
+from embermq.spark.options import parse
+from embermq.spark.schema import spark_schema
+from embermq.spark.sessions import PUSH_DOWN
+from embermq.spark.tables import chosen_schema, option_texts
+from tests.support.orders import orders
+
+# --- options -----------------------------------------------------------------------------------------
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("orders", "orders"),
+        (True, "true"),
+        (False, "false"),
+        (17, "17"),
+        (["orders", "returns"], "orders,returns"),
+        (("a",), "a"),
+        ({"orders": {"0": 5}}, '{"orders": {"0": 5}}'),
+        ({"orders": {0: 5}}, '{"orders": {"0": 5}}'),
+        (NOON, "1714564800000"),
+        (NOON.astimezone(timezone(timedelta(hours=8))), "1714564800000"),
+        (NOON + timedelta(microseconds=1500), "1714564800002"),
+    ],
+)
+def test_values(value: Any, text: str) -> None:
+    assert option_texts({"some": value}, "store")["some"] == text
+
+
+def test_keys_may_hold_commas() -> None:
+    texts = option_texts({"keys": ["a,b", "c"]}, "store")
+    assert parse(texts, streaming=False).keys == ("a,b", "c")
+
+
+def test_none_is_not_given() -> None:
+    assert option_texts({"topic": None}, "store").keys() == {"paths"}
+
+
+@pytest.mark.parametrize(
+    ("path", "paths"),
+    [("a", ["a"]), (Path("a"), ["a"]), (["a", Path("b")], ["a", "b"]), ((name for name in "ab"), ["a", "b"])],
+)
+def test_paths(path: Any, paths: list[str]) -> None:
+    assert json.loads(option_texts({}, path)["paths"]) == paths
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(datetime(2024, 5, 1), "needs a time zone"), (object(), "a object cannot be an option")]
+)
+def test_values_that_are_none(value: Any, said: str) -> None:
+    with pytest.raises(OptionInvalid, match=said) as caught:
+        option_texts({"startingTimestamp": value}, "store")
+    assert caught.value.option == "startingTimestamp"
+
+
+# --- columns -----------------------------------------------------------------------------------------
+
+
+def chosen(columns: Any, **options: str) -> StructType:
+    return chosen_schema(columns, parse({"path": "store", **options}, streaming=False))
+
+
+def test_columns_in_the_order_given() -> None:
+    whole = spark_schema("rocketmq")
+    assert chosen(None) == whole
+    assert chosen(["body", "topic"]) == StructType([whole["body"], whole["topic"]])
+    assert chosen("keys") == StructType([whole["keys"]])
+    assert chosen(["BODY"]) == StructType([StructField("BODY", whole["body"].dataType)])
+    assert chosen(["value", "headers"], schemaMode="kafka", includeHeaders="true").names == ["value", "headers"]
+    assert chosen(["topic", "_corrupt"], onCorrupt="rows").names == ["topic", "_corrupt"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (["bodi"], "there is no column bodi; did you mean body"),
+        (["_corrupt"], "needs onCorrupt=rows"),
+        (["topic", "topic"], "named twice"),
+        ([], "at least one is needed"),
+    ],
+)
+def test_columns_there_are_not(columns: list[str], said: str) -> None:
+    with pytest.raises(OptionInvalid, match=said):
+        chosen(columns)
+
+
+# --- with Spark --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(make_store: Callable[..., Path]) -> Path:
+    return make_store([*orders(20), *orders(10, "returns")])
+
+
+def test_a_table(spark: SparkSession, store: Path) -> None:
+    spark.conf.set(PUSH_DOWN, "false")
+    table = embermq.spark.table(spark, store, ["tags", "queueOffset"], topic=["returns"], queues=[1, 2])
+    assert spark.conf.get(PUSH_DOWN) == "true"
+    assert table.columns == ["tags", "queueOffset"]
+    wanted = [(one.tags, number // 4) for number, one in enumerate(orders(10)) if one.queue_id in (1, 2)]
+    assert sorted(tuple(row) for row in table.collect()) == sorted(wanted)
+
+
+def test_all_columns(spark: SparkSession, store: Path) -> None:
+    table = embermq.spark.table(spark, [store])
+    assert table.schema == spark_schema("rocketmq")
+    assert table.count() == 30
+
+
+def test_a_stream(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    stream = embermq.spark.stream(spark, store, ["body"], topic="returns", startingOffsets="earliest")
+    assert stream.isStreaming
+    query = stream.writeStream.format("parquet").trigger(availableNow=True)
+    query.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "out")).awaitTermination()
+    bodies = {bytes(row["body"]) for row in spark.read.parquet(str(tmp_path / "out")).collect()}
+    assert bodies == {message.body for message in orders(10, "returns")}
+
+
+def test_mistakes_are_said_at_once(spark: SparkSession, store: Path) -> None:
+    """In this process, before Spark starts one to ask the source."""
+    with pytest.raises(OptionInvalid, match="did you mean topic"):
+        embermq.spark.table(spark, store, topik="orders")
+    with pytest.raises(OptionInvalid, match="only a batch"):
+        embermq.spark.stream(spark, store, endingOffsets="latest")
