@@ -12,14 +12,22 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 
 import embermq.spark
+from tests.support.jvm import SHORT_LIVED_JVM
 
 TRIES_MAX = 20
 
 
 def main() -> int:
     place, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-    local = str(place / "spark")
-    spark = embermq.spark.session("sink", "local[2]", **{"spark.local.dir": local, "spark.driver.memory": "1g"})
+    spark = embermq.spark.session(
+        "sink",
+        "local[2]",
+        **{
+            "spark.local.dir": str(place / "spark"),
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+        },
+    )
     print("started", flush=True)
     for _ in range(TRIES_MAX):
         frame = spark.readStream.schema("body string, keys string").option("maxFilesPerTrigger", 2)

@@ -154,6 +154,31 @@ def test_a_store_of_the_reference_is_continued(spark: SparkSession, golden_store
     assert {file.stat().st_size for file in (path / "consumequeue").rglob("0" * 20)} == sizes
 
 
+def test_a_copy_of_a_store_made_by_reading_and_writing(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    """Tags, keys and unique keys are among the properties; hosts and times are those of the copy."""
+    original = tmp_path / "original"
+    with StoreBuilder(original).open() as opened:
+        for n in range(20):
+            sent = {"n": str(n), "UNIQ_KEY": f"id-{n}"} if n % 3 else {}
+            opened.append(Message(f"topic{n % 2}", b"%d" % n, "paid", [f"k{n}"], sent, queue_id=n % 3))
+        wanted = sorted((m.topic, m.queue_id, m.queue_offset, m.body, m.tags, m.keys) for m in opened.scan())
+        ids = {m.body: m.unique_key for m in opened.scan() if m.unique_key}
+    frame = spark.read.format("rocketmq").load(str(original))
+    write(frame.select("topic", "queueId", "body", "properties").coalesce(1), store)
+    found = messages(store)
+    assert sorted((m.topic, m.queue_id, m.queue_offset, m.body, m.tags, m.keys) for m in found) == wanted
+    assert all(m.unique_key == ids[m.body] for m in found if m.body in ids)
+    assert all(m.unique_key is not None for m in found)
+
+
+def test_staging_where_nothing_can_be_written(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = failure(rows_of(spark, 10), store, stagingPath=str(tmp_path / "file" / "staging"))
+    assert "cannot be written" in text
+    assert "Traceback" not in text
+    assert not store.exists()
+
+
 def test_staging_somewhere_else(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     write(rows_of(spark, 10), store, stagingPath=str(tmp_path / "elsewhere"))
     assert len(messages(store)) == 10
@@ -275,8 +300,11 @@ from pyspark import TaskContext
 from pyspark.sql import functions as sf
 import embermq.spark
 from tests.spark.test_write_batch import SETTINGS
+from tests.support.jvm import SHORT_LIVED_JVM
 
-spark = embermq.spark.session("retries", "local[2,4]")
+spark = embermq.spark.session(
+    "retries", "local[2,4]", **{"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": SHORT_LIVED_JVM}
+)
 
 @sf.udf("string")
 def fragile(number):

@@ -71,14 +71,19 @@ class WritePlan:
             unique_keys=options.unique_keys, born_ms=born_ms,
         )  # fmt: skip
         directory = staging.batch_directory(options.staging, write, batch)
-        staging.make_directory(_FILES, directory, options.store)
         try:
+            staging.make_directory(_FILES, directory, options.store)
             staged = staging.stage(
                 _FILES, directory, context.partitionId(), context.taskAttemptId(), rows.staged(batches), born_ms
             )
         except MessageRejected as problem:
             # Not raised here: Spark would try the same rows again, and bury the reason under the task's own story.
             return None, problem.reason
+        except OSError as problem:
+            raise StoreError(
+                f"{problem.filename or directory}: cannot be written: {problem.strerror or problem}; tasks stage their"
+                " rows there (stagingPath)"
+            ) from problem
         return staged, ""
 
     def committer(self) -> Committer:
