@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files
-from embermq.format.names import parse_segment_name
-from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
+from embermq.format.names import parse_segment_name, segment_name
+from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.model.properties import MULTI_DISPATCH
 from embermq.store import directory
 from embermq.store.consume_queue import ConsumeQueue, is_valid
@@ -37,6 +37,7 @@ Units = NDArray[np.void]
 NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
 _FILE_BYTES_DEFAULT = 300_000 * ENTRY_BYTES
 _SIZE_SAMPLES = 64
+_LOOK_UNITS = 3276  # just under 64 KiB
 _NEWEST_TRIED = 8
 _LOADS_MAX = 3  # A file of a live store may be looked at between its making and its first unit.
 _FOREIGN_UNITS = MULTI_DISPATCH.encode()
@@ -65,6 +66,7 @@ class QueueFiles:
         self._files, self._log = files, log
         self._loaded: ConsumeQueues | None = None
         self._findings: list[Finding] = []
+        self._file_bytes_found = _FILE_BYTES_DEFAULT
 
     def forget(self) -> None:
         """Look at the disk again when asked next."""
@@ -84,9 +86,11 @@ class QueueFiles:
         return self._loaded.all()
 
     def _load(self) -> tuple[ConsumeQueues, list[Finding]]:
+        self._file_bytes_found = self._file_bytes()
         loaded = ConsumeQueues(
-            self._root, self._files, self._file_bytes(), SystemClock(), read_only=True, log_min=lambda: self._log.min
-        )
+            self._root, self._files, self._file_bytes_found, SystemClock(), read_only=True,
+            log_min=lambda: self._log.min,
+        )  # fmt: skip
         return loaded, loaded.load()
 
     def newest_unit_end(self) -> int:
@@ -100,25 +104,31 @@ class QueueFiles:
         return 0
 
     def complete_below(self) -> int:
-        """Units of all records below this place are in the files; 0 if nobody vouches for any."""
-        queues = self.all()
-        place = min(self._vouched_place(queues), self._log.end)
-        return min([place, *(finding.replay_from for finding in self._findings)])
+        """Units of all records below this place are in the files; 0 if nobody vouches for any.
 
-    def _vouched_place(self, queues: list[ConsumeQueue]) -> int:
+        Looks at the disk again, and first of all at who vouches for what: files that are read later have at
+        least that, however many are written meanwhile.
+        """
+        place, file_count = self._vouched_place()
+        self.forget()
+        queues = self.all()
+        if sum(len(queue.file_starts) for queue in queues) < file_count or any(map(self._is_cut_short, queues)):
+            return 0
+        return min([place, self._log.end, *(finding.replay_from for finding in self._findings)])
+
+    def _vouched_place(self) -> tuple[int, int]:
+        """The place, and how many files there were at least."""
         closed = directory.was_closed_cleanly(self._files, self._store_root)
         page = self._log.page
         if page is not None:
-            if sum(len(queue.file_starts) for queue in queues) < page.queue_files:
-                return 0
-            if closed or (page.boot != 0 and page.boot == self._files.boot()):
-                return page.queues_written
-            return page.queues_durable
-        if closed:
-            return self.newest_unit_end()
-        # Ours are written queue by queue, not in the order of the log.
-        is_ours = self._files.exists(self._store_root / STATE_PAGE)
-        return 0 if is_ours or lock_holder(self._store_root) is None else self.newest_unit_end()
+            as_written = closed or (page.boot != 0 and page.boot == self._files.boot())
+            return page.queues_written if as_written else page.queues_durable, page.queue_files
+        if not closed:
+            # Ours are written queue by queue, not in the order of the log.
+            is_ours = self._files.exists(self._store_root / STATE_PAGE)
+            if is_ours or lock_holder(self._store_root) is None:
+                return 0, 0
+        return self.newest_unit_end(), 0
 
     def part_below(self, queue: ConsumeQueue, place: int) -> FiledPart | None:
         """What a queue's files have of records below `place`; FilesDisagree if the log has something else there.
@@ -139,6 +149,24 @@ class QueueFiles:
         if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, end - 1):
             raise FilesDisagree
         return FiledPart(queue, low, end, first[0], frame.end)
+
+    def _is_cut_short(self, queue: ConsumeQueue) -> bool:
+        """Does the file go on after what looks like the queue's end? Then a unit there was damaged."""
+        end, per_file = queue.max_offset, self._file_bytes_found // ENTRY_BYTES
+        at = end % per_file
+        try:
+            file = self._files.open(queue.directory / segment_name((end - at) * ENTRY_BYTES), False)
+        except FileNotFoundError:
+            return False  # The last file is full.
+        try:
+            behind = file.pread(min(_LOOK_UNITS, per_file - at) * ENTRY_BYTES, at * ENTRY_BYTES)
+            if not behind.strip(b"\0"):
+                return False
+            unit = ENTRY.unpack(file.pread(ENTRY_BYTES, at * ENTRY_BYTES))
+        finally:
+            file.close()
+        last = queue.peek(end - 1)
+        return not is_valid(unit) or last is None or unit[0] < last[0]  # Otherwise it has come since.
 
     def first_in_log(self, queue: ConsumeQueue, end: int) -> int:
         """The first queue offset below `end` whose record is still in the log; `end` if none is."""

@@ -184,7 +184,6 @@ class QueueView:
 
     def _begin(self) -> None:
         """Take what the files have."""
-        self.on_disk.forget()
         place = self.on_disk.complete_below()
         if place <= self._log.min:
             self._begin_with_log_alone()

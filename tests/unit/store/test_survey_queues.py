@@ -316,3 +316,18 @@ def test_a_thousand_queues_are_looked_at_in_no_time(tmp_path: Path) -> None:
         store.append(Message("t5", b"new", queue_id=5))
         survey.refresh()
         assert survey.queues()["t5", 5].max_offset == 4
+
+
+def test_a_hole_in_a_queue_file_is_not_its_end(tmp_path: Path) -> None:
+    """One unit zeroed in the middle: what looks like the end of the queue is none."""
+    builder = StoreBuilder(tmp_path / "store")
+    with builder.open() as store:
+        store.append_many([Message("T", b"%d" % number) for number in range(150)])
+    path = tmp_path / "store" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[20 * 10 : 20 * 11] = bytes(20)
+    path.write_bytes(data)
+    survey = Survey.open(builder.root)
+    span = survey.queues()["T", 0]
+    assert (span.min_offset, span.max_offset) == (0, 150)
+    assert len(survey.units("T", 0, 0, 150)) == 150
