@@ -21,10 +21,10 @@ from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.store import directory
-from embermq.store.state_page import StatePage
 from embermq.store.survey_identity import Identity, LogMatch, compare, identity_at
 from embermq.store.survey_index import IndexView
 from embermq.store.survey_log import LogView, RecordMark
+from embermq.store.survey_page import PageNumbers
 from embermq.store.survey_queue_files import NO_UNITS
 from embermq.store.survey_queues import Queue, QueueSpan, QueueView
 from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
@@ -123,7 +123,7 @@ class Survey:
     # -- queues ----------------------------------------------------------------------------------------------
 
     @property
-    def state_page(self) -> StatePage | None:
+    def state_page(self) -> PageNumbers | None:
         """What the last writer of ours vouched for, if that is about this log."""
         return self._log.page
 

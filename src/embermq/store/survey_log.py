@@ -17,18 +17,17 @@ One thread at a time. Reads only.
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from embermq.files.files import Files
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
-from embermq.format.frame import Frame, ScanStop, Torn, TornReason, decode
+from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store import directory
 from embermq.store.state_page import NAME as STATE_PAGE
-from embermq.store.state_page import StatePage, load_state_page
+from embermq.store.survey_page import PageNumbers, PageReader
 from embermq.store.survey_scan import (
     LogSegment,
     Stop,
@@ -72,7 +71,8 @@ class LogView:
         self.segments: tuple[LogSegment, ...] = ()
         self.end = 0
         self.generation = 0  # Another number: what was seen of the log before does not count any more.
-        self.page: StatePage | None = None  # One that fits the log, or None.
+        self.page: PageNumbers | None = None  # Of a page that fits the log.
+        self._pages = PageReader(root, files)
         self._last: _Last | None = None
         self._doubt: tuple[_Last, float] | None = None
         self._rows = new_rows(_WALK_ROWS)
@@ -89,11 +89,14 @@ class LogView:
     def look(self) -> None:
         """See what lies there now."""
         before, epoch = self.end, self.epoch
+        # In this order: whatever the page speaks of has its file by then.
+        page = self._pages.read()
         self.segments = self._list()
-        self.page = self._load_page()
+        self.page = page if page is not None and self._fits(page) else None
         if epoch != self.epoch:
             self.forget()
-        self.end = self._find_end()
+        # A live writer may be in a file that was not there when they were listed.
+        self.end = min(self._find_end(), self.segments[-1].end if self.segments else 0)
         if self.end < before:
             self.generation += 1
 
@@ -119,20 +122,16 @@ class LogView:
             for (start, path, size), end in zip(found, ends[1:], strict=True)
         )
 
-    def _load_page(self) -> StatePage | None:
-        """The state page, if it is about this log."""
-        page = None
-        with suppress(OSError):  # Being made anew just now.
-            page = load_state_page(self.files, self._root, writable=False)
+    def _fits(self, page: PageNumbers) -> bool:
+        """Is the page about this log?"""
         capacity_end = self.segments[-1].end if self.segments else 0
-        if page is None or not self.min <= page.flushed <= capacity_end:
-            return None
-        head = self.read(page.flushed, 8)
-        if len(head) == 8:
-            found = decode(head, 0, 8, physical_offset=page.flushed, check_crc=False)
-            if isinstance(found, Torn) and found.reason is TornReason.BAD_MAGIC:
-                return None  # The middle of a record: the page speaks of another log.
-        return page
+        if not self.min <= page.flushed <= capacity_end:
+            return False
+        head = self.read(page.flushed, BLANK_BYTES)
+        if len(head) < BLANK_BYTES:
+            return True
+        found = decode(head, 0, BLANK_BYTES, physical_offset=page.flushed, check_crc=False)
+        return not isinstance(found, Torn) or found.reason is not TornReason.BAD_MAGIC  # The middle of a record.
 
     # -- reading ---------------------------------------------------------------------------------------------
 
@@ -193,7 +192,7 @@ class LogView:
         at, is_first_look = self._walk_from(page)
         return self._without_doubt(self._walk(at, page.flushed if page is not None else None, deep=is_first_look))
 
-    def _must_be_flushed(self, page: StatePage) -> bool:
+    def _must_be_flushed(self, page: PageNumbers) -> bool:
         """Is there more in the log than may be shown?
 
         Not after a clean close, and not if the reference has taken over the directory: the page is old then.
@@ -205,7 +204,7 @@ class LogView:
         holder = lock_holder(self._root)
         return holder is None or is_ours(holder, self._root / STATE_PAGE) is not False
 
-    def _walk_from(self, page: StatePage | None) -> tuple[int, bool]:
+    def _walk_from(self, page: PageNumbers | None) -> tuple[int, bool]:
         """A place where a record begins, as near to the end as one is known; and whether the log is new to us."""
         known = self._last
         if known is not None and self.read(known.start, _HEAD_BYTES) == known.head and known.end >= self.min:

@@ -69,6 +69,8 @@ def test_a_thread_writes_and_one_reads(tmp_path: Path, flush: FlushDisk) -> None
         steps = 0
         while not rounds.is_set():
             steps += bool(follower.step())
+            if flush is FlushDisk.SYNC:
+                assert follower.position <= store.flushed_offset
         writer.join()
         follower.step()
         assert follower.places == places_of(builder.root)
