@@ -22,17 +22,17 @@ from embermq.store import directory
 from embermq.store.damage import FILLER_TOPIC
 from embermq.store.found_sizes import sizes_found
 from embermq.store.index_proof import load_index_proof
+from embermq.store.inventory import load_inventory
 from embermq.store.survey import Survey
 from embermq.store.survey_log import lock_holder
 from embermq.store.survey_scan import Damage, LogSegment, frame_at, segment_at
 from embermq.store.verify_findings import Flaw, Remedies, Severity
-from embermq.store.verify_index import IndexCheck
+from embermq.store.verify_index import EVERYTHING, IndexCheck
 from embermq.store.verify_links import link_flaws
 from embermq.store.verify_log import LogPieces
 from embermq.store.verify_queues import Bounds, QueueCheck
 from embermq.store.verify_state import StateCheck
 
-ALL = 1 << 62  # As a place: everything is believed.
 LOOK_AGAIN_SECONDS = 10.0
 _PAUSE_SECONDS = 0.25
 _QUEUE_FILE_BYTES = 6_000_000
@@ -97,12 +97,14 @@ class _Verification:
             self._root, fast, self._is_live, self._is_clean, survey.log_min, survey.log_end, len(survey.segments)
         )
         index = IndexCheck(
-            self._root, self._files, survey.index_shape(), self._remedies, believed=self._index_believed(),
-            is_live=self._is_live,
+            self._root, self._files, self._index_shape(), self._frames.at, self._remedies,
+            believed=self._index_believed(), is_live=self._is_live,
         )  # fmt: skip
         queues = self._queue_check()
         if fast:
-            report.flaws += queues.check_structure(survey.log_min)
+            inventory = load_inventory(self._files, self._root) if self._is_clean else None
+            closed = inventory.queues if inventory is not None else None
+            report.flaws += queues.check_structure(survey.log_min, closed)
             report.flaws += index.check_structure(survey.log_end)
             report.flaws += self._segment_starts()
         else:
@@ -119,6 +121,15 @@ class _Verification:
         self._frames.close()
         return report
 
+    def _index_shape(self) -> tuple[int, int] | None:
+        """Slots and entries of an index file: what was written down, what its content fits, or, if that is damaged,
+        what its length does."""
+        found = sizes_found(self._files, self._root)
+        by_length = (found["index_slots_max"], found["index_entries_max"]) if "index_slots_max" in found else None
+        if load_index_proof(self._files, self._root) is not None:
+            return by_length or self._survey.index_shape()
+        return self._survey.index_shape() or by_length
+
     # -- what a start would believe ----------------------------------------------------------------------------
 
     def _queue_check(self) -> QueueCheck:
@@ -130,7 +141,7 @@ class _Verification:
     def _queues_believed(self) -> int:
         """Units of all records below this place are believed to be there, by a start or by those who read now."""
         if self._is_clean:
-            return ALL
+            return EVERYTHING
         page = self._survey.state_page
         if page is not None:
             return page.queues_written if page.boot != 0 and page.boot == self._files.boot() else page.queues_durable
@@ -138,7 +149,7 @@ class _Verification:
 
     def _index_believed(self) -> int | None:
         if self._is_clean:
-            return ALL
+            return EVERYTHING
         page = self._survey.state_page
         if self._is_live or (page is not None and page.boot != 0 and page.boot == self._files.boot()):
             return None  # As far as its newest entry.

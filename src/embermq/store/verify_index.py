@@ -7,12 +7,13 @@ there at the beginning counts.
 `check_structure` is the fast form: headers, and the order of some entries. One thread. Reads only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from embermq.files.files import Files
+from embermq.format.frame import Frame
 from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.store.index_files import FAMILY
@@ -21,6 +22,8 @@ from embermq.store.verify_findings import Flaw, Remedies, Severity
 from embermq.store.verify_keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
 from embermq.store.verify_links import IndexPart, LinkFlaw
 
+FrameAt = Callable[[int], Frame | None]
+EVERYTHING = 1 << 62  # As a place: all that there is.
 _SAMPLES = 200
 _FLAWS_MAX = 100
 
@@ -29,13 +32,15 @@ class IndexCheck:
     """Compares the index files below `root` with the log."""
 
     def __init__(
-        self, root: Path, files: Files, shape: tuple[int, int] | None, remedies: Remedies, *, believed: int | None,
-        is_live: bool,
+        self, root: Path, files: Files, shape: tuple[int, int] | None, frame_at: FrameAt, remedies: Remedies, *,
+        believed: int | None, is_live: bool,
     ) -> None:  # fmt: skip
         """`believed`: a start believes that keys of all records below this place are there; None: as far as the
         newest entry says."""
         self._directory, self._files, self._remedies = root / FAMILY, files, remedies
-        self._is_live = is_live
+        self._is_live, self._frame_at = is_live, frame_at
+        # A start after a crash looks at lengths, headers and slots itself, and makes the index again if need be.
+        self._is_trusted = is_live or (believed is not None and believed >= EVERYTHING)
         self._flaws: list[Flaw] = []
         self.parts = self._load(shape)
         self.stream = IndexStream(self.parts)
@@ -54,12 +59,14 @@ class IndexCheck:
                 continue
             if shape is None or entry.size != index_file_bytes(*shape):
                 expected = "its shape cannot be told" if shape is None else f"it should be {index_file_bytes(*shape)}"
-                self._add(entry.name, f"the file is {entry.size} bytes long; {expected}")
+                fault = f"the file is {entry.size} bytes long; {expected}"
+                self._add(entry.name, fault, certain=self._is_trusted)
                 continue
             file = self._files.open(self._directory / entry.name, False)
             header = decode_header(file.pread(HEADER_BYTES, 0))
             if header.count > shape[1]:
-                self._add(entry.name, f"the header counts {header.count} entries of at most {shape[1]}", at=36)
+                fault = f"the header counts {header.count} entries of at most {shape[1]}"
+                self._add(entry.name, fault, at=36, certain=self._is_trusted)
                 continue
             found.append(IndexPart(entry.name, file, header, *shape))
         return found
@@ -136,15 +143,33 @@ class IndexCheck:
                 self.parts[-1].name, f"entries lead past the end of the log ({log_end})", place=log_end, count=beyond,
                 certain=self._believed > log_end,
             )  # fmt: skip
-        # A start computes slots and links again unless the store was closed cleanly.
-        certain = self._believed >= 1 << 62 or self._is_live
+        for part in self.stream.parts:
+            if not (self._is_live and part is self.parts[-1]):
+                self._check_header(part, log_min, log_end)
         for name, wrong in links.items():
             for link in wrong:
-                self._add(name, link.fault, at=link.at, count=link.times, certain=certain)
+                self._add(name, link.fault, at=link.at, count=link.times, certain=self._is_trusted)
         for flaw in self._flaws:
             place = flaw.physical_offset
             if place is None or (place >= log_min and not _is_in(damages, place)):
                 yield flaw
+
+    def _check_header(self, part: IndexPart, log_min: int, log_end: int) -> None:
+        """The header names the first and the last entry and the times of their records. A file that was cut back
+        knows its last time in whole seconds only."""
+        header = part.header
+        ends = (("begin", 1, 0, header.begin_physical, header.begin_timestamp),
+                ("end", header.count - 1, 8, header.end_physical, header.end_timestamp))  # fmt: skip
+        for name, number, at, physical, time_ms in ends:
+            found = int(part.entries(number, number + 1)[0]["physical_offset"])
+            if found != physical:
+                fault = f"the header's {name} is at {physical}, the entry's at {found}"
+                self._add(part.name, fault, at=at + 16, place=found, certain=self._is_trusted)
+                continue
+            frame = self._frame_at(physical) if log_min <= physical < log_end else None
+            if frame is not None and not frame.store_timestamp - 1000 < time_ms <= frame.store_timestamp:
+                fault = f"the header's {name} time is {time_ms}, its record's {frame.store_timestamp}"
+                self._add(part.name, fault, at=at, place=physical, certain=self._is_trusted)
 
     # -- the fast form ---------------------------------------------------------------------------------------
 
@@ -156,9 +181,11 @@ class IndexCheck:
             places = part.sampled_places(_SAMPLES)
             is_growing = self._is_live and part is self.parts[-1]
             if (int(places[0]), int(places[-1])) != (header.begin_physical, header.end_physical) and not is_growing:
-                self._add(part.name, "the first or last entry is not the one the header names", at=16)
+                fault = "the first or last entry is not the one the header names"
+                self._add(part.name, fault, at=16, certain=self._is_trusted)
             elif int(places[0]) < before or (np.diff(places) < 0).any():
-                self._add(part.name, "entries are out of the order of the log", place=int(places[0]))
+                fault = "entries are out of the order of the log"
+                self._add(part.name, fault, place=int(places[0]), certain=header.end_physical < self._believed)
             elif header.end_physical >= log_end and not self._is_live:
                 self._add(
                     part.name, f"entries lead past the end of the log ({log_end})", place=header.end_physical,

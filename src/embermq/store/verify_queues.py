@@ -8,9 +8,10 @@ fill the place of a lost one, or be wrong.
 `check_structure` is the fast form: the units alone, without the log. One thread. Reads only.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from embermq.model.properties import MULTI_DISPATCH, SCHEDULE_TOPIC, decode_prop
 from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.queue_loading import FAMILY
 from embermq.store.queue_table import is_directory_name
+from embermq.store.sink import Finding
 from embermq.store.survey_scan import Damage
 from embermq.store.verify_extension import ExtensionCheck
 from embermq.store.verify_findings import Flaw, Remedies, Severity
@@ -154,6 +156,8 @@ class QueueCheck:
 
     def _right(self, queue: _Queue, suspects: Suspects) -> NDArray[np.bool_]:
         """Which suspects have the right unit after all."""
+        if not len(suspects.offsets):
+            return np.zeros(0, np.bool_)
         found = [self.files.units(queue.name, offset, 1)[0].item() for offset in suspects.offsets.tolist()]
         physicals, sizes, tags = (np.array(column, np.int64) for column in zip(*found, strict=True))
         right: NDArray[np.bool_] = (physicals == suspects.physicals) & (sizes == suspects.sizes)
@@ -186,8 +190,8 @@ class QueueCheck:
             yield from self._flaws_of_records(queue, log_min)
             yield from self._flaws_of_units(queue, log_min)
 
-    def _load_flaws(self) -> Iterator[Flaw]:
-        for finding in self.files.findings:
+    def _load_flaws(self, more: Sequence[Finding] = ()) -> Iterator[Flaw]:
+        for finding in (*self.files.findings, *more):
             severity = Severity.FAULT if finding.replay_from < self._bounds.believed else Severity.NOTE
             if self._bounds.is_live:
                 continue  # A file may be seen between its making and its first unit; its units are compared.
@@ -321,9 +325,10 @@ class QueueCheck:
 
     # -- the fast form ---------------------------------------------------------------------------------------
 
-    def check_structure(self, log_min: int) -> Iterator[Flaw]:
-        """Units alone: in the order of the log, inside it, and the newest one with its record."""
-        yield from self._load_flaws()
+    def check_structure(self, log_min: int, closed: dict[str, Any] | None) -> Iterator[Flaw]:
+        """Units alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
+        last clean close said about the queues, if there was one."""
+        yield from self._load_flaws(self.files.matches(closed) if closed is not None else [])
         for _, queue in sorted(self._queues.items()):
             if queue.files is not None:
                 yield from self._check_units(queue, queue.files, log_min)

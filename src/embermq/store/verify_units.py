@@ -101,6 +101,11 @@ class QueueFiles:
         starts = [*queue.file_starts, *(start // ENTRY_BYTES for start in refused)]
         return max(starts, default=0) + self.units_per_file
 
+    def matches(self, closed: dict[str, Any]) -> list[Finding]:
+        """How the files differ from what the last clean close said."""
+        assert self._loaded is not None
+        return self._loaded.matches(closed)
+
     @property
     def units_per_file(self) -> int:
         assert self._loaded is not None

@@ -34,6 +34,7 @@ VERBS = {
     "load": "Store the messages of a dump.",
     "top": "Watch a store: rates, lags, segments, disk.",
     "trace": "Follow one message through its topics.",
+    "verify": "Compare log, queues, index and config, and check every sum.",
 }
 
 

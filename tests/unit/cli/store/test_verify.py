@@ -1,0 +1,81 @@
+"""`embermq store verify`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from embermq import Message, MessageStore, StoreSettings
+from tests.support import golden
+from tests.unit.cli.store.conftest import Command
+
+
+def test_a_sound_store(command: Command, directory: Path) -> None:
+    before = golden.tree_state(directory)
+    ran = command("verify", directory)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[-1] == "sound"
+    assert "findings: none" in ran.out
+    assert golden.tree_state(directory) == before  # Not even a lock.
+
+
+@pytest.mark.parametrize("options", [[], ["--fast"]])
+def test_json(command: Command, directory: Path, options: list[str]) -> None:
+    document = command("verify", directory, "--output", "json", *options).document
+    assert document["sound"] is True
+    assert document["findings"] == []
+    store = document["store"]
+    assert store["mode"] == ("structure" if options else "everything")
+    assert (store["queues"], store["units"], store["index_entries"]) == (2, 4, 6)
+    assert store.get("records") == (None if options else 4)
+    assert store["clean"] is True
+    assert store["live"] is False
+
+
+@pytest.mark.parametrize("name", golden.ALL_STORES)
+def test_stores_of_the_reference_are_sound(command: Command, restored: Callable[[str], Path], name: str) -> None:
+    for options in ([], ["--fast"]):
+        document = command("verify", restored(name), "--output", "json", *options).document
+        assert document["sound"] is True, document["findings"]
+        assert all(one["severity"] == "note" for one in document["findings"])
+
+
+def test_a_fault_names_file_place_and_remedy(command: Command, directory: Path) -> None:
+    second = command("dump", directory).lines[1]["physicalOffset"]
+    file = next((directory / "commitlog").iterdir())
+    raw = bytearray(file.read_bytes())
+    raw[second + 90] ^= 0xFF
+    file.write_bytes(raw)
+    ran = command("verify", directory, "--output", "json")
+    assert ran.code == 1
+    assert ran.document["sound"] is False
+    (fault,) = [one for one in ran.document["findings"] if one["family"] == "commitlog"]
+    assert fault["severity"] == "fault"
+    assert fault["file"] == f"commitlog/{file.name}"
+    assert (fault["physical_offset"], fault["byte_offset"]) == (second, second)
+    assert fault["fault"].startswith("bad crc: ")
+    assert f"embermq store salvage {directory} --into NEW" in fault["remedy"]
+    text = command("verify", directory)
+    assert text.code == 1
+    assert "1 faults" in text.out
+
+
+def test_a_running_store(command: Command, tmp_path: Path, settings: StoreSettings) -> None:
+    with MessageStore.open(tmp_path / "store", settings) as store:
+        for number in range(50):
+            store.append(Message("orders", b"%d" % number, keys=[f"k{number}"]))
+        document = command("verify", tmp_path / "store", "--output", "json").document
+        assert document["sound"] is True, document["findings"]
+        assert document["store"]["live"] is True
+        assert document["findings"] == []
+
+
+def test_bad_input(command: Command, tmp_path: Path) -> None:
+    command("verify", tmp_path / "none").assert_one_line(2, str(tmp_path / "none"), "no such directory")
+    (tmp_path / "file").write_text("x")
+    command("verify", tmp_path / "file").assert_one_line(2, "this is a file")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    command("verify", tmp_path / "other").assert_one_line(2, "not a message store", "notes.txt")
+    (tmp_path / "empty").mkdir()
+    command("verify", tmp_path / "empty").assert_one_line(2, "empty")
