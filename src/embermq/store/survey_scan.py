@@ -8,6 +8,7 @@ Bytes are read into a window of a few MiB and not mapped: a bad disk is an OSErr
 memory stays flat over any length of log. One thread per iterator.
 """
 
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,15 @@ from embermq import kernels
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.format import frame
 from embermq.format.columns import RecordColumns, Rows, new_rows
-from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, Frame, ScanStop, TornReason
+from embermq.format.frame import (
+    BLANK_BYTES,
+    FIXED_BYTES,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    Frame,
+    ScanStop,
+    TornReason,
+)
 from embermq.settings import StoreSettings
 
 ROWS_MAX = 16_384
@@ -31,6 +40,7 @@ MISSING = "log file missing"
 ZEROS = "zeros where records should be"
 # The plain twin walks about 100 records a millisecond; past this many bytes loading the kernel pays.
 _TWIN_BYTES_MAX = 4 << 20
+_SIZE_MAGIC = struct.Struct(">ii")
 _DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
 
 
@@ -211,9 +221,10 @@ def is_record(file: OpenFile, segment: LogSegment, physical_offset: int) -> bool
 def frame_at(file: OpenFile, segment: LogSegment, physical_offset: int) -> Frame | None:
     """The record that begins at a place of this file, if it is whole."""
     place = physical_offset - segment.start
-    head = file.pread(4, place) if 0 <= place < segment.size else b""
-    size = int.from_bytes(head, "big", signed=True)
-    if not FIXED_BYTES <= size <= segment.size - place:
+    head = file.pread(BLANK_BYTES, place) if 0 <= place < segment.size else b""
+    size, magic = _SIZE_MAGIC.unpack(head) if len(head) == BLANK_BYTES else (0, 0)
+    # The magic first: noise may claim any size, and would be read for nothing.
+    if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) or not FIXED_BYTES <= size <= segment.size - place:
         return None
     data = file.pread(size, place)
     if len(data) < size:
