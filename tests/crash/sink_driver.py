@@ -21,7 +21,7 @@ def main() -> int:
     place, options = Path(sys.argv[1]), json.loads(sys.argv[2])
     spark = embermq.spark.session(
         "sink",
-        "local[2]",
+        "local[2,3]",  # A task whose worker was killed is tried again, twice.
         **{
             "spark.local.dir": str(place / "spark"),
             "spark.driver.memory": "512m",

@@ -129,21 +129,26 @@ def test_committing_processes_are_killed_many_times(tmp_path: Path, seed: int) -
 def test_an_append_cut_short_is_finished_whoever_comes(tmp_path: Path) -> None:
     """The process is stopped when the decision is on the disk, so that the kill is sure to come before the end."""
     store = tmp_path / "store"
-    child = Child(store, 0, 0, 30_000)
+    child = Child(store, 0, 0, 2_000)
     journal = store / "embermq.commits" / "append.json"
-    wait_until(journal.exists, child.process)
-    os.kill(child.process.pid, signal.SIGSTOP)
-    assert child.kill() == 0
+    while True:
+        wait_until(journal.exists, child.process)
+        os.kill(child.process.pid, signal.SIGSTOP)
+        if journal.exists():
+            break
+        os.kill(child.process.pid, signal.SIGCONT)  # It was faster; there will be another batch.
+    committed = child.kill()
     assert journal.exists()
     other = Sink(store, RealFiles(), SETTINGS, query="query-other", topic="Other")
     other.run(0)
     assert not journal.exists()
     with MessageStore.open(store, SETTINGS) as opened:
-        assert len({one.number for one in rows_in(opened)}) == len(rows_in(opened)) == 45_000
+        found = [one.number for one in rows_in(opened)]
+        assert len(found) == len(set(found)) == 3_000 * (committed + 1)
         assert len(rows_in(opened, "Other")) == 9
     again = Sink(store, RealFiles(), SETTINGS, partitions=(10, 5))
     assert again.query == QUERY
-    assert again.run(0, attempt=1) == 0
+    assert again.run(committed, attempt=1) == 0
 
 
 # -- Spark -------------------------------------------------------------------------------------------------------
@@ -159,13 +164,19 @@ class Stream:
         self.place, self.store = place, place / "store"
         (place / "source").mkdir(parents=True)
         self.bodies: list[str] = []
-        for number in range(2 * batches):
-            bodies = [f"{number}:{row}" for row in range(rows)]
-            path = place / "source" / f"{number:05}.json"
+        self._batches, self._rows, self._files = batches, rows, 0
+        self.feed()
+        self._start()
+
+    def feed(self) -> None:
+        """More to do: two files for each of so many micro-batches."""
+        for number in range(self._files, self._files + 2 * self._batches):
+            bodies = [f"{number}:{row}" for row in range(self._rows)]
+            path = self.place / "source" / f"{number:05}.json"
             path.write_text("".join(json.dumps({"body": body, "keys": body}) + "\n" for body in bodies))
             os.utime(path, (1_700_000_000 + number,) * 2)
             self.bodies += bodies
-        self._start()
+        self._files += 2 * self._batches
 
     def _start(self) -> None:
         settings = {
@@ -205,17 +216,19 @@ class Stream:
                 return pid
         return None
 
-    def kill_at(self, moment: Moment, victim: Victim, pause_seconds: float) -> bool:
-        """Wait for the moment and kill; False if the stream was through before."""
+    def kill_at(self, moment: Moment, victim: Victim, pause_seconds: float) -> None:
+        """Wait for the moment and kill."""
         noted = self.noted
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             pid = None if moment == "noted" else self.process_at(moment)
             if pid is not None or (moment == "noted" and self.noted > max(noted, 0)):
                 break
-            if self.process.poll() is not None:
-                return False
             assert time.monotonic() < deadline, f"{moment} never came"
+            if self.process.poll() is not None:  # Through before we looked.
+                self.wait()
+                self.feed()
+                self._start()
             time.sleep(LOOK_SECONDS)
         if moment == "appending":
             time.sleep(pause_seconds)
@@ -224,7 +237,6 @@ class Stream:
         else:
             self.kill_everything()
             self._start()
-        return True
 
     def kill_everything(self) -> None:
         """The driver, its JVM, and every Python process below."""
@@ -280,14 +292,11 @@ def descendants(pid: int) -> Iterator[int]:
 
 @pytest.mark.xdist_group("spark")
 def test_spark_is_killed_between_the_steps_of_a_micro_batch(tmp_path: Path) -> None:
-    stream = Stream(tmp_path, batches=6, rows=3_000)
+    stream = Stream(tmp_path, batches=5, rows=3_000)
     try:
-        kills = [
-            stream.kill_at("staging", "process", 0.0),
-            stream.kill_at("decided", "process", 0.0),
-            stream.kill_at("appending", "everything", 0.01),
-        ]
-        assert sum(kills) >= 2
+        stream.kill_at("staging", "process", 0.0)
+        stream.kill_at("decided", "process", 0.0)
+        stream.kill_at("appending", "everything", 0.01)
         stream.wait()
     finally:
         stream.kill_everything()
@@ -297,16 +306,14 @@ def test_spark_is_killed_between_the_steps_of_a_micro_batch(tmp_path: Path) -> N
 @pytest.mark.long
 def test_spark_is_killed_thirty_times(tmp_path: Path) -> None:
     source = random.Random(7)
-    kills = 0
     for series in range(3):
-        stream = Stream(tmp_path / str(series), batches=30, rows=4_000)
+        stream = Stream(tmp_path / str(series), batches=20, rows=4_000)
         try:
             for _ in range(10):
                 moment: Moment = source.choice(("staging", "decided", "appending", "noted"))
                 victim: Victim = source.choice(("process", "everything"))
-                kills += stream.kill_at(moment, victim, source.random() * 0.1)
+                stream.kill_at(moment, victim, source.random() * 0.1)
             stream.wait()
         finally:
             stream.kill_everything()
         stream.check()
-    assert kills >= 24

@@ -318,8 +318,10 @@ frame.write.format("rocketmq").mode("append").options(**SETTINGS).save(sys.argv[
 """
 
 
+@pytest.mark.long
 def test_tasks_that_fail_and_are_tried_again_write_once(store: Path) -> None:
-    """The first attempt at every partition fails near its end, the second is killed there."""
+    """The first attempt at every partition fails near its end, the second is killed there. In the ordinary run a
+    worker is killed in tests/crash/test_spark_sink_kills.py."""
     subprocess.run([sys.executable, "-c", RETRIES, str(store)], check=True, cwd=Path(__file__).parents[2], timeout=900)
     assert [one.body for one in messages(store)] == [b"body %d" % n for n in range(2_000)]
     assert list((store / "embermq.staging").iterdir()) == []
