@@ -18,6 +18,7 @@ from pathlib import Path
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.files.patient import PatientFiles
 from embermq.format.frame import Frame
+from embermq.format.index import index_file_bytes
 from embermq.store import directory
 from embermq.store.damage import FILLER_TOPIC
 from embermq.store.found_sizes import sizes_found
@@ -36,6 +37,7 @@ from embermq.store.verify_state import StateCheck
 LOOK_AGAIN_SECONDS = 10.0
 _PAUSE_SECONDS = 0.25
 _QUEUE_FILE_BYTES = 6_000_000
+_INDEX_SHAPE = (5_000_000, 20_000_000)
 
 Progress = Callable[[int, int], None]  # Bytes of log done, and of all.
 
@@ -122,13 +124,15 @@ class _Verification:
         return report
 
     def _index_shape(self) -> tuple[int, int] | None:
-        """Slots and entries of an index file: what was written down, what its content fits, or, if that is damaged,
-        what its length does."""
-        found = sizes_found(self._files, self._root)
-        by_length = (found["index_slots_max"], found["index_entries_max"]) if "index_slots_max" in found else None
-        if load_index_proof(self._files, self._root) is not None:
-            return by_length or self._survey.index_shape()
-        return self._survey.index_shape() or by_length
+        """Slots and entries of an index file: what was written down, what the content of one fits, or, if that is
+        damaged, the usual one of its length."""
+        path, proof = self._root / directory.INDEX, load_index_proof(self._files, self._root)
+        sizes = {entry.size for entry in self._files.list_directory(path)} if self._files.exists(path) else set()
+        if proof is not None:
+            written = int(proof.state.get("slots_max", 0)), int(proof.state.get("entries_max", 0))
+            if index_file_bytes(*written) in sizes:
+                return written
+        return self._survey.index_shape() or (_INDEX_SHAPE if sizes else None)
 
     # -- what a start would believe ----------------------------------------------------------------------------
 
