@@ -2,9 +2,11 @@
 
     app.py        the command itself: finds nouns, turns errors into one line and an exit code
     output.py     how answers are shown: text for people, JSON for programs
-    store.py      append to and read from a store directory
+    store/        look into, check, dump, load and append to a store directory; one file a verb
+    spark/        what Spark does with stores; one file a verb
     settings.py   what can be set, and whether a file sets it well
-    demo.py       a store that is written, killed, recovered and read (with orders.py and order_writer.py)
+    demo.py       a store that is written, killed, recovered and read (with orders.py and order_writer.py);
+                  demo_spark.py has Spark follow it
 
 Nothing below imports from here. A noun's module is loaded only when the noun is called.
 """

@@ -23,10 +23,10 @@ from embermq.errors import EmberError, SettingsWarning
 # Noun: where its command is, and what it is for. The modules are imported when they are called for, so
 # that `embermq --help` does not wait for what only one of them needs.
 NOUNS = {
-    "demo": ("embermq.cli.demo:demo", "See a store being written, killed, recovered and read."),
+    "demo": ("embermq.cli.demo:demo", "See a store being written, killed and recovered, and Spark following it."),
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
     "spark": ("embermq.cli.spark:spark", "Work on stores with Spark."),
-    "store": ("embermq.cli.store:store", "Append to and read from a store directory."),
+    "store": ("embermq.cli.store:store", "Look into, check, dump, load and append to a store directory."),
 }
 
 EXIT_FAILED = 1

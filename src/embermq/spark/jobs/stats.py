@@ -17,7 +17,7 @@ from embermq.store.survey import Survey
 
 STEPS_MAX = 240
 SIZE_BOUNDS = (128, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)
-_STEPS_MS = (1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
+_STEPS_MS = (100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 
 
 @dataclass(frozen=True, slots=True)
