@@ -45,9 +45,6 @@ def places_of(root: Path) -> list[int]:
     return [frame.physical_offset for frame in frames_of(root)]
 
 
-Bounds = tuple[int, int, int, int]
-
-
 def bounds_of(survey: Survey) -> dict[tuple[str, int], tuple[int, int]]:
     return {key: (span.min_offset, span.max_offset) for key, span in survey.queues().items()}
 

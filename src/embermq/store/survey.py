@@ -10,9 +10,11 @@ File sizes are those found on the disk. What may be seen ends at `log_end` (surv
 all answers are about the log below it. One thread at a time.
 """
 
+import functools
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,24 @@ __all__ = ["Damage", "LogMatch", "LogSegment", "QueueSpan", "Scanned", "Survey",
 _NEAR_BYTES = 1 << 20
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _naming_files(method: Callable[Concatenate["Survey", P], R]) -> Callable[Concatenate["Survey", P], R]:
+    """A file that cannot be read is a StorePathInvalid that names it."""
+
+    @functools.wraps(method)
+    def call(survey: "Survey", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(survey, *args, **kwargs)
+        except OSError as problem:
+            where = Path(str(problem.filename or survey.path))
+            raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
+
+    return call
+
+
 class Survey:
     """One look at a store, and further ones with `refresh`."""
 
@@ -53,20 +73,17 @@ class Survey:
         survey.refresh()
         return survey
 
+    @_naming_files
     def refresh(self) -> None:
         """Look again: what was appended, rolled or deleted since, and whether it is still the same log."""
-        try:
-            directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
+        directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
+        self._log.look()
+        if self._mark is not None and not self._is_there(self._mark):
+            self._log.forget()
             self._log.look()
-            if self._mark is not None and not self._is_there(self._mark):
-                self._log.forget()
-                self._log.look()
-                self._mark = None
-            if self._mark is None or self._mark.physical_offset < self.log_min:
-                self._mark = self._log.oldest_mark()
-        except OSError as problem:
-            where = Path(str(problem.filename or self.path))
-            raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
+            self._mark = None
+        if self._mark is None or self._mark.physical_offset < self.log_min:
+            self._mark = self._log.oldest_mark()
 
     def _is_there(self, mark: RecordMark) -> bool:
         return mark.physical_offset < self.log_min or self._log.mark_at(mark.physical_offset) == mark
@@ -93,11 +110,13 @@ class Survey:
         deleted: compare with `same_log_as`. For one who goes on reading, `identity_at` is better."""
         return str(Identity(self._log.epoch, self._mark))
 
+    @_naming_files
     def identity_at(self, physical_offset: int) -> str:
         """The same for one who has read up to a place: it holds for as long as anything before that place is
         there, and tells whether the log was cut and written again there."""
         return str(identity_at(self._log, physical_offset, self._mark))
 
+    @_naming_files
     def compare(self, identity: str) -> LogMatch:
         """Is this the log that `identity` was taken from, and has nothing up to there changed?"""
         return compare(self._log, Identity.parse(identity))
@@ -111,6 +130,7 @@ class Survey:
     def same_log_as(self, identity: str) -> bool:
         return self.compare(identity) is LogMatch.SAME
 
+    @_naming_files
     def record_start(self, physical_offset: int) -> int:
         """The first place at or after this one where a record begins; `log_end` if there is none."""
         return self._log.record_start(physical_offset)
@@ -127,14 +147,17 @@ class Survey:
         """What the last writer of ours vouched for, if that is about this log."""
         return self._log.page
 
+    @_naming_files
     def newest_unit_end(self) -> int:
         """The end of the newest record that queue files know and the log confirms; 0 if there is none."""
         return self._queues.on_disk.newest_unit_end()
 
+    @_naming_files
     def queues(self) -> dict[tuple[str, int], QueueSpan]:
         """Every topic and queue with what it has below `log_end`, whether in queue files yet or not."""
         return self._queues.spans()
 
+    @_naming_files
     def units(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:
         """Units (ENTRY_DTYPE) of queue offsets start..end, fewer where the queue ends.
 
@@ -143,6 +166,7 @@ class Survey:
         queue = self._queues.find(topic, queue_id)
         return NO_UNITS if queue is None else self._queues.units(queue, start, end)
 
+    @_naming_files
     def place_range(self, topic: str, queue_id: int, start: int, end: int) -> tuple[int, int]:
         """A range of the log that holds the records of queue offsets [start, end). A record begins at its start.
 
@@ -151,11 +175,13 @@ class Survey:
         queue = self._queues.find(topic, queue_id)
         return (self.log_end, self.log_end) if queue is None else self._queues.place_range(queue, start, end)
 
+    @_naming_files
     def offset_from(self, topic: str, queue_id: int, physical_offset: int) -> int:
         """The first queue offset whose record lies at or after a place; the queue's end if none does."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else self._queues.offset_from(queue, physical_offset)
 
+    @_naming_files
     def offset_at(self, topic: str, queue_id: int, time_ms: int) -> int:
         """The first queue offset whose record was stored at or after a time; the queue's end if none was.
 
@@ -187,6 +213,7 @@ class Survey:
         frame = self._log.frame_at(physical_offset)
         return -1 if frame is None else frame.store_timestamp
 
+    @_naming_files
     def physical_at(self, time_ms: int) -> int:
         """The first place whose record was stored at or after a time; `log_end` if none was.
 
@@ -222,6 +249,7 @@ class Survey:
         """Slots and entries of an index file, as far as they can be told; None without one."""
         return self._index.shape()
 
+    @_naming_files
     def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
         """Places of records in [begin_ms, end_ms) that may have this key, ascending; None when no index can be
         trusted to know them all. Different keys can share a hash: compare the record's own."""

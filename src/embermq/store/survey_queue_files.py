@@ -29,6 +29,7 @@ from embermq.model.properties import MULTI_DISPATCH
 from embermq.store import directory
 from embermq.store.consume_queue import ConsumeQueue, is_valid
 from embermq.store.consume_queues import ConsumeQueues
+from embermq.store.queue_loading import FAMILY
 from embermq.store.sink import Finding
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.survey_log import LogView, lock_holder
@@ -86,12 +87,21 @@ class QueueFiles:
         return self._loaded.all()
 
     def _load(self) -> tuple[ConsumeQueues, list[Finding]]:
-        self._file_bytes_found = self._file_bytes()
-        loaded = ConsumeQueues(
+        self._file_bytes_found = _FILE_BYTES_DEFAULT
+        try:
+            self._file_bytes_found = self._file_bytes()
+            loaded = self._make()
+            return loaded, loaded.load()
+        except FileNotFoundError:
+            raise
+        except OSError as problem:  # The log is there all the same.
+            return self._make(), [Finding(FAMILY, "", f"cannot be read: {problem.strerror or problem}", 0)]
+
+    def _make(self) -> ConsumeQueues:
+        return ConsumeQueues(
             self._root, self._files, self._file_bytes_found, SystemClock(), read_only=True,
             log_min=lambda: self._log.min,
         )  # fmt: skip
-        return loaded, loaded.load()
 
     def newest_unit_end(self) -> int:
         """The end of the newest record that queue files know and the log confirms; 0 if there is none."""

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore
+from embermq.errors import StorePathInvalid
+from embermq.files.files import RealFiles
 from embermq.model.hosts import Host
 from embermq.store import survey_queues
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
+from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered
 from tests.support import golden
 from tests.support.surveys import bounds_of, check_against_log, expected_bounds, frames_of
@@ -84,6 +87,26 @@ def test_queue_files_of_the_reference_that_cannot_be_used(builder: StoreBuilder,
     (root / "embermq.state").unlink()
     DISASTERS[disaster](root)
     check_against_log(Survey.open(root), frames_of(root))
+
+
+@pytest.mark.parametrize("kind", ["list_directory", "open", "pread"])
+def test_queue_files_that_cannot_be_read(builder: StoreBuilder, kind: str) -> None:
+    """The log has everything; what is derived is never a reason to refuse."""
+    root = closed(builder)
+    disk = FaultyFiles(RealFiles())
+    disk.fail(kind, nth=1, times=None, path_contains="consumequeue")
+    check_against_log(Survey.open(root, files=disk), frames_of(root))
+
+
+def test_a_disk_that_fails_later_is_named(builder: StoreBuilder) -> None:
+    root = closed(builder)
+    disk = FaultyFiles(RealFiles())
+    survey = Survey.open(root, files=disk)
+    (root / "consumequeue").rename(root / "elsewhere")
+    disk.fail("pread", nth=1, times=None, path_contains="commitlog")
+    with pytest.raises(StorePathInvalid) as raised:
+        survey.queues()
+    assert raised.value.path.parent == root / "commitlog"
 
 
 def test_a_store_without_queues(builder: StoreBuilder) -> None:
