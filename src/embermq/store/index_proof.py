@@ -63,9 +63,14 @@ def prove_index(files: Files, root: Path, index: IndexFiles) -> IndexProof:
     position = index.position
     proof = IndexProof(position, index.state())
     index.flush()
+    save_index_proof(files, root, proof)
+    return proof
+
+
+def save_index_proof(files: Files, root: Path, proof: IndexProof) -> None:
+    """Write down what is known to be durable."""
     proof = msgspec.structs.replace(proof, crc=_crc_of(proof))
     files.replace_file(root / NAME, msgspec.json.encode(proof))
-    return proof
 
 
 def drop_index_proof(files: Files, root: Path) -> None:

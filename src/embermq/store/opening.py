@@ -7,7 +7,7 @@ that names the place, and leaves the directory locked by nobody.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,6 +63,36 @@ class Parts:
         return self.lock is None
 
 
+@dataclass(frozen=True, slots=True)
+class DerivedFiles:
+    """How the files derived from a log are made, by these settings, below `root`."""
+
+    root: Path
+    settings: StoreSettings
+    files: Files
+    clock: Clock
+    read_only: bool
+
+    def queues(self, log_min: Callable[[], int], bit_map_for: BitMapFor | None = None) -> ConsumeQueues:
+        settings, extension = self.settings, None
+        if settings.queue_extension:
+            extension = ExtensionSettings(
+                self.root / directory.CONSUME_QUEUE_EXT, settings.queue_extension_file_bytes, bit_map_for
+            )
+        multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
+        return ConsumeQueues(
+            self.root / directory.CONSUME_QUEUE, self.files, settings.queue_file_bytes, self.clock,
+            extension=extension, read_only=self.read_only, log_min=log_min, multi_dispatch=multi,
+        )  # fmt: skip
+
+    def index(self) -> IndexFiles:
+        settings = self.settings
+        return IndexFiles(
+            self.root / directory.INDEX, self.files, settings.index_slots_max, settings.index_entries_max, self.clock,
+            read_only=self.read_only, query_max=settings.query_messages_max,
+        )  # fmt: skip
+
+
 def open_parts(
     root: Path, settings: StoreSettings, files: Files, clock: Clock, *, read_only: bool, derive: bool,
     bit_map_for: BitMapFor | None = None,
@@ -102,9 +132,10 @@ class _Opening:
         self.segments = self._load_segments()
         self.log = CommitLog(self.segments)
         self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
-        self.queues = self._make_queues() if derive else None
+        derived = DerivedFiles(root, settings, files, clock, read_only=self.read_only)
+        self.queues = derived.queues(lambda: self.log.min_offset, bit_map_for) if derive else None
         self.walker.look_ahead = self.queues.look_ahead if self.queues is not None else None
-        self.index = self._make_index() if derive and settings.index else None
+        self.index = derived.index() if derive and settings.index else None
         self.next_offsets = NextOffsets()
         self.quarantine = Quarantine(files, root, clock, read_only=self.read_only)
 
@@ -126,26 +157,6 @@ class _Opening:
     def _is_too_full(self, path: Path) -> bool:
         """Of several log directories, full ones get no new files."""
         return self.files.usage(path).used_ratio > self.settings.disk_clean_percent / 100
-
-    def _make_queues(self) -> ConsumeQueues:
-        extension = None
-        if self.settings.queue_extension:
-            extension = ExtensionSettings(
-                self.root / directory.CONSUME_QUEUE_EXT, self.settings.queue_extension_file_bytes, self.bit_map_for
-            )
-        multi = MultiDispatch(light_queues=self.settings.light_queues) if self.settings.multi_dispatch else None
-        return ConsumeQueues(
-            self.root / directory.CONSUME_QUEUE, self.files, self.settings.queue_file_bytes, self.clock,
-            extension=extension, read_only=self.read_only, log_min=lambda: self.log.min_offset,
-            multi_dispatch=multi,
-        )  # fmt: skip
-
-    def _make_index(self) -> IndexFiles:
-        return IndexFiles(
-            self.root / directory.INDEX, self.files, self.settings.index_slots_max,
-            self.settings.index_entries_max, self.clock, read_only=self.read_only,
-            query_max=self.settings.query_messages_max,
-        )  # fmt: skip
 
     # -- the steps -------------------------------------------------------------------------------------------
 
