@@ -1,8 +1,8 @@
 """All consume queues of a store: the sink that derives them from the log.
 
 A taken record becomes a row of the pending list (`unit_intake`, `pending_units`); rows are written out
-together, grouped by queue, when there are many or the oldest is a second old. A start after a crash needs
-none of them: the log has everything, and whoever walks it again gives each unit the same place.
+together, grouped by queue (`unit_files`), when there are many or the oldest is a second old. A start after a
+crash needs none of them: the log has everything, and whoever walks it again gives each unit the same place.
 
 `take`, `truncate_to` and the replay are for the thread that walks the log. `write_out`, `flush`, `discard` and
 `delete_before` may come from another thread at any time. `find`, `topics`, `next_offset` are for any thread.
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from embermq.clock import Clock
 from embermq.files.files import Files
@@ -24,19 +23,21 @@ from embermq.format.queue_extension import is_address
 from embermq.store.consume_queue import BLANK, ConsumeQueue
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.open_files import OpenFiles
-from embermq.store.pending_units import Fill, PendingUnits, PendingView, order_by_slot
+from embermq.store.pending_units import Fill, PendingUnits, PendingView
 from embermq.store.queue_books import NOT_SEEN, QueueBooks
 from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
 from embermq.store.queue_extension import ExtensionSettings
 from embermq.store.queue_loading import FAMILY, QueueLoader, QueueState, compare
 from embermq.store.queue_table import Queues, parse_queue_id
 from embermq.store.sink import Finding
+from embermq.store.unit_files import UnitFiles
 from embermq.store.unit_intake import QueueExpired, UnitIntake
 
 log = logging.getLogger(__name__)
 
 PENDING_ROWS_MAX = 512 * 1024
-PENDING_AGE_MAX_S = 1.0
+# Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
+PENDING_AGE_MAX_S = 1.5
 
 
 class ConsumeQueues:
@@ -66,6 +67,7 @@ class ConsumeQueues:
         self._open = OpenFiles(files, read_only=read_only)
         self._books = QueueBooks(units_per_file, self._open, read_only=read_only, log_min=log_min)
         self._queues = Queues(root, self._books, extension)
+        self._unit_files = UnitFiles(self._books, self._queues.by_slot)
         self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
         self._pending_since: float | None = None
 
@@ -155,7 +157,11 @@ class ConsumeQueues:
             leaving = books.leaving.view()
             written = None
             try:
-                written = self._write(leaving)
+                if self._has_extension:
+                    for queue in list(self._queues.by_slot):
+                        assert queue.extension is not None
+                        queue.extension.write_out()
+                written = self._unit_files.write(leaving)
             finally:
                 if written is None:
                     self._take_back(leaving)
@@ -174,31 +180,6 @@ class ConsumeQueues:
             books.pending.append_all(newer)
             self._pending_since = self._clock.monotonic()
 
-    def _write(self, leaving: PendingView) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Write units; answers slots and up to where each is written now."""
-        if self._has_extension:
-            for queue in list(self._queues.by_slot):
-                assert queue.extension is not None
-                queue.extension.write_out()
-        for fill in leaving.fills:
-            self._queues.by_slot[fill.slot].write_fill(fill)
-        rows = np.flatnonzero(leaving.slots[: leaving.count] >= 0)
-        rows = rows[order_by_slot(leaving.slots[rows], self._books.slot_count)]
-        slots, offsets = leaving.slots[rows], leaving.offsets[rows]
-        if not len(slots):
-            return slots, offsets
-        self._write_runs(slots, offsets, leaving.units[rows])
-        first = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
-        return slots[first], np.maximum.reduceat(offsets, first) + 1
-
-    def _write_runs(self, slots: NDArray[np.int32], offsets: NDArray[np.int64], units: NDArray[np.void]) -> None:
-        """One write per stretch of consecutive units in one file. A later unit of the same place wins."""
-        breaks = (slots[1:] != slots[:-1]) | (offsets[1:] != offsets[:-1] + 1)
-        breaks |= offsets[1:] % self._books.units_per_file == 0
-        starts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
-        for start, end in zip(starts, [*starts[1:], len(slots)], strict=True):
-            self._queues.by_slot[slots[start]].write(int(offsets[start]), units[start:end])
-
     def flush(self) -> None:
         if not self._books.read_only:
             self.write_out()
@@ -209,6 +190,7 @@ class ConsumeQueues:
         try:
             self.flush()
         finally:
+            self._unit_files.let_go()
             self._open.close()
 
     # Cutting and deleting
