@@ -12,7 +12,6 @@ faster than that.
 import os
 import threading
 import time
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from bench.answers import joined, log_files, map_file
 from bench.course import Course
 from bench.figures import Figure, at_least
 from bench.workload import FIRST_NUMBER, Form, load_kernels, make_messages, quiet
-from embermq import FlushDisk, Message, MessageStore, Sink
-from embermq.store.opening import Parts
+from embermq import FlushDisk, Message, MessageStore
 
 NAME = "sync"
 ABOUT = "SYNC_FLUSH with 64 threads"
@@ -33,9 +31,9 @@ BODY_BYTES = 1024
 class NotingStore(MessageStore):
     """A store that notes how far each sync reached."""
 
-    def __init__(self, parts: Parts, sinks: Sequence[Sink]) -> None:
+    def __init__(self, *parts: Any) -> None:
         self.flushes: list[int] = []
-        super().__init__(parts, sinks)
+        super().__init__(*parts)
 
     def _note_progress(self, flushed_offset: int) -> None:
         self.flushes.append(flushed_offset)

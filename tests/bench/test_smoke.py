@@ -65,12 +65,12 @@ ANSWERS = {
         "find among 5,000 keys": "a6b6bb26f5dc",
     },
     "topics": {
-        "single, 1 topic": "5d5d2aa96680",
-        "single, 10 topics": "948efb94efba",
-        "single, 50 topics": "7861f8858b2b",
-        "256 at a time, 1 topic": "5d5d2aa96680",
-        "256 at a time, 10 topics": "948efb94efba",
-        "256 at a time, 50 topics": "7861f8858b2b",
+        "single, 1 topic": "02f0b2299c60",
+        "single, 10 topics": "1b36ebfc0ef6",
+        "single, 50 topics": "88b0666bb0b3",
+        "256 at a time, 1 topic": "02f0b2299c60",
+        "256 at a time, 10 topics": "1b36ebfc0ef6",
+        "256 at a time, 50 topics": "88b0666bb0b3",
     },
 }
 
