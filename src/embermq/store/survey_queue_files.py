@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files
+from embermq.format.frame import Frame
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.model.properties import MULTI_DISPATCH
 from embermq.store import directory
-from embermq.store.consume_queue import ConsumeQueue, is_valid
+from embermq.store.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.consume_queues import ConsumeQueues
-from embermq.store.queue_loading import FAMILY
+from embermq.store.inventory import load_inventory
+from embermq.store.queue_loading import FAMILY, QueueState
 from embermq.store.sink import Finding
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.survey_log import LogView, lock_holder
@@ -122,7 +124,9 @@ class QueueFiles:
         place, file_count = self._vouched_place()
         self.forget()
         queues = self.all()
-        if sum(len(queue.file_starts) for queue in queues) < file_count or any(map(self._is_cut_short, queues)):
+        if sum(len(queue.file_starts) for queue in queues) < file_count:
+            return 0
+        if any(map(self._is_cut_short, queues)) or self._differ_from_inventory(queues):
             return 0
         return min([place, self._log.end, *(finding.replay_from for finding in self._findings)])
 
@@ -140,6 +144,16 @@ class QueueFiles:
                 return 0, 0
         return self.newest_unit_end(), 0
 
+    def _differ_from_inventory(self, queues: list[ConsumeQueue]) -> bool:
+        """Was the store closed by one of ours, with other queues than these?"""
+        closed = directory.was_closed_cleanly(self._files, self._store_root)
+        inventory = load_inventory(self._files, self._store_root) if closed else None
+        if inventory is None or inventory.log_max != self._log.end or inventory.dispatch != "live":
+            return False
+        known = QueueState.parse(inventory.queues, self._file_bytes_found)
+        ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
+        return known is None or {key: state.max_offset for key, state in known.items()} != ends
+
     def part_below(self, queue: ConsumeQueue, place: int) -> FiledPart | None:
         """What a queue's files have of records below `place`; FilesDisagree if the log has something else there.
 
@@ -150,15 +164,24 @@ class QueueFiles:
         low = self.first_in_log(queue, end)
         if low == end:
             return FiledPart(queue, end, end, place, place)
-        first, last = queue.peek(low), queue.peek(end - 1)
-        frame = self._log.frame_at(last[0]) if last is not None else None
-        if first is None or last is None or frame is None or frame.size != last[1]:
-            raise FilesDisagree
-        if frame.topic != queue.topic and _FOREIGN_UNITS in frame.properties:
+        first, last = self._frame_of(queue, low), self._frame_of(queue, end - 1)
+        if last.topic != queue.topic and _FOREIGN_UNITS in last.properties:
             return None
-        if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, end - 1):
+        for frame, queue_offset in ((first, low), (last, end - 1)):
+            if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
+                raise FilesDisagree
+        before = queue.peek(low - 1) if low > queue.low_offset else None
+        if before is not None and before != BLANK and (not is_valid(before) or before[0] >= self._log.min):
+            raise FilesDisagree  # What looks like the beginning is a place behind damage.
+        return FiledPart(queue, low, end, first.physical_offset, last.end)
+
+    def _frame_of(self, queue: ConsumeQueue, queue_offset: int) -> Frame:
+        """The record that a unit leads to; FilesDisagree if it leads to none."""
+        unit = queue.peek(queue_offset)
+        frame = self._log.frame_at(unit[0]) if unit is not None else None
+        if unit is None or frame is None or frame.size != unit[1]:
             raise FilesDisagree
-        return FiledPart(queue, low, end, first[0], frame.end)
+        return frame
 
     def _is_cut_short(self, queue: ConsumeQueue) -> bool:
         """Does the file go on after what looks like the queue's end? Then a unit there was damaged."""
