@@ -236,7 +236,11 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         case flags.COMPRESSION_LZ4:
             return bytes(lz4.frame.decompress(body))
         case flags.COMPRESSION_ZSTD:
-            return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+            stream = zstandard.ZstdDecompressor().decompressobj()
+            whole = stream.decompress(body)
+            if not stream.eof:  # The library answers a part without a word.
+                raise ValueError("the compressed body ends too soon")
+            return whole
         case other:
             raise ValueError(f"unknown compression type 0x{other:x}")
 
