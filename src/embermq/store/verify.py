@@ -21,9 +21,12 @@ from embermq.format.frame import Frame
 from embermq.format.index import index_file_bytes
 from embermq.store import directory
 from embermq.store.damage import FILLER_TOPIC
+from embermq.store.directory import INDEX
 from embermq.store.found_sizes import sizes_found
 from embermq.store.index_proof import load_index_proof
 from embermq.store.inventory import load_inventory
+from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
+from embermq.store.queue_loading import FAMILY
 from embermq.store.survey import Survey
 from embermq.store.survey_log import lock_holder
 from embermq.store.survey_scan import Damage, LogSegment, frame_at, segment_at
@@ -75,19 +78,37 @@ def verify(
     path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None
 ) -> Report:
     """Look at the store at `path`. StorePathInvalid if there is none."""
-    return _Verification(Path(path), files or RealFiles(), progress or (lambda done, total: None)).run(fast=fast)
+    return _Verification(Path(path), files or RealFiles(), progress or _no_progress).run(fast=fast)
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Queues and index that were made aside, complete and at rest, and their file sizes; None: not made."""
+
+    root: Path
+    queue_file_bytes: int | None
+    index_shape: tuple[int, int] | None
+
+
+def verify_aside(path: Path, aside: Aside, end: int, *, files: Files, progress: Progress | None = None) -> Report:
+    """Compare what was made aside with the log of the store at `path` up to `end`: all must be there."""
+    return _Verification(path, files, progress or _no_progress, aside).run_aside(aside, end)
+
+
+def _no_progress(done: int, total: int) -> None:
+    """Nobody looks."""
 
 
 class _Verification:
     """One look; its parts share what is known about the store."""
 
-    def __init__(self, root: Path, files: Files, progress: Progress) -> None:
+    def __init__(self, root: Path, files: Files, progress: Progress, aside: Aside | None = None) -> None:
         self._root, self._progress = root, progress
         self._patient = PatientFiles(files)
         self._files = self._patient.as_files
         self._survey = Survey.open(root, files=files)
         self._remedies = Remedies(root)
-        self._is_clean = directory.was_closed_cleanly(files, root)
+        self._is_clean = aside is not None or directory.was_closed_cleanly(files, root)
         self._is_live = not self._is_clean and lock_holder(root) is not None
         self._began = time.monotonic()
         self._frames = _Frames(self._survey, self._files)
@@ -98,11 +119,9 @@ class _Verification:
         report = Report(
             self._root, fast, self._is_live, self._is_clean, survey.log_min, survey.log_end, len(survey.segments)
         )
-        index = IndexCheck(
-            self._root, self._files, self._index_shape(), self._frames.at, self._remedies,
-            believed=self._index_believed(), is_live=self._is_live,
-        )  # fmt: skip
-        queues = self._queue_check()
+        file_bytes = sizes_found(self._files, self._root).get("queue_file_bytes", _QUEUE_FILE_BYTES)
+        queues = self._queue_check(self._root, file_bytes)
+        index = self._index_check(self._root, self._index_shape())
         if fast:
             inventory = load_inventory(self._files, self._root) if self._is_clean else None
             closed = inventory.queues if inventory is not None else None
@@ -110,7 +129,7 @@ class _Verification:
             report.flaws += index.check_structure(survey.log_end)
             report.flaws += self._segment_starts()
         else:
-            self._read_log(report, queues, index)
+            self._read_log(report, queues, index, survey.log_end)
         state = StateCheck(self._root, self._files, self._remedies, is_clean=self._is_clean, is_live=self._is_live)
         report.flaws += state.flaws(survey.log_end, self._newest_ms, queues.ends())
         report.flaws += self._bad_blocks()
@@ -122,6 +141,26 @@ class _Verification:
         queues.close()
         self._frames.close()
         return report
+
+    def run_aside(self, aside: Aside, end: int) -> Report:
+        survey = self._survey
+        report = Report(self._root, False, False, True, survey.log_min, end, len(survey.segments))
+        queues = self._queue_check(aside.root, aside.queue_file_bytes or _QUEUE_FILE_BYTES)
+        index = self._index_check(aside.root, aside.index_shape)
+        self._read_log(report, queues, index, end)
+        made = {FAMILY: aside.queue_file_bytes, EXTENSION_FAMILY: aside.queue_file_bytes, INDEX: aside.index_shape}
+        report.flaws = [flaw for flaw in report.flaws if made.get(flaw.family) is not None]
+        report.queues, report.units, report.index_entries = queues.queue_count, queues.units, index.entries
+        report.seconds = time.monotonic() - self._began
+        queues.close()
+        self._frames.close()
+        return report
+
+    def _index_check(self, root: Path, shape: tuple[int, int] | None) -> IndexCheck:
+        return IndexCheck(
+            root, self._files, shape, self._frames.at, self._remedies, believed=self._index_believed(),
+            is_live=self._is_live,
+        )  # fmt: skip
 
     def _index_shape(self) -> tuple[int, int] | None:
         """Slots and entries of an index file: what was written down, what the content of one fits, or, if that is
@@ -136,11 +175,10 @@ class _Verification:
 
     # -- what a start would believe ----------------------------------------------------------------------------
 
-    def _queue_check(self) -> QueueCheck:
-        file_bytes = sizes_found(self._files, self._root).get("queue_file_bytes", _QUEUE_FILE_BYTES)
+    def _queue_check(self, root: Path, file_bytes: int) -> QueueCheck:
         survey = self._survey
         bounds = Bounds(survey.log_min, survey.log_end, self._queues_believed(), self._is_live)
-        return QueueCheck(self._root, self._files, file_bytes, bounds, self._frames.at, self._remedies)
+        return QueueCheck(root, self._files, file_bytes, bounds, self._frames.at, self._remedies)
 
     def _queues_believed(self) -> int:
         """Units of all records below this place are believed to be there, by a start or by those who read now."""
@@ -162,9 +200,9 @@ class _Verification:
 
     # -- the full form -----------------------------------------------------------------------------------------
 
-    def _read_log(self, report: Report, queues: QueueCheck, index: IndexCheck) -> None:
+    def _read_log(self, report: Report, queues: QueueCheck, index: IndexCheck, end: int) -> None:
         survey = self._survey
-        start, end = survey.log_min, survey.log_end
+        start = survey.log_min
         pieces = LogPieces(survey.segments, start, end, self._files, queues.files, index.stream)
         damages: list[Damage] = []
         newest_ms = 0

@@ -32,6 +32,7 @@ VERBS = {
     "get": "Show one message by its id or place.",
     "info": "Show what a store holds, and what a start would do.",
     "load": "Store the messages of a dump.",
+    "rebuild": "Make queues and index again from the log.",
     "top": "Watch a store: rates, lags, segments, disk.",
     "trace": "Follow one message through its topics.",
     "verify": "Compare log, queues, index and config, and check every sum.",
