@@ -47,7 +47,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@echo "setup: ready, $(BIN)/embermq"
 
 test: setup check ## Everything that must be green: check, then the tests (no Java needed)
-	$(PYTEST) -n 2 --dist loadgroup -q --durations=10
+	$(PYTEST) -n 2 -q --durations=10
 
 check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
 	$(BIN)/ruff check $(CODE)

@@ -1,8 +1,7 @@
 """What the Spark tests share: one session for each test process, and small stores to read.
 
-A session is a JVM and takes seconds to start, so all tests that use `spark` are one group for pytest-xdist: with
-`--dist loadgroup` (as `make test` has it) they run in one process, the others beside it. A test that needs other
-settings starts a session in a process of its own.
+A session is a JVM and takes seconds to start, so all tests of a process share one; `make test` has two processes. A
+test that needs other settings starts a session in a process of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,15 +18,7 @@ from tests.support.jvm import SHORT_LIVED_JVM
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HERE = Path(__file__).parent
-
 StoreMaker = Callable[..., Path]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

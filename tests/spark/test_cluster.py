@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.support import same_work
@@ -18,9 +17,6 @@ from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.spark_daemons import connect_server, spark_environment, standalone_cluster
 
 ROOT = Path(__file__).parents[2]
-
-# Beside the group of those that share a session, and one after the other: each has several JVMs.
-daemons = pytest.mark.xdist_group("spark daemons")
 
 
 def answers(master: str, scratch: Path, settings: dict[str, str]) -> dict[str, Any]:
@@ -45,7 +41,6 @@ def test_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
     assert same_work.answers(spark, store, tmp_path / "made") == same_work.expected()
 
 
-@daemons
 def test_a_standalone_cluster(tmp_path: Path) -> None:
     settings = {
         "spark.driver.memory": "512m",
@@ -62,7 +57,6 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
         assert "Finished task" in log.read_text(), "each executor did a part of the work"
 
 
-@daemons
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server(tmp_path / "daemons") as address:
         assert answers(address, tmp_path, {}) == same_work.expected()
