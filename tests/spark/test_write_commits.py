@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.errors import AppendRefused, DataLost, DiskFull, OptionInvalid, StoreError, StoreLocked, StorePathInvalid
+from embermq.errors import (
+    AppendRefused,
+    DataLost,
+    DiskFull,
+    OptionInvalid,
+    SegmentUnavailable,
+    StoreError,
+    StoreLocked,
+    StorePathInvalid,
+)
 from embermq.files.files import RealFiles
 from embermq.settings import FlushDisk
 from embermq.spark import commits
@@ -189,6 +198,30 @@ def test_a_full_disk_half_way_says_what_becomes_of_the_rest(sink: Sink, monkeypa
         with pytest.raises(AppendRefused, match=r"the disk is full\. What is left of .* is kept in .*/0 and app"):
             sink.run(0)
     sink.committer.finish()
+    check_rows(sink.rows(), 1)
+
+
+@pytest.mark.parametrize("refusals", [1, 2, 3])
+def test_a_disk_that_does_not_keep_up_is_tried_again(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    whole, count = MessageStore.append_many, [0]
+
+    def append(store: MessageStore, messages: Any) -> Any:
+        count[0] += 1
+        receipts = whole(store, messages)
+        if count[0] <= refusals:
+            raise SegmentUnavailable("not ready")  # As it does: some are stored, and nobody has a receipt.
+        return receipts
+
+    monkeypatch.setattr(commits, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(MessageStore, "append_many", append)
+    if refusals < 3:
+        sink.run(0)
+    else:
+        with pytest.raises(AppendRefused, match="not ready"):
+            sink.run(0)
+        sink.run(0, attempt=1)
     check_rows(sink.rows(), 1)
 
 

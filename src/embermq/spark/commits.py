@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.errors import AppendRefused, DataLost, StoreLocked
+from embermq.errors import AppendRefused, DataLost, PageCacheBusy, SegmentUnavailable, StoreLocked
 from embermq.files.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
@@ -45,6 +45,7 @@ QUERY_PREFIX = "query-"  # streams
 JOB_PREFIX = "job-"  # batch writes without a name of their own
 CHUNK_ROWS = 4096
 _LOCK_PAUSE_SECONDS = 0.05
+_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,25 @@ class Committer:
         self._journal = Journal(self._files, store)
 
     def commit(self, batch: Batch) -> int:
-        """Make `batch` part of the store; how many rows that appended: 0 if it was there already."""
+        """Make `batch` part of the store; how many rows that appended: 0 if it was there already.
+
+        AppendRefused if the store cannot take them now; what was decided is then completed later.
+        """
+        tries = 0
+        while True:
+            try:
+                return self._commit_once(batch)
+            except AppendRefused as problem:
+                tries += 1
+                append = self._journal.load_append()
+                if append is None:
+                    raise
+                if not isinstance(problem, SegmentUnavailable | PageCacheBusy) or tries == _TRIES:
+                    raise self._refusal(problem, append) from problem
+                # The disk does not keep up. The next try goes on where this one ended.
+                log.warning("append refused label=%s batch=%d reason=%s", append.label, append.batch, problem)
+
+    def _commit_once(self, batch: Batch) -> int:
         if self._journal.is_committed(batch.write, batch.number):
             return 0
         with self._open() as store:
@@ -86,6 +105,14 @@ class Committer:
             if batch.rows:
                 self._carry_out(store, self._decide(store, batch))
         return batch.rows
+
+    def _refusal(self, problem: AppendRefused, append: Append) -> AppendRefused:
+        """What the store said, and what becomes of the rows."""
+        return AppendRefused(
+            f"{problem.reason}. What is left of {append.label}, batch {append.batch}, is kept in"
+            f" {self._journal.staging_path(append)} and appended by the next write to this store",
+            problem.status,
+        )
 
     def finish(self) -> None:
         """Finish an append that was cut short, if there is one."""
@@ -158,16 +185,9 @@ class Committer:
 
     def _carry_out(self, store: MessageStore, append: Append) -> None:
         """Append what is missing of a decided batch, and note that it is all there."""
-        try:
-            end = self._append(store, append)
-            while store.flush() < end:  # It gives up waiting after a while; a failed sync raises.
-                pass
-        except AppendRefused as problem:
-            raise AppendRefused(
-                f"{problem.reason}. What is left of {append.label}, batch {append.batch}, is kept in"
-                f" {self._journal.staging_path(append)} and appended by the next write to this store",
-                problem.status,
-            ) from problem
+        end = self._append(store, append)
+        while store.flush() < end:  # It gives up waiting after a while; a failed sync raises.
+            pass
         self._journal.save_committed(
             Committed(write=append.write, batch=append.batch, label=append.label, rows=append.rows)
         )
