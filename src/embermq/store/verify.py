@@ -32,7 +32,6 @@ from embermq.store.survey_log import lock_holder
 from embermq.store.survey_scan import Damage, LogSegment, frame_at, segment_at
 from embermq.store.verify_findings import Flaw, Remedies, Severity
 from embermq.store.verify_index import EVERYTHING, IndexCheck
-from embermq.store.verify_links import link_flaws
 from embermq.store.verify_log import LogPieces
 from embermq.store.verify_queues import Bounds, QueueCheck
 from embermq.store.verify_state import StateCheck
@@ -214,14 +213,13 @@ class _Verification:
             index.merge(piece.keys)
             self._progress(min(piece.end, end) - start, end - start)
         self._newest_ms = newest_ms or None
-        links = {part.name: link_flaws(part) for part in index.parts}
         if self._is_live:
             self._wait_for_writer(queues)
         survey.refresh()
         damages = [one for one in _merged(damages) if one.start >= survey.log_min]  # Retention may have been faster.
         report.flaws += [self._damage_flaw(damage) for damage in damages]
         report.flaws += queues.finish(survey.log_min, damages)
-        report.flaws += index.finish(survey.log_min, end, damages, links)
+        report.flaws += index.finish(survey.log_min, end, damages, pieces.links)
         if any(FILLER_TOPIC.startswith(topic) for topic, _ in pieces.routes.names):
             report.flaws.append(self._filler_note())
 

@@ -22,6 +22,7 @@ from embermq.format.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME
 from embermq.store.survey_routes import Routes
 from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
 from embermq.store.verify_keys import EntryPlace, IndexStream, KeyPart
+from embermq.store.verify_links import LinkFlaw, link_flaws
 from embermq.store.verify_tools import Tools
 from embermq.store.verify_units import QueueFiles, QueuePart
 
@@ -62,6 +63,7 @@ class LogPieces:
         self._queues, self._index = queues, index
         self._routing = threading.Lock()
         self.routes = Routes()
+        self.links: dict[str, list[LinkFlaw]] = {}  # By name of the index file; when all was read.
         self._threads = min(os.cpu_count() or 1, _THREADS_MAX)
         # Loading kernels takes most of a second: not for a log that is read in less.
         self._tools = Tools.kernels() if end - start > _TWIN_BYTES_MAX or Tools.are_loaded() else Tools.twins()
@@ -69,6 +71,7 @@ class LogPieces:
     def __iter__(self) -> Iterator[Piece]:
         at, entry = self._start, self._index.place_of(self._start)
         with ThreadPoolExecutor(self._threads, "embermq-verify") as pool:
+            links = {part.name: pool.submit(link_flaws, part) for part in self._index.parts}
             waiting: deque[tuple[_Cut, Future[Piece | None]]] = deque()
             cuts = self._cuts()
             try:
@@ -91,6 +94,7 @@ class LogPieces:
             finally:
                 for _, future in waiting:
                     future.cancel()
+            self.links = {name: checked.result() for name, checked in links.items()}
         if at < self._end:
             yield self._nothing(at, self._end, entry)
 
