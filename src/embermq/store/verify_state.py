@@ -97,6 +97,9 @@ class StateCheck:
                 yield self._fault("config", f"{directory.CONFIG}/{one.name}", one.fault, self._remedies.restore)
         if self._is_live:
             return  # Consumers go on while we look.
+        queue_ends = dict(queue_ends)
+        for topic, queue_id, next_offset in load_kept_offsets(self._files, self._root):
+            queue_ends[topic, queue_id] = max(queue_ends.get((topic, queue_id), 0), next_offset)
         for progress in consumer_progress(self._files, self._root):
             end = queue_ends.get((progress.topic, progress.queue_id))
             if end is not None and progress.offset > end:

@@ -33,6 +33,7 @@ VERBS = {
     "info": "Show what a store holds, and what a start would do.",
     "load": "Store the messages of a dump.",
     "rebuild": "Make queues and index again from the log.",
+    "salvage": "Save what is whole of a damaged store into a new one.",
     "top": "Watch a store: rates, lags, segments, disk.",
     "trace": "Follow one message through its topics.",
     "verify": "Compare log, queues, index and config, and check every sum.",

@@ -1,0 +1,117 @@
+"""Which log files of a damaged store hold records, and where in the log they belong.
+
+A record says itself where it lies. So a file is believed for what is in it and not for its name: one that was renamed
+comes back to its place, and one that holds no whole record is not taken along. Reads only. One thread.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq import kernels
+from embermq.files.files import Files, OpenFile
+from embermq.format import frame
+from embermq.format.frame import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode
+from embermq.format.names import parse_segment_name
+
+_WINDOW_BYTES = 8 << 20
+_OVERLAP_BYTES = 1 << 20
+_CANDIDATES_MAX = 64
+_TWIN_BYTES_MAX = 1 << 20
+_MAGICS = tuple((magic & 0xFFFF_FFFF).to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A file, the place in the log where its first byte belongs, and how much of it is taken."""
+
+    path: Path
+    start: int
+    size: int
+
+    @property
+    def is_renamed(self) -> bool:
+        return parse_segment_name(self.path.name) != self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A file that is not taken along, and why."""
+
+    path: Path
+    reason: str
+
+
+def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -> tuple[list[Placed], list[Refused]]:
+    """Every file below `directories` that holds records, in the order of the log; and the rest."""
+    placed: dict[int, Placed] = {}
+    refused: list[Refused] = []
+    for directory in directories:
+        for entry in files.list_directory(directory) if files.exists(directory) else []:
+            if not entry.is_file or not entry.size:
+                continue
+            path = directory / entry.name
+            start = _start_of(files, path, segment_bytes)
+            if start is None:
+                refused.append(Refused(path, "holds no whole record"))
+            elif start in placed:
+                refused.append(Refused(path, f"the same part of the log as {placed[start].path}"))
+            else:
+                placed[start] = Placed(path, start, min(entry.size, segment_bytes))
+    return sorted(placed.values(), key=lambda one: one.start), refused
+
+
+def _start_of(files: Files, path: Path, segment_bytes: int) -> int | None:
+    """The place of a file's first byte, by its records; None if it has none."""
+    try:
+        file = files.open(path, False)
+    except PermissionError:
+        return None
+    try:
+        named = parse_segment_name(path.name)
+        size = min(file.size, segment_bytes)
+        if named is not None and _has_record(file, named, size):
+            return named
+        return _start_by_content(file, size, segment_bytes)
+    finally:
+        file.close()
+
+
+def _has_record(file: OpenFile, start: int, size: int) -> bool:
+    """Does any record of the file lie where it should if the file begins at `start`?"""
+    at = 0
+    while at < size:
+        data = np.frombuffer(file.pread(min(_WINDOW_BYTES, size - at), at), np.uint8)
+        if not len(data):
+            return False
+        if data.any() and _resync(data, start + at) >= 0:
+            return True
+        at += max(len(data) - _OVERLAP_BYTES, 1) if at + len(data) < size else len(data)
+    return False
+
+
+def _start_by_content(file: OpenFile, size: int, segment_bytes: int) -> int | None:
+    """What records say about where the file begins: the first of them that is whole and leads to a possible place."""
+    data = file.pread(min(size, _WINDOW_BYTES), 0)
+    tried = 0
+    for magic in _MAGICS:
+        at = data.find(magic)
+        while at >= 4 and tried < _CANDIDATES_MAX:
+            tried += 1
+            here = at - 4
+            place = int.from_bytes(data[here + 28 : here + 36], "big", signed=True)
+            found = decode(data, here, len(data), physical_offset=place, check_crc=True)
+            if isinstance(found, Frame) and (place - here) % segment_bytes == 0 and place >= here:
+                return place - here
+            at = data.find(magic, at + 4)
+    return None
+
+
+def _resync(data: NDArray[np.uint8], base: int) -> int:
+    if len(data) <= _TWIN_BYTES_MAX and not kernels.is_loaded("scan"):
+        return frame.resync(data, base, 0, len(data))
+    found: int = kernels.load("scan").resync(data, base, 0, len(data))
+    return found
