@@ -55,7 +55,8 @@ def test_every_locked_line_has_hashes_and_no_address(lock: Path) -> None:
 
 def test_every_declared_dependency_is_locked() -> None:
     declared = project()["project"]
-    wanted = declared["dependencies"] + sum(declared["optional-dependencies"].values(), [])
+    extras = declared["optional-dependencies"].values()
+    wanted = [*declared["dependencies"], *(one for extra in extras for one in extra)]
     locked = set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / "dev.lock").read_text(), re.MULTILINE))
     names = {re.split(r"[<>=!~\[; ]", requirement)[0].lower() for requirement in wanted}
     assert names <= locked, "run `make lock`"
