@@ -18,13 +18,13 @@ from typing import Any
 
 import click
 
-from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics
+from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics, verify
 from bench.course import GIB, Course, Size
 from bench.figures import Figure, show_number
 from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option
 
 SCENARIOS: dict[str, ModuleType] = {
-    module.NAME: module for module in (scan, rebuild, recovery, append, topics, sync, memory, tools, spark_read)
+    module.NAME: module for module in (scan, rebuild, recovery, append, topics, sync, memory, tools, verify, spark_read)
 }
 _NO_DISK = ("tmpfs", "ramfs")
 _COLUMNS = [

@@ -140,12 +140,12 @@ def _memory(course: Course) -> list[Figure]:
             "find": ("find", path, "--topic", TOPIC, "--key", middle),
             "trace": ("trace", path, "--key", middle),
         }
-        peaks = {name: [_peak_mb(words) for _ in range(rounds)] for name, words in commands.items()}
+        peaks = {name: [peak_mb(words) for _ in range(rounds)] for name, words in commands.items()}
         with (scratch / "lines.jsonl").open("wb") as file:
             subprocess.run(_command("dump", path, "--limit", str(lines)), stdout=file, check=True)
         changed = course.settings().to_properties(changed_only=True)
         sizes = [word for name, value in changed.items() for word in ("--set", f"{name}={value}")]
-        load_peak = _peak_mb(("load", scratch / "copy", "--from", scratch / "lines.jsonl", *sizes))
+        load_peak = peak_mb(("load", scratch / "copy", "--from", scratch / "lines.jsonl", *sizes))
     case = f"{log_bytes / MIB:,.0f} MiB"
     return [
         *(
@@ -156,7 +156,7 @@ def _memory(course: Course) -> list[Figure]:
     ]
 
 
-def _peak_mb(words: tuple[str | Path, ...]) -> float:
+def peak_mb(words: tuple[str | Path, ...]) -> float:
     """The largest anonymous memory of a command, looked at all the while."""
     most = 0
     with subprocess.Popen(_command(*words), stdout=subprocess.DEVNULL) as process:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics
+from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics, verify
 from bench.__main__ import SCENARIOS, main
 from bench.course import Course
 from bench.figures import Figure, at_least, at_most
@@ -72,6 +72,12 @@ ANSWERS = {
         "256 at a time, 10 topics": "1b36ebfc0ef6",
         "256 at a time, 50 topics": "88b0666bb0b3",
     },
+    "verify": {
+        "1 KiB": "c7eb6fd6e04f",
+        "100 B": "7bfd837454e4",
+        "rebuild, 4,000 messages of 1 KiB": "6fe2bf1048b1",
+        "salvage, 4,000 messages of 1 KiB": "6fe2bf1048b1",
+    },
 }
 
 
@@ -105,7 +111,7 @@ def test_a_scenario_gives_the_known_answers(name: str, course: Course) -> None:
 
 
 def test_every_scenario_has_answers_to_compare_with() -> None:
-    modules = (append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics)
+    modules = (append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics, verify)
     assert set(ANSWERS) == set(SCENARIOS) == {module.NAME for module in modules}
 
 
