@@ -56,7 +56,7 @@ def change(root: Path, family: str, made: list[Change]) -> list[tuple[Path, int,
     return touched
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=changes)
 def test_a_log_with_anything_in_it(store: Path, tmp_path: Path, made: list[Change]) -> None:
     frames = frames_of(store)
@@ -87,7 +87,7 @@ def test_a_log_with_anything_in_it(store: Path, tmp_path: Path, made: list[Chang
     survey.find_key("Topic0", "id0", 0, 1 << 60)
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=changes, family=st.sampled_from(["consumequeue", "index", "embermq", "checkpoint", ""]))
 def test_derived_files_with_anything_in_them(store: Path, tmp_path: Path, family: str, made: list[Change]) -> None:
     """The log is untouched: whatever the other files say, log and queues are seen as they are."""
