@@ -14,7 +14,7 @@ from embermq import MessageStore, StoreSettings
 from embermq.clock import Clock
 from embermq.files.files import Files
 from embermq.model.hosts import Host
-from embermq.spark import commits, staging
+from embermq.spark import staging
 from embermq.spark.commits import Batch, Committer
 from embermq.spark.staging import StagedFile
 from embermq.spark.write_rows import PartitionId, RowReader
@@ -81,7 +81,7 @@ class Sink:
         """What the driver does when all of them are done."""
         directory = staging.batch_directory(self.staging, self.query, batch)
         rows = self.committer.commit(Batch(self.query, batch, self.query, directory, tuple(staged)))
-        commits.clear_staged(self.files, self.staging, self.query, up_to=batch)
+        staging.clear_staged(self.files, self.staging, self.query, up_to=batch)
         return rows
 
     def run(self, batch: int, attempt: int = 0) -> int:

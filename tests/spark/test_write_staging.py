@@ -10,7 +10,7 @@ from embermq.errors import MessageRejected, StoreError
 from embermq.files.files import RealFiles
 from embermq.model.message import Message
 from embermq.spark import staging
-from embermq.spark.commits import clear_staged
+from embermq.spark.staging import clear_staged
 from embermq.spark.write_rows import STAGED_SCHEMA
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.errors import AppendRefused, DataLost, PageCacheBusy, SegmentUnavailable, StoreLocked
+from embermq.errors import AppendRefused, DataLost, PageCacheBusy, SegmentUnavailable, StoreError, StoreLocked
 from embermq.files.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
@@ -34,15 +34,13 @@ from embermq.model.properties import MULTI_QUEUE_OFFSET
 from embermq.settings import StoreSettings
 from embermq.spark import staging
 from embermq.spark.journal import Append, Committed, Journal
-from embermq.spark.staging import StagedFile
+from embermq.spark.staging import JOB_PREFIX, StagedFile
 from embermq.spark.store_shape import fit_to_files
 from embermq.store.admission import Admission
 from embermq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-QUERY_PREFIX = "query-"  # streams
-JOB_PREFIX = "job-"  # batch writes without a name of their own
 CHUNK_ROWS = 4096
 _LOCK_PAUSE_SECONDS = 0.05
 _TRIES = 3
@@ -131,7 +129,7 @@ class Committer:
 
     def clear_forgotten(self, staging_root: Path, before_ms: int) -> None:
         """Delete what writes that died left behind, if nothing has touched it since `before_ms`."""
-        _clear_forgotten(self._files, staging_root, self.needed_directory(), before_ms)
+        staging.clear_forgotten(self._files, staging_root, self.needed_directory(), before_ms)
         self._journal.forget_old(JOB_PREFIX, before_ms)
 
     # -- the store -----------------------------------------------------------------------------------------
@@ -170,8 +168,7 @@ class Committer:
         if self._journal.is_committed(append.write, append.batch):
             self._journal.drop_append()
             return
-        for file in append.files:
-            staging.check_file(self._files, self._journal.staging_path(append), file)
+        self._check_staged(append)
         found = self._count_found(store, append)
         log.warning(
             "finishing an append label=%s batch=%d rows=%d found=%d", append.label, append.batch, append.rows,
@@ -182,6 +179,17 @@ class Committer:
             append = msgspec.structs.replace(append, start=store.max_physical, done=append.done + found)
             self._journal.save_append(append)
         self._carry_out(store, append)
+
+    def _check_staged(self, append: Append) -> None:
+        """StoreError if the rows of an append that was cut short are gone; it says what can be done."""
+        try:
+            for file in append.files:
+                staging.check_file(self._files, self._journal.staging_path(append), file)
+        except StoreError as problem:
+            raise StoreError(
+                f"{problem}. It belongs to {append.label}, batch {append.batch}, which was cut short and has to be"
+                f" completed first; bring the file back, or remove {self._journal.append_path} to give its rest up"
+            ) from None
 
     def _carry_out(self, store: MessageStore, append: Append) -> None:
         """Append what is missing of a decided batch, and note that it is all there."""
@@ -252,49 +260,3 @@ def _differ_by_offsets(record: StoredMessage, properties: bytes) -> bool:
     """Whether the store only added the offsets of light queues."""
     given = Message("", encoded_properties=properties).all_properties()
     return {name: value for name, value in record.properties.items() if name != MULTI_QUEUE_OFFSET} == given
-
-
-def clear_staged(files: Files, staging_root: Path, write: str, *, up_to: int | None) -> None:
-    """Delete what was staged for a write: batches up to a number, or (None) all. What is not there is fine."""
-    directory = staging_root / write
-    if not files.exists(directory):
-        return
-    for entry in files.list_directory(directory):
-        if up_to is None or (entry.name.isdecimal() and int(entry.name) <= up_to):
-            _remove_tree(files, directory / entry.name)
-    if up_to is None:
-        _remove_tree(files, directory)
-
-
-def _clear_forgotten(files: Files, staging_root: Path, needed: Path | None, before_ms: int) -> None:
-    """Delete directories of writes in which nothing has changed since `before_ms`, but for the one still `needed`."""
-    if not files.exists(staging_root):
-        return
-    for entry in files.list_directory(staging_root):
-        directory = staging_root / entry.name
-        if entry.is_file or (needed is not None and needed.is_relative_to(directory)):
-            continue
-        if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _newest_change_ms(files, directory) < before_ms:
-            _remove_tree(files, directory)
-
-
-def _newest_change_ms(files: Files, directory: Path) -> int:
-    newest = files.stat(directory).mtime_ns
-    for entry in files.list_directory(directory):
-        newest = max(newest, entry.mtime_ns)
-        if not entry.is_file:
-            newest = max(newest, _newest_change_ms(files, directory / entry.name) * 1_000_000)
-    return newest // 1_000_000
-
-
-def _remove_tree(files: Files, path: Path) -> None:
-    """Delete a directory of staged files. A task that was given up may still be writing there: then some stays."""
-    try:
-        if files.stat(path).is_file:
-            files.remove(path)
-            return
-        for entry in files.list_directory(path):
-            _remove_tree(files, path / entry.name)
-        files.remove_directory(path)
-    except OSError as problem:
-        log.info("left for later path=%s error=%s", path, problem)

@@ -9,6 +9,7 @@ docs/format/spark-staging.md. Written in tasks, read by whoever commits; any thr
 """
 
 import io
+import logging
 import re
 import secrets
 import zlib
@@ -24,6 +25,10 @@ from embermq.model.message import Message
 from embermq.spark.write_rows import STAGED_SCHEMA
 from embermq.store.directory import COMMIT_LOG
 
+log = logging.getLogger(__name__)
+
+QUERY_PREFIX = "query-"  # streams
+JOB_PREFIX = "job-"  # batch writes
 SUFFIX = ".arrow"
 VERSION = b"1"
 _VERSION_KEY, _BORN_KEY = b"embermq.staging", b"embermq.bornTimestamp"
@@ -160,3 +165,49 @@ class _Mapped:
 
     def __exit__(self, *exception: object) -> None:
         self._file.close()
+
+
+def clear_staged(files: Files, staging_root: Path, write: str, *, up_to: int | None) -> None:
+    """Delete what was staged for a write: batches up to a number, or (None) all. What is not there is fine."""
+    directory = staging_root / write
+    if not files.exists(directory):
+        return
+    for entry in files.list_directory(directory):
+        if up_to is None or (entry.name.isdecimal() and int(entry.name) <= up_to):
+            _remove_tree(files, directory / entry.name)
+    if up_to is None:
+        _remove_tree(files, directory)
+
+
+def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, before_ms: int) -> None:
+    """Delete directories of writes in which nothing has changed since `before_ms`, but for the one still `needed`."""
+    if not files.exists(staging_root):
+        return
+    for entry in files.list_directory(staging_root):
+        directory = staging_root / entry.name
+        if entry.is_file or (needed is not None and needed.is_relative_to(directory)):
+            continue
+        if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _newest_change_ms(files, directory) < before_ms:
+            _remove_tree(files, directory)
+
+
+def _newest_change_ms(files: Files, directory: Path) -> int:
+    newest = files.stat(directory).mtime_ns
+    for entry in files.list_directory(directory):
+        newest = max(newest, entry.mtime_ns)
+        if not entry.is_file:
+            newest = max(newest, _newest_change_ms(files, directory / entry.name) * 1_000_000)
+    return newest // 1_000_000
+
+
+def _remove_tree(files: Files, path: Path) -> None:
+    """Delete a directory of staged files. A task that was given up may still be writing there: then some stays."""
+    try:
+        if files.stat(path).is_file:
+            files.remove(path)
+            return
+        for entry in files.list_directory(path):
+            _remove_tree(files, path / entry.name)
+        files.remove_directory(path)
+    except OSError as problem:
+        log.info("left for later path=%s error=%s", path, problem)

@@ -24,10 +24,10 @@ from embermq.files.files import RealFiles
 from embermq.files.locking import LockHeld
 from embermq.model.hosts import Host
 from embermq.settings import StoreSettings
-from embermq.spark import commits, staging
+from embermq.spark import staging
 from embermq.spark.clear_errors import clear_errors
-from embermq.spark.commits import JOB_PREFIX, QUERY_PREFIX, Batch, Committer
-from embermq.spark.staging import StagedFile
+from embermq.spark.commits import Batch, Committer
+from embermq.spark.staging import JOB_PREFIX, QUERY_PREFIX, StagedFile
 from embermq.spark.store_shape import fit_to_files
 from embermq.spark.write_options import WriteOptions, parse
 from embermq.spark.write_rows import PartitionId, RowReader, check_columns
@@ -163,7 +163,7 @@ class BatchWriter(DataSourceArrowWriter):
         write = self._job if name is None else _journal_name(name)
         directory = staging.batch_directory(options.staging, self._job, 0)
         committer.commit(Batch(write, 0, name or self._job, directory, _files_of(messages)))
-        commits.clear_staged(_FILES, options.staging, self._job, up_to=None)
+        staging.clear_staged(_FILES, options.staging, self._job, up_to=None)
         if name is None:
             committer.forget(write)
         self._plan.clear_forgotten(committer)
@@ -173,7 +173,7 @@ class BatchWriter(DataSourceArrowWriter):
         """On the driver, after a failure, perhaps. A commit that failed half way still needs its files."""
         directory = staging.batch_directory(self._plan.options.staging, self._job, 0)
         if self._plan.committer().needed_directory() != directory:
-            commits.clear_staged(_FILES, self._plan.options.staging, self._job, up_to=None)
+            staging.clear_staged(_FILES, self._plan.options.staging, self._job, up_to=None)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -206,7 +206,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if files:
             directory = staging.batch_directory(options.staging, write, batchId)
             committer.commit(Batch(write, batchId, query_id, directory, files))
-        commits.clear_staged(_FILES, options.staging, write, up_to=batchId)
+        staging.clear_staged(_FILES, options.staging, write, up_to=batchId)
         self._plan.clear_forgotten(committer)
 
     @clear_errors
