@@ -179,12 +179,13 @@ class Writer:
         return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def append_delivered(self, message: Message) -> tuple[Receipt, bool]:
-        """Store a parked message that is due, in its own topic."""
+        """Store a parked message that is due, in its own topic. Past the mark of a full disk as well: it was taken
+        before, and the log file it is parked in cannot go until it is delivered."""
         admitted = self._admission.admit_delivered(message)
-        return self._store_one(admitted), admitted.wait
+        return self._store_one(admitted, although_full=True), admitted.wait
 
-    def _store_one(self, admitted: Admitted) -> Receipt:
-        self._enter()
+    def _store_one(self, admitted: Admitted, *, although_full: bool = False) -> Receipt:
+        self._enter(although_full)
         try:
             receipt = self._put(admitted, self._now_ms())
         except BaseException:
@@ -274,7 +275,7 @@ class Writer:
         )  # fmt: skip
         return whole, items[0].wait
 
-    def _enter(self) -> None:
+    def _enter(self, although_full: bool = False) -> None:
         """Take the put lock; PageCacheBusy if somebody has been holding it for too long."""
         lock = self._lock
         if not lock.acquire(False):
@@ -282,7 +283,7 @@ class Writer:
             if self._locked_since and held > self._busy_seconds_max:
                 raise PageCacheBusy(int(held * 1000))
             lock.acquire()
-        if self.refusal is not None:
+        if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
             lock.release()
             raise self.refusal
         self._locked_since = self._monotonic()

@@ -633,6 +633,23 @@ def test_what_retention_frees_is_noticed_in_the_same_look(disks: Disks) -> None:
         assert store.append(Message("T", b"yes")).ok
 
 
+def test_a_full_disk_still_delivers_what_is_parked_so_that_its_files_can_go(disks: Disks) -> None:
+    """Otherwise the disk would stay full: the file with the parked message waits for its delivery."""
+    clock = noon()
+    with builder(disks, clock, delayed_delivery=True, delay_levels="1h").open() as store:
+        store.append(Message("Later", b"parked", delay_level=1))
+        fill(store, 4)
+        disks.default_percent = 95
+        assert look(store).held_by == "a delayed message that is not delivered yet"
+        with pytest.raises(DiskFull):
+            store.append(Message("T", b"no"))
+        clock.advance(ms=HOUR_MS)
+        wait_until(lambda: store._delayed is not None and store._delayed.delivered == 1)
+        disks_get_room_after(disks, 2)
+        assert look(store).segments == 2
+        assert store.append(Message("T", b"yes")).ok
+
+
 def test_the_disk_of_the_queues_may_be_the_full_one(disks: Disks) -> None:
     with builder(disks, delete_when_full=False).open() as store:
         disks.percent = {"consumequeue": 97}
