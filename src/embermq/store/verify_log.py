@@ -30,6 +30,8 @@ PIECE_BYTES = 16 << 20
 ROWS_MAX = 4_096
 _FIRST_BYTES = 64 << 10
 _THREADS_MAX = 4
+_QUEUES_PER_PIECE = 256
+_LONGER_MAX = 8
 _TWIN_BYTES_MAX = 4 << 20
 
 
@@ -65,6 +67,8 @@ class LogPieces:
         self.routes = Routes()
         self.links: dict[str, list[LinkFlaw]] = {}  # By name of the index file; when all was read.
         self._threads = min(os.cpu_count() or 1, _THREADS_MAX)
+        # Each piece begins to read every queue anew: with many queues pieces are longer.
+        self._piece_bytes = PIECE_BYTES * min(max(queues.queue_count // _QUEUES_PER_PIECE, 1), _LONGER_MAX)
         # Loading kernels takes most of a second: not for a log that is read in less.
         self._tools = Tools.kernels() if end - start > _TWIN_BYTES_MAX or Tools.are_loaded() else Tools.twins()
 
@@ -103,7 +107,7 @@ class LogPieces:
             end = min(segment.end, self._end)
             at = max(segment.start, self._start)
             while at < end:
-                onward = min(at + PIECE_BYTES, end)
+                onward = min(at + self._piece_bytes, end)
                 yield _Cut(segment, at, onward)
                 at = onward
 

@@ -107,6 +107,10 @@ class QueueFiles:
         return self._loaded.matches(closed)
 
     @property
+    def queue_count(self) -> int:
+        return len(self._ends)
+
+    @property
     def units_per_file(self) -> int:
         assert self._loaded is not None
         return self._loaded.file_bytes // ENTRY_BYTES
