@@ -3,6 +3,12 @@
 SYNC_FLUSH is group commit: while one fdatasync runs, appends queue up behind it, and the next one serves
 them all. ASYNC_FLUSH flushes by the clock. With private buffers, committing comes first.
 
+    group A  --- fdatasync --->  first wakes second wakes third ...
+    group B   (comes together)   --- fdatasync --->  ...
+
+Of a group that was served the flusher wakes one, which wakes the next, and so on. All at once would meet
+at the interpreter's lock and be put to sleep again (docs/decisions/0012-waking-one-another.md).
+
 A failed fdatasync is never tried again: the kernel may have dropped the dirty pages, and a second call
 would succeed without them. Everybody who waits is told, nobody is acknowledged, and the store takes no
 more messages until it is reopened.
@@ -24,23 +30,29 @@ PAGE_BYTES = 4096
 IDLE_SECONDS = 0.5
 
 
+class Group:
+    """Threads that one sync will serve."""
+
+    __slots__ = ("done", "joined")
+
+    def __init__(self) -> None:
+        self.joined = False
+        self.done = threading.Lock()  # Released after the sync; each who waits for it gets it, and passes it on.
+        self.done.acquire()
+
+
 class Waiter:
-    """Somebody who waits until `end` is durable: a thread on `gate`, or a callback."""
+    """A callback that waits until `end` is durable; called with this, `failure` set if that cannot be."""
 
-    __slots__ = ("callback", "deadline", "end", "failure", "gate")
+    __slots__ = ("callback", "deadline", "end", "failure")
 
-    def __init__(self, end: int, deadline: float, callback: Callable[["Waiter"], None] | None) -> None:
+    def __init__(self, end: int, deadline: float, callback: Callable[["Waiter"], None]) -> None:
         self.end, self.deadline, self.callback = end, deadline, callback
         self.failure: FlushFailed | TimeoutError | None = None
-        self.gate = threading.Lock()
-        self.gate.acquire()
 
     def finish(self, failure: FlushFailed | TimeoutError | None) -> None:
         self.failure = failure
-        if self.callback is not None:
-            self.callback(self)
-        else:
-            self.gate.release()
+        self.callback(self)
 
 
 class Flusher:
@@ -55,6 +67,8 @@ class Flusher:
         self._on_progress, self._on_failure = on_progress, on_failure
         self._pooled = pooled
         self._sync = settings.flush is FlushDisk.SYNC
+        self._timeout_seconds = settings.sync_flush_timeout_ms / 1000
+        self._group = Group()  # The one to join. Replaced by the flusher before it syncs.
         self._waiters: list[Waiter] = []
         self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
         self._wake = threading.Event()
@@ -73,21 +87,24 @@ class Flusher:
 
     def wait(self, end: int) -> bool:
         """Block until everything below `end` is durable; False if that takes too long, FlushFailed if it fails."""
-        timeout = self._settings.sync_flush_timeout_ms / 1000
-        waiter = self._enlist(end, None)
-        if not waiter.gate.acquire(timeout=timeout):
-            return False
-        if isinstance(waiter.failure, FlushFailed):
-            raise waiter.failure
-        return waiter.failure is None
+        commit_log, wake = self._log, self._wake
+        deadline = self._clock.monotonic() + self._timeout_seconds
+        while commit_log.flushed_offset < end:
+            if self.failure is not None:
+                raise self.failure
+            left = deadline - self._clock.monotonic()
+            group = self._group
+            group.joined = True
+            if not wake.is_set():
+                wake.set()
+            if left < 0 or not group.done.acquire(timeout=left):
+                return commit_log.flushed_offset >= end
+            group.done.release()
+        return True
 
     def when_durable(self, end: int, callback: Callable[[Waiter], None]) -> None:
         """Call back, on the flusher's thread, once `end` is durable or can no longer be."""
-        self._enlist(end, callback)
-
-    def _enlist(self, end: int, callback: Callable[[Waiter], None] | None) -> Waiter:
-        deadline = self._clock.monotonic() + self._settings.sync_flush_timeout_ms / 1000
-        waiter = Waiter(end, deadline, callback)
+        waiter = Waiter(end, self._clock.monotonic() + self._timeout_seconds, callback)
         with self._lock:
             failure = self.failure
             if failure is None:
@@ -96,7 +113,6 @@ class Flusher:
             waiter.finish(failure)
         elif not self._wake.is_set():
             self._wake.set()
-        return waiter
 
     def nudge(self) -> None:
         """Something was appended that nobody waits for."""
@@ -121,8 +137,12 @@ class Flusher:
             self._wake.clear()
             self.turn()
 
+    @property
+    def _somebody_waits(self) -> bool:
+        return bool(self._waiters) or self._group.joined
+
     def _pause_seconds(self) -> float:
-        if self._waiters:
+        if self._somebody_waits:
             return 0.0
         pause = IDLE_SECONDS if self._sync else min(IDLE_SECONDS, self._flush_at - self._clock.monotonic())
         if self._pooled:
@@ -131,38 +151,43 @@ class Flusher:
 
     def turn(self) -> None:
         """One look: commit and flush what is due, tell those who waited for it."""
-        if self.failure is not None:
-            return
-        if self._pooled:
+        if self._pooled and self.failure is None:
             self._commit_due()
-        if self._sync or self._waiters or self._due():
+        if self._sync or self._somebody_waits or self._due():
             self.flush_now()
 
     def flush_now(self) -> int:
         """Flush everything readable; the flushed offset. Not to be called while the thread runs, but by it."""
         with self._lock:
             waiters, self._waiters = self._waiters, []
-        if self.failure is None:
-            before = self._log.flushed_offset
-            try:
-                flushed = self._log.flush()
-            except OSError as problem:
-                self._fail(problem, waiters)
-                return self._log.flushed_offset
-            if flushed != before:
-                self._on_progress(flushed)
-            self._settle(waiters, flushed)
-        else:
-            for waiter in waiters:
-                waiter.finish(self.failure)
+        group, self._group = self._group, Group()
+        try:
+            if self.failure is None:
+                self._flush_log()
+        finally:
+            group.done.release()
+        self._settle(waiters)
         return self._log.flushed_offset
 
-    def _settle(self, waiters: list[Waiter], flushed: int) -> None:
-        late: list[Waiter] = []
+    def _flush_log(self) -> None:
+        before = self._log.flushed_offset
+        try:
+            flushed = self._log.flush()
+        except OSError as problem:
+            self._fail(problem)
+            return
+        if flushed != before:
+            self._on_progress(flushed)
+
+    def _settle(self, waiters: list[Waiter]) -> None:
+        """Tell callbacks what they wait for; those for whom it is too early wait on."""
+        flushed, late = self._log.flushed_offset, []
         for waiter in waiters:
             if waiter.end <= flushed:
                 waiter.finish(None)
-            elif waiter.callback is not None and self._clock.monotonic() > waiter.deadline:
+            elif self.failure is not None:
+                waiter.finish(self.failure)
+            elif self._clock.monotonic() > waiter.deadline:
                 waiter.finish(TimeoutError("the disk did not confirm in time"))
             else:
                 late.append(waiter)
@@ -170,16 +195,12 @@ class Flusher:
             with self._lock:
                 self._waiters[:0] = late
 
-    def _fail(self, problem: OSError, waiters: list[Waiter]) -> None:
+    def _fail(self, problem: OSError) -> None:
         failure = FlushFailed(problem.strerror or str(problem))
         with self._lock:
             self.failure = failure
-            waiters += self._waiters
-            self._waiters = []
         log.error("flush failed error=%s flushed_offset=%d", problem, self._log.flushed_offset)
         self._on_failure(failure)
-        for waiter in waiters:
-            waiter.finish(failure)
 
     def _due(self) -> bool:
         """Under ASYNC_FLUSH: is it time, and is enough dirty?"""
@@ -197,12 +218,16 @@ class Flusher:
         now = self._clock.monotonic()
         waiting_pages = self._log.wrote_offset // PAGE_BYTES - self._log.readable_offset // PAGE_BYTES
         thorough = now >= self._thorough_commit_at
-        if thorough or waiting_pages >= max(1, self._settings.commit_pages_min):
-            try:
-                moved = self._log.commit()
-            except OSError as problem:
-                self._fail(problem, [])
-                return
-            if moved:
-                self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000
-                self._on_progress(self._log.flushed_offset)  # More can be read now.
+        waited_for = self._somebody_waits
+        if not (thorough or waited_for or waiting_pages >= max(1, self._settings.commit_pages_min)):
+            return
+        try:
+            moved = more = self._log.commit()
+            while waited_for and more:
+                more = self._log.commit()
+        except OSError as problem:
+            self._fail(problem)
+            return
+        if moved:
+            self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000
+            self._on_progress(self._log.flushed_offset)  # More can be read now.

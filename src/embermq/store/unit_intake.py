@@ -28,6 +28,7 @@ from embermq.format.columns import (
 )
 from embermq.format.frame import FIXED_BYTES
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
+from embermq.kernels import is_loaded
 from embermq.model.flags import PREPARED, has_queue_entry
 from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit
 from embermq.store.multi_dispatch import MultiDispatch
@@ -44,7 +45,9 @@ log = logging.getLogger(__name__)
 HOLE_UNITS_MAX = 1 << 24
 RECORD_BYTES_MIN = FIXED_BYTES + 1
 QUEUE_OFFSET_MAX = (1 << 62) // ENTRY_BYTES
+# Up to so many rows one by one is the faster way; columns pay earlier when the kernel that routes them is at hand.
 FEW_ROWS = 64
+FEW_ROWS_WITH_KERNEL = 16
 
 Columns = list[NDArray[Any]]  # slot, queue offset, physical offset, size, tag code
 
@@ -71,7 +74,8 @@ class UnitIntake:
 
     def take(self, batch: RecordColumns) -> None:
         """Raises QueueExpired when a queue must be removed first; nothing is wrong then with taking again."""
-        if len(batch) < FEW_ROWS or self._extension is not None:
+        few = FEW_ROWS_WITH_KERNEL if is_loaded("derive") else FEW_ROWS
+        if len(batch) < few or self._extension is not None:
             self._take_one_by_one(batch)
         else:
             self._take_together(batch)

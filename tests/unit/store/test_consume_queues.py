@@ -735,6 +735,7 @@ def test_both_ways_of_taking_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[tuple[str, int], list[Unit | None]]] = []
     for few in (0, 10_000):
         monkeypatch.setattr(unit_intake, "FEW_ROWS", few)
+        monkeypatch.setattr(unit_intake, "FEW_ROWS_WITH_KERNEL", few)
         queues = opened(LossyFiles())
         log.feed(queues, batch=50)
         found.append({(q.topic, q.queue_id): [q.unit(n) for n in range(q.max_offset)] for q in queues.all()})
