@@ -20,6 +20,14 @@ class BadDisk(FaultyFiles):
 
 
 class _BadFile(FaultyFile):
+    def map(self, writable: bool, size: int | None = None) -> memoryview:
+        """Whoever looks at a bad place through a map gets a signal, so nobody may have one here."""
+        disk = self._files
+        assert isinstance(disk, BadDisk)
+        if disk.bad.get(self.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+        return super().map(writable, size)
+
     def pread(self, count: int, at: int) -> bytes:
         disk = self._files
         assert isinstance(disk, BadDisk)

@@ -5,7 +5,8 @@ compares its records with the queues and its keys with the index; what comes bac
 together in log order: each must begin where the one before it ended, in the log and in the index, or it is read
 again from there. What looks like a record may lie in another one's body, and an index entry may be damaged.
 
-Reading is pread alone, so that a bad disk is an error and not a signal. One thread iterates.
+Where something is wrong, and on a bad disk, reading is pread alone, so that it is an error and not a signal
+(verify_mapped.py). One thread iterates.
 """
 
 import os
@@ -18,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from embermq.files.files import Files
-from embermq.format.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME
+from embermq.format.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME, new_rows
 from embermq.store.survey_routes import Routes
-from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
+from embermq.store.survey_scan import MISSING, Damage, LogSegment, Scanned, scan_segments
 from embermq.store.verify_keys import EntryPlace, IndexStream, KeyPart
 from embermq.store.verify_links import LinkFlaw, link_flaws
+from embermq.store.verify_mapped import mapped_records
 from embermq.store.verify_tools import Tools
 from embermq.store.verify_units import QueueFiles, QueuePart
 
@@ -139,7 +141,7 @@ class LogPieces:
         damages: list[Damage] = []
         keys = KeyPart(self._index, entry, self._tools)
         with self._queues.part(self._tools) as queues:
-            for scanned in scan_segments([segment], start, end, rows_max=ROWS_MAX, files=self._files):
+            for scanned in self._scan(segment, start, end):
                 if isinstance(scanned, Damage):
                     damages.append(scanned)
                     reached = scanned.end
@@ -154,6 +156,15 @@ class LogPieces:
         if reached < end:
             reached = segment.end  # A blank ended the file: what lies behind it was never written, or is old.
         return Piece(start, reached, records, newest_ms, damages, queues, keys)
+
+    def _scan(self, segment: LogSegment, start: int, end: int) -> Iterator[Scanned]:
+        """Records, and ranges without one: through a map as long as all is well, and with pread from there on."""
+        if self._tools.is_compiled:
+            place, is_done = yield from mapped_records(self._files, segment, start, end, new_rows(ROWS_MAX))
+            if is_done:
+                return
+            start = place
+        yield from scan_segments([segment], start, end, rows_max=ROWS_MAX, files=self._files)
 
     def _nothing(self, start: int, end: int, entry: EntryPlace) -> Piece:
         """A place without a file."""

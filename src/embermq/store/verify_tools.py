@@ -23,6 +23,7 @@ class Tools:
     check_units: Callable[..., tuple[int, int, int]]
     check_keys: Callable[..., tuple[int, int, int, int]]
     keys_of: Callable[[RecordColumns], NDArray[np.int64]]  # hash, physical offset, store time of every key, in order
+    is_compiled: bool
 
     @staticmethod
     def are_loaded() -> bool:
@@ -32,12 +33,12 @@ class Tools:
     def kernels() -> "Tools":
         loaded = kernels.load("check")
         return Tools(
-            kernels.load("scan").resync, loaded.check_units, loaded.check_keys, kernels.load("derive").index_keys
+            kernels.load("scan").resync, loaded.check_units, loaded.check_keys, kernels.load("derive").index_keys, True
         )
 
     @staticmethod
     def twins() -> "Tools":
-        return Tools(frame.resync, check.check_units, check.check_keys, _keys_of)
+        return Tools(frame.resync, check.check_units, check.check_keys, _keys_of, False)
 
 
 def _keys_of(batch: RecordColumns) -> NDArray[np.int64]:
