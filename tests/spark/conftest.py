@@ -24,11 +24,11 @@ StoreMaker = Callable[..., Path]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """The session of this test process: two cores, everything it writes by itself in a directory of its own."""
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     import embermq.spark
 
-    left_over = SparkSession.getActiveSession()
+    left_over = SparkContext._active_spark_context
     if left_over is not None:  # An example of a document had one.
         left_over.stop()
     place = tmp_path_factory.mktemp("spark")

@@ -91,7 +91,7 @@ def test_a_reader_that_goes_away_is_no_error_worth_a_traceback() -> None:
 
 
 def test_a_terminal_without_our_characters_is_no_reason_to_fail() -> None:
-    command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "100"]
+    command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "100", "--no-spark"]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
