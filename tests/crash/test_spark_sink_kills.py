@@ -239,7 +239,9 @@ class Stream:
             self._start()
 
     def kill_everything(self) -> None:
-        """The driver, its JVM, and every Python process below."""
+        """The driver, its JVM, and every Python process below. Of one that has ended, the number may be another's."""
+        if self.process.poll() is not None:
+            return
         for pid in (*reversed(list(descendants(self.process.pid))), self.process.pid):
             kill(pid)
         self.process.communicate()
