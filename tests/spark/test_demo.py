@@ -9,7 +9,9 @@ from pathlib import Path
 def test_the_second_act(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "2000", "--report", str(page)]
-    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "--output", "json"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["demo"]["good"] is True
@@ -18,4 +20,4 @@ def test_the_second_act(tmp_path: Path) -> None:
     assert sum(row["orders"] for row in shown["sql"]) > 500
     assert shown["report"] == str(page)
     assert "payments" in page.read_text()
-    assert not Path("embermq-demo.html").exists()
+    assert not (tmp_path / "embermq-demo.html").exists()

@@ -304,7 +304,7 @@ def test_through_spark(spark: "SparkSession", store: Path) -> None:
             answers[enabled] = sorted(row.keys for row in frame.where(condition).select("keys").collect())
     finally:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", str(before))
-        spark.conf.unset("spark.sql.session.timeZone")
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
     expected = sorted(
         row["keys"] for row in read(store).rows
         if row["topic"] == "rare" and row["queueId"] == 3 and row["queueOffset"] > 1
