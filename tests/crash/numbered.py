@@ -172,6 +172,17 @@ def check_queues(store: MessageStore, found: list[int], stored: Iterable[int]) -
     assert set(queues) <= present <= set(next_offset)
 
 
+def check_next_offsets(store: MessageStore, stored: int) -> None:
+    """Every queue goes on after all it ever had, whether or not any of it is left."""
+    expected: dict[tuple[str, int], int] = defaultdict(int)
+    for n in range(stored):
+        one = known(n)
+        if one.queued:
+            expected[one.topic, one.queue_id] += 1
+    given = store._writer.next_offsets()
+    assert {key: given.get(key, 0) for key in expected} == expected
+
+
 def fetch_all(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, int]]:
     """Queue offset and number of everything a consumer gets that reads a queue from its beginning."""
     delivered: list[tuple[int, int]] = []

@@ -1,18 +1,12 @@
 """kill -9 at a random moment: whatever was acknowledged is there once, in order, with its bytes.
 
 A child process appends and reports through a pipe; it is killed, the store is opened again and checked, and
-the next child goes on where it ended. Real files, a real process, a real kill.
+the next child goes on where it ended (kills.py). Real files, a real process, a real kill.
 """
 
-import json
-import os
-import random
-import select
+import itertools
 import shutil
-import signal
-import subprocess
-import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,103 +17,64 @@ from embermq.settings import FlushDisk
 from embermq.store import tail_mark
 from embermq.testing.lossy_files import LossyFiles, keep_everything
 from tests.crash import disks, numbered
+from tests.crash.kills import Child, Figures, KillRounds
 
-ROOT = Path(__file__).parents[2]
-PATIENCE_SECONDS = 60.0
-STORED_MAX = 800  # Then a new store: checking takes longer with every message.
 FAR = 100_000  # A number no round comes to.
 FILES: dict[str, Any] = numbered.TINY | {"segment_bytes": 65536, "queue_file_bytes": 20 * 64, "index_entries_max": 500}
+# Everything goes as soon as it may; the child takes care that there is always something that may.
+DELETING: dict[str, Any] = numbered.TINY | {
+    "segment_bytes": 16384, "queue_file_bytes": 20 * 16, "index_entries_max": 100, "retention_hours": 0,
+    "clean_interval_ms": 2, "delete_segment_pause_ms": 1, "delete_queue_pause_ms": 1,
+    "commit_interval_ms": 1, "commit_thorough_interval_ms": 1, "delete_when": ";".join(str(hour) for hour in range(24)),
+}  # fmt: skip
 WAYS: dict[str, dict[str, Any]] = {
-    "sync": {"flush": FlushDisk.SYNC},
-    "async": {"flush": FlushDisk.ASYNC},
-    "pool": {"flush": FlushDisk.ASYNC, "transient_pool": True, "transient_pool_buffers": 3},
-}
+    f"{flush.name.lower()}{'-pool' if pool else ''}": {
+        "flush": flush, "transient_pool": pool, "transient_pool_buffers": 3,
+    }
+    for flush, pool in itertools.product(FlushDisk, (False, True))
+}  # fmt: skip
+ROUNDS = 25  # for each of 4 ways, with and without retention: 200
 
 
-class Child:
-    """The writing process, seen from outside."""
-
-    module = "tests.crash.writer_child"
-
-    def __init__(self, directory: Path, first: int, settings: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", self.module, str(directory), str(first), json.dumps(settings)]
-        path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}
-        )
-        assert self._process.stdout is not None
-        self._pipe = self._process.stdout.fileno()
-        self._text = b""
-
-    @property
-    def acknowledged(self) -> int:
-        """Numbers below this were acknowledged, as far as it was heard; -1 before the store was open."""
-        lines = self._text[: self._text.rfind(b"\n") + 1].split()
-        return int(lines[-1]) if lines else -1
-
-    def listen(self, until: int, seconds: float = PATIENCE_SECONDS) -> None:
-        """Hear reports until number `until` is acknowledged, or for so long."""
-        deadline = time.monotonic() + seconds
-        poll = select.poll()  # Unlike select, it takes descriptors of any number.
-        poll.register(self._pipe, select.POLLIN)
-        while self.acknowledged < until and (left := deadline - time.monotonic()) > 0:
-            if poll.poll(left * 1000):
-                text = os.read(self._pipe, 1 << 16)
-                assert text, f"the child ended by itself: {self._process.wait()}"
-                self._text += text
-
-    def kill(self) -> int:
-        """SIGKILL; what had been acknowledged by then, all of it heard."""
-        self._process.send_signal(signal.SIGKILL)
-        assert self._process.stdout is not None
-        self._text += self._process.stdout.read()
-        self._process.stdout.close()
-        assert self._process.wait() == -signal.SIGKILL
-        return self.acknowledged
+def rounds(directory: Path, way: str, retention: bool, count: int, seed: int = 1) -> Figures:
+    kills = KillRounds(directory, (DELETING if retention else FILES) | WAYS[way], seed, retention=retention)
+    if retention:  # More than the child leaves in the log, so that files go.
+        return kills.run(count, at_least=500, at_most=900, stored_max=100_000)
+    return kills.run(count, at_most=150, stored_max=800)
 
 
-def kill_and_check(directory: Path, settings: dict[str, Any], rounds: int, seed: int, each: int) -> None:
-    source = random.Random(seed)
-    stored = 0
-    for number in range(rounds):
-        child = Child(directory, stored, settings)
-        child.listen(stored)  # The store is open.
-        child.listen(stored + source.randrange(each))
-        time.sleep(source.random() * 0.003)
-        acknowledged = child.kill()
-        with MessageStore.open(directory, StoreSettings(**settings)) as store:
-            assert not store.recovery.clean
-            assert not store.recovery.damages, store.recovery
-            found = numbered.check(store)
-            where = f"round {number}: {len(found)} found, {acknowledged} acknowledged, {store.recovery}"
-            assert found == list(range(len(found))), where
-            assert len(found) >= acknowledged, where
-            stored = numbered.append_until(store, len(found), len(found) + 1)
-        if stored > STORED_MAX:
-            directory, stored = directory.with_name(f"store{number}"), 0
-
-
+@pytest.mark.parametrize("retention", [False, True], ids=["", "retention"])
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_at_a_random_moment(tmp_path: Path, way: str) -> None:
-    kill_and_check(tmp_path / "store", FILES | WAYS[way], rounds=3, seed=1, each=250)
+def test_killed_at_a_random_moment(tmp_path: Path, way: str, retention: bool) -> None:
+    rounds(tmp_path, way, retention, 1 if way == "sync-pool" else 2)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("retention", [False, True], ids=["", "retention"])
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_many_times(tmp_path: Path, way: str, seed: int) -> None:
-    kill_and_check(tmp_path / "store", FILES | WAYS[way], rounds=40, seed=seed, each=150)
+def test_killed_many_times(
+    tmp_path: Path, way: str, retention: bool, kill_figures: Callable[[str, Figures], None]
+) -> None:
+    name = f"{way}, old files going" if retention else way
+    kill_figures(name, rounds(tmp_path, way, retention, ROUNDS, seed=7))
+
+
+def test_the_settings_of_this_file_do_delete(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", StoreSettings(**DELETING | {"flush": FlushDisk.ASYNC})) as store:
+        numbered.append_until(store, 0, 300)
+        store.wait_for_dispatch()
+        assert store.delete_expired().segments > 0
 
 
 def test_killed_while_recovering(tmp_path: Path) -> None:
     """A child that is killed while it opens a store leaves one that opens."""
     directory = tmp_path / "store"
     settings = FILES | WAYS["async"]
-    child = Child(directory, 0, settings)
+    child = Child.writing(directory, 0, settings)
     child.listen(1000)
     acknowledged = child.kill()
     for pause in (0.2, 0.3, 0.4):
-        child = Child(directory, FAR, settings)
+        child = Child.writing(directory, FAR, settings)
         child.listen(10 * FAR, pause)
         child.kill()
     with MessageStore.open(directory, StoreSettings(**settings)) as store:

@@ -6,7 +6,7 @@ unbroken row of numbers that ends with the last one acknowledged.
 """
 
 import errno
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +40,8 @@ def check_row(store: MessageStore, needed: int) -> list[int]:
     assert found, "nothing left"
     assert found == list(range(found[0], found[-1] + 1)), f"not a row: {found}"
     assert found[-1] + 1 >= needed, f"{found[-1] + 1} left of {needed}; {store.recovery}"
-    check_next_offsets(store, found[-1] + 1)
+    numbered.check_next_offsets(store, found[-1] + 1)
     return found
-
-
-def check_next_offsets(store: MessageStore, stored: int) -> None:
-    """Every queue goes on after all it ever had, whether or not any of it is left."""
-    expected: dict[tuple[str, int], int] = defaultdict(int)
-    for n in range(stored):
-        one = numbered.known(n)
-        if one.queued:
-            expected[one.topic, one.queue_id] += 1
-    known = store._writer.next_offsets()
-    assert {key: known.get(key, 0) for key in expected} == expected
 
 
 class RetentionCuts(PowerCuts):
@@ -127,7 +116,7 @@ def test_power_fails_while_old_files_go_without_dispatch() -> None:
     assert len(moments) > 10
     for moment in moments:
         with MessageStore.open(ROOT, plan.settings, clock=plan.clock, files=moment, dispatch="none") as again:
-            check_next_offsets(again, end)
+            numbered.check_next_offsets(again, end)
 
 
 @pytest.mark.long

@@ -16,7 +16,8 @@ from embermq.store.state_page import load_state_page
 from embermq.store.survey import Damage, Survey
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
-from tests.crash.test_kill import WAYS, Child
+from tests.crash.kills import Child
+from tests.crash.test_kill import WAYS
 from tests.support.surveys import bounds_of, check_against_log, expected_bounds, frames_of, places_of, seen_by
 
 PATIENCE_SECONDS = 120.0
@@ -82,7 +83,7 @@ def test_a_thread_writes_and_one_reads(tmp_path: Path, flush: FlushDisk) -> None
 def test_a_process_writes_and_is_killed(tmp_path: Path, way: str) -> None:
     """What was seen before the kill is there after it, and a store that is opened again goes on from there."""
     root, settings = tmp_path / "store", numbered.TINY | {"segment_bytes": 1 << 16} | WAYS[way]
-    child = Child(root, 0, settings)
+    child = Child.writing(root, 0, settings)
     child.listen(1)
     follower = Follower(root)
     deadline = time.monotonic() + PATIENCE_SECONDS

@@ -22,7 +22,7 @@ from embermq.store.survey_log import is_ours, lock_holder
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered
-from tests.crash.test_kill import Child
+from tests.crash.kills import Child
 from tests.support import golden
 from tests.support.surveys import Seen, check_against_log, frames_of, seen_by
 
@@ -106,7 +106,7 @@ def test_under_sync_flush_only_what_is_durable_is_seen(builder: StoreBuilder, mo
 def test_a_killed_store(tmp_path: Path, way: str) -> None:
     """Acknowledged messages are seen; under SYNC_FLUSH nothing past the flushed position, which recovery keeps."""
     root = tmp_path / "store"
-    child = Child(root, 0, numbered.TINY | {"flush": FlushDisk[way.upper()]})
+    child = Child.writing(root, 0, numbered.TINY | {"flush": FlushDisk[way.upper()]})
     child.listen(60)
     child.kill()
     before = golden.tree_state(root)
@@ -470,7 +470,7 @@ def test_looking_does_not_give_our_lock_up(builder: StoreBuilder, hold: Callable
 def test_the_reference_takes_over_a_killed_store(tmp_path: Path, hold: Callable[[Path], int]) -> None:
     """Our page says SYNC_FLUSH and stands still, while somebody else writes on: his records are seen."""
     root = tmp_path / "store"
-    child = Child(root, 0, numbered.TINY | {"flush": FlushDisk.SYNC})
+    child = Child.writing(root, 0, numbered.TINY | {"flush": FlushDisk.SYNC})
     child.listen(40)
     child.kill()
     page = load_state_page(RealFiles(), root, writable=True)
