@@ -6,6 +6,7 @@ system behind. Any thread.
 """
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -72,6 +73,10 @@ class PatientFiles:
     def bad_blocks(self) -> list[BadBlock]:
         """Every block that could not be read, each once, in the order they were met."""
         return list(self._bad)
+
+    def add(self, blocks: Iterable[BadBlock]) -> None:
+        """Blocks that somebody else could not read."""
+        self._bad.update(dict.fromkeys(blocks))
 
     def open(self, path: Path, writable: bool) -> OpenFile:
         return cast(OpenFile, PatientFile(self._inner.open(path, writable), self._bad))

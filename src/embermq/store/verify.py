@@ -11,7 +11,7 @@ Memory stays flat over any length of log. One thread calls; a few more read.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,9 +32,11 @@ from embermq.store.survey_log import lock_holder
 from embermq.store.survey_scan import Damage, LogSegment, frame_at, segment_at
 from embermq.store.verify_findings import Flaw, Remedies, Severity
 from embermq.store.verify_index import EVERYTHING, IndexCheck
-from embermq.store.verify_log import LogPieces
+from embermq.store.verify_keys import IndexStream
+from embermq.store.verify_log import LogPieces, LogReader
 from embermq.store.verify_queues import Bounds, QueueCheck
 from embermq.store.verify_state import StateCheck
+from embermq.store.verify_units import QueueFiles
 
 LOOK_AGAIN_SECONDS = 10.0
 _PAUSE_SECONDS = 0.25
@@ -42,6 +44,8 @@ _QUEUE_FILE_BYTES = 6_000_000
 _INDEX_SHAPE = (5_000_000, 20_000_000)
 
 Progress = Callable[[int, int], None]  # Bytes of log done, and of all.
+# Who reads the log: of these files, from here to there, compared with these queues and this index.
+MakeReader = Callable[[Sequence[LogSegment], int, int, Files, QueueFiles, IndexStream], LogReader]
 
 
 @dataclass(slots=True)
@@ -74,10 +78,11 @@ class Report:
 
 
 def verify(
-    path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None
-) -> Report:
-    """Look at the store at `path`. StorePathInvalid if there is none."""
-    return _Verification(Path(path), files or RealFiles(), progress or _no_progress).run(fast=fast)
+    path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None,
+    reader: MakeReader = LogPieces,
+) -> Report:  # fmt: skip
+    """Look at the store at `path`. StorePathInvalid if there is none. `reader` reads the log, here or elsewhere."""
+    return _Verification(Path(path), files or RealFiles(), progress or _no_progress, reader=reader).run(fast=fast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,11 @@ def _no_progress(done: int, total: int) -> None:
 class _Verification:
     """One look; its parts share what is known about the store."""
 
-    def __init__(self, root: Path, files: Files, progress: Progress, aside: Aside | None = None) -> None:
-        self._root, self._progress = root, progress
+    def __init__(
+        self, root: Path, files: Files, progress: Progress, aside: Aside | None = None, *,
+        reader: MakeReader = LogPieces,
+    ) -> None:  # fmt: skip
+        self._root, self._progress, self._reader = root, progress, reader
         self._patient = PatientFiles(files)
         self._files = self._patient.as_files
         self._survey = Survey.open(root, files=files)
@@ -202,14 +210,14 @@ class _Verification:
     def _read_log(self, report: Report, queues: QueueCheck, index: IndexCheck, end: int) -> None:
         survey = self._survey
         start = survey.log_min
-        pieces = LogPieces(survey.segments, start, end, self._files, queues.files, index.stream)
+        pieces = self._reader(survey.segments, start, end, self._files, queues.files, index.stream)
         damages: list[Damage] = []
         newest_ms = 0
         for piece in pieces:
             damages += piece.damages
             report.records += piece.records
             newest_ms = max(newest_ms, piece.newest_ms)
-            queues.merge(piece.queues, pieces.routes.names)
+            queues.merge(piece.queues, piece.names)
             index.merge(piece.keys)
             self._progress(min(piece.end, end) - start, end - start)
         self._newest_ms = newest_ms or None
@@ -220,7 +228,7 @@ class _Verification:
         report.flaws += [self._damage_flaw(damage) for damage in damages]
         report.flaws += queues.finish(survey.log_min, damages)
         report.flaws += index.finish(survey.log_min, end, damages, pieces.links)
-        if any(FILLER_TOPIC.startswith(topic) for topic, _ in pieces.routes.names):
+        if any(FILLER_TOPIC.startswith(topic) for topic, _ in pieces.names):
             report.flaws.append(self._filler_note())
 
     def _wait_for_writer(self, queues: QueueCheck) -> None:

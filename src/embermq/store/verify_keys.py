@@ -9,7 +9,7 @@ out what is missing, what is too much and what is wrong, and goes on.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,11 @@ class KeyPart:
         self.flaws: list[KeyFlaw] = []
         self.missing: Keys = _NO_KEYS  # Keys without an entry, of records after the newest entry there is.
         self.missing_count = 0
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """What it found may go to another process; it takes nothing more there."""
+        names = ("start", "end", "flaws", "missing", "missing_count")
+        return None, {name: getattr(self, name) for name in names}
 
     def take(self, batch: RecordColumns) -> None:
         """Records of the log, in order."""

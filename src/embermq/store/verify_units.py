@@ -164,6 +164,10 @@ class QueuePart:
         self.suspects: dict[int, list[Suspects]] = defaultdict(list)
         self.suspect_count = 0  # Some of them may not have been kept.
 
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """What it found may go to another process; it takes nothing more there."""
+        return None, {"runs": self.runs, "suspects": self.suspects, "suspect_count": self.suspect_count}
+
     def take(self, batch: RecordColumns, numbers: Numbers, names: list[QueueName]) -> None:
         """Records of the log, and the numbers of their queues."""
         if len(names) > len(self._table):
