@@ -87,7 +87,7 @@ class StoreError(EmberError):
 class StorePathInvalid(StoreError):
     """The path cannot be a store: a file, a foreign directory, or no permission."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: Path | str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
 
