@@ -76,7 +76,7 @@ class QueueFiles:
     """The queue files of a store as they lie there. Any thread, but for `load`."""
 
     def __init__(self, root: Path, files: Files, file_bytes: int, log_min: int) -> None:
-        self.root, self._files, self._file_bytes, self._log_min = root / FAMILY, files, file_bytes, log_min
+        self.root, self._files, self.file_bytes, self._log_min = root / FAMILY, files, file_bytes, log_min
         self.findings: list[Finding] = []
         self._loaded: ConsumeQueues | None = None
         self._ends: dict[QueueName, int] = {}
@@ -88,7 +88,7 @@ class QueueFiles:
         self.close()
         log_min = self._log_min
         self._loaded = ConsumeQueues(
-            self.root, self._files, self._file_bytes, SystemClock(), read_only=True, log_min=lambda: log_min
+            self.root, self._files, self.file_bytes, SystemClock(), read_only=True, log_min=lambda: log_min
         )
         self.findings = self._loaded.load()
         found = {(queue.topic, queue.queue_id): queue for queue in self._loaded.all()}

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from pyspark.core.rdd import RDD
 from pyspark.sql import SparkSession
 
 Piece = TypeVar("Piece")
@@ -28,24 +29,32 @@ def run(
     """`function` of every piece, each in a task of its own."""
     if not pieces:
         return []
+    mapped = spark.sparkContext.parallelize(pieces, len(pieces)).map(function)
+    return collected(spark, mapped, len(pieces), title, told)
+
+
+def collected(
+    spark: SparkSession, results: RDD[Result], task_count: int, title: str, told: Told | None = None
+) -> list[Result]:
+    """All of an RDD that takes so many tasks, over all its stages."""
     context = spark.sparkContext
     group = f"embermq-{uuid.uuid4()}"
     context.setJobGroup(group, title)
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spark, group, title, len(pieces), told, done), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(spark, group, title, task_count, told, done), daemon=True)
     if told is not None:
-        told(title, 0, len(pieces))
+        told(title, 0, task_count)
         watcher.start()
     try:
-        results: list[Result] = context.parallelize(pieces, len(pieces)).map(function).collect()
+        found: list[Result] = results.collect()
     finally:
         done.set()
         if told is not None:
             watcher.join()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     if told is not None:
-        told(title, len(pieces), len(pieces))
-    return results
+        told(title, task_count, task_count)
+    return found
 
 
 def _watch(spark: SparkSession, group: str, title: str, total: int, told: Told, done: threading.Event) -> None:

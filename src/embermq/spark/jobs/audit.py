@@ -1,0 +1,170 @@
+"""Audit: is what lies in stores sound and complete? All that `verify` compares, and what only the whole log tells.
+
+    found = audit(spark, ["/data/broker-a"])
+    found.is_sound, found.findings, found.frame(spark)
+
+Sums, sizes and places of every record; queue offsets that go on; queue units and index entries against records, and
+the other way round; messages that a topic has twice; times without messages; records by topic, tag and hour.
+
+The log is read once, by tasks over even slices (audit_pieces.py); they are put together by the code of `verify`, so
+that both say the same. Nothing is written into a store. Of a store that is being written, what comes after the start of
+the audit is left out. Driver side.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from embermq.format.columns import C_STORE_TIME
+from embermq.spark.jobs import audit_findings
+from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
+from embermq.spark.jobs.audit_findings import AuditFinding, Owner
+from embermq.spark.jobs.audit_pieces import Reread, SparkReading
+from embermq.spark.jobs.audit_totals import Totals
+from embermq.spark.jobs.work import Told
+from embermq.spark.stores import StorePlace, find_stores
+from embermq.store.survey import Survey
+from embermq.store.survey_scan import Damage
+from embermq.store.verify import Report, verify
+from embermq.store.verify_log import Piece
+
+STEPS_MAX = 240
+_STEPS_MS = (100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
+_COUNTS = pa.schema([
+    ("brokerName", pa.string()), ("topic", pa.string()), ("tags", pa.string()), ("hour", pa.timestamp("ms", "UTC")),
+    ("messages", pa.int64()), ("bytes", pa.int64()),
+])  # fmt: skip
+
+
+@dataclass(slots=True)
+class StoreAudit:
+    """One store: what was looked at, what is wrong, what there is."""
+
+    broker_name: str
+    path: str
+    report: Report  # of what `verify` compares
+    totals: Totals
+    damages: list[Damage]  # ranges of the log that hold no record
+    segments: list[int]  # where its files begin
+    findings: list[AuditFinding] = field(default_factory=list)
+
+    @property
+    def damaged_bytes(self) -> int:
+        return sum(damage.end - damage.start for damage in self.damages)
+
+    @property
+    def log_bytes(self) -> int:
+        return self.report.log_end - self.report.log_min
+
+
+@dataclass(slots=True)
+class Audit:
+    """All stores."""
+
+    stores: list[StoreAudit]
+
+    @property
+    def findings(self) -> list[AuditFinding]:
+        """Faults first."""
+        return sorted((one for store in self.stores for one in store.findings), key=lambda one: not one.is_fault)
+
+    @property
+    def faults(self) -> int:
+        return sum(one.is_fault for one in self.findings)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.faults == 0
+
+    @property
+    def records(self) -> int:
+        return sum(store.report.records for store in self.stores)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """The findings; audit_findings.py says what the columns are."""
+        return audit_findings.frame(spark, self.findings)
+
+    def counts(self) -> pa.Table:
+        """Records and bytes by broker, topic, tag and hour."""
+        rows = [
+            (store.broker_name, topic, tag, hour, messages, octets)
+            for store in self.stores
+            for (topic, tag, hour), (messages, octets) in sorted(store.totals.counts.items())
+        ]
+        columns = zip(*rows, strict=True) if rows else ((),) * len(_COUNTS)
+        return pa.table([pa.array(list(column), kind.type) for column, kind in zip(columns, _COUNTS, strict=True)],
+                        schema=_COUNTS)  # fmt: skip
+
+    def save(self, path: str) -> list[str]:
+        """Findings as `*.parquet` or `*.jsonl`; into a directory findings and counts. The files written."""
+        return audit_findings.save(path, self.findings, self.counts())
+
+
+def audit(spark: SparkSession, paths: Iterable[str], *, told: Told | None = None) -> Audit:
+    """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none."""
+    return Audit([_audit_one(spark, place, told) for place in find_stores(paths)])
+
+
+def _audit_one(spark: SparkSession, place: StorePlace, told: Told | None) -> StoreAudit:
+    totals, damages = Totals(_step_ms(Survey.open(place.path))), list[Damage]()
+
+    def seen(piece: Piece) -> None:
+        damages.extend(piece.damages)
+        if piece.tally is not None:
+            totals.add(piece.tally)
+
+    reading = SparkReading(spark, Path(place.path), totals.step_ms, seen, told)
+    report = verify(place.path, reader=reading.make)
+    survey = Survey.open(place.path)
+    damages = [one for one in _merged(damages) if one.start >= survey.log_min]  # Retention may have been faster.
+    segments = [one.start for one in survey.segments if one.start < report.log_end]
+    done = StoreAudit(place.broker_name, str(place.path), report, totals, damages, segments)
+    owner, ends = Owner(place.broker_name, str(place.path)), {one.start: one.end for one in damages}
+    done.findings += [owner.of_flaw(flaw, ends) for flaw in report.flaws]
+    done.findings += owner.of_duplicates(_really(reading.duplicates, reading.reread))
+    done.findings += [owner.of_silence(*silence) for silence in totals.silences()]
+    return done
+
+
+def _step_ms(survey: Survey) -> int:
+    """Steps of time as fine as can be shown, by the first and the last record there is."""
+    times = []
+    for start, count in ((survey.log_min, 1), (max(survey.log_end - (1 << 20), survey.log_min), 1 << 20)):
+        for scanned in survey.scan(survey.record_start(start), survey.log_end, check_crc=False, rows_max=4096):
+            if not isinstance(scanned, Damage):
+                times += [int(scanned.rows[0, C_STORE_TIME]), int(scanned.rows[-1, C_STORE_TIME])]
+                if count == 1:
+                    break
+    length = max(times, default=0) - min(times, default=0)
+    return next((step for step in _STEPS_MS if length / step <= STEPS_MAX), _STEPS_MS[-1])
+
+
+def _merged(damages: list[Damage]) -> list[Damage]:
+    """Damage that was met in several pieces, as one."""
+    found: list[Damage] = []
+    for one in damages:
+        if found and found[-1].end == one.start:
+            found[-1] = Damage(found[-1].start, one.end, found[-1].reason)
+        else:
+            found.append(one)
+    return found
+
+
+def _really(parts: list[DuplicatesOfPart], reread: list[Reread]) -> list[DuplicatesOfPart]:
+    """Without records that only seemed to be some: a worker that begins in a body may take what lies there for one."""
+    return [
+        part._replace(found=[real for one in part.found if len((real := _only_real(one, reread)).places) > 1])
+        for part in parts
+    ]
+
+
+def _only_real(one: Duplicate, reread: list[Reread]) -> Duplicate:
+    wrong = {
+        place for place in one.places for stretch in reread
+        if stretch.start <= place < stretch.end and place not in stretch.places
+    }  # fmt: skip
+    places = tuple(place for place in one.places if place not in wrong)
+    return one._replace(places=places, messages=one.messages - len(wrong))

@@ -1,0 +1,323 @@
+"""The log as `audit` reads it: the pieces of `verify`, read by Spark's tasks.
+
+    driver    cuts the log into tasks of some 64 MiB, and puts what comes back together in log order, as `verify` does:
+              a piece that does not begin where the one before it ended is read again, here
+    worker    reads the pieces of a task one after the other, compares them with queues and index, and counts
+    worker    gets all hashes of unique keys of one part, and finds those that are there twice
+    worker    looks at links and slots of one index file
+
+One Spark job; its only shuffle are the hashes, and the small answers. What a worker opened it keeps for the next task.
+"""
+
+import pickle
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.files.patient import BadBlock, PatientFiles
+from embermq.format.index import IndexHeader
+from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
+from embermq.spark.jobs.audit_tally import PieceTally
+from embermq.spark.jobs.work import Told, collected, parallelism
+from embermq.store.survey_scan import LogSegment
+from embermq.store.verify_keys import EntryPlace, IndexStream
+from embermq.store.verify_links import IndexPart, LinkFlaw, link_flaws
+from embermq.store.verify_log import Cut, LogPieces, Piece
+from embermq.store.verify_units import QueueFiles, QueueName
+
+TASK_BYTES_MAX = 64 << 20
+TASK_BYTES_MIN = 4 << 20
+_NOWHERE = EntryPlace(-1, -1)  # of a piece that could not be compared with the index
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """An index file as the driver saw it: workers believe the same header, however it grows."""
+
+    path: Path
+    header: IndexHeader
+    slots_max: int
+    entries_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPlan:
+    """What every worker needs to know about the store."""
+
+    token: str
+    root: Path
+    segments: tuple[LogSegment, ...]
+    start: int
+    end: int
+    queue_file_bytes: int
+    index: tuple[IndexFile, ...]
+    step_ms: int
+    parts: int  # of the hashes
+
+
+class LogTask(NamedTuple):
+    number: int
+    cuts: list[Cut]
+
+
+class LinkTask(NamedTuple):
+    file: IndexFile
+
+
+Task = LogTask | LinkTask
+
+
+class LogAnswer(NamedTuple):
+    """What a task found: a piece for each cut, None where none begins; their names; blocks the disk does not give."""
+
+    number: int
+    pieces: list[Piece | None]
+    bad_blocks: list[BadBlock]
+
+
+class LinkAnswer(NamedTuple):
+    name: str
+    flaws: list[LinkFlaw]
+    bad_blocks: list[BadBlock]
+
+
+Answer = LogAnswer | LinkAnswer | DuplicatesOfPart
+
+
+# -- driver ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SparkReading:
+    """How a log is read by Spark, and what came of it besides the pieces. `make` is what `verify` asks for."""
+
+    spark: SparkSession
+    root: Path
+    step_ms: int
+    seen: Callable[[Piece], None]  # each piece, in the order of the log
+    told: Told | None = None
+    duplicates: list[DuplicatesOfPart] = field(default_factory=list)
+    reread: list["Reread"] = field(default_factory=list)
+
+    def make(
+        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: QueueFiles,
+        index: IndexStream,
+    ) -> "SparkPieces":  # fmt: skip
+        return SparkPieces(self, segments, start, end, files, queues, index)
+
+
+class Reread(NamedTuple):
+    """A stretch that was read again on the driver, and the messages with unique keys that really are there."""
+
+    start: int
+    end: int
+    places: frozenset[int]
+
+
+class SparkPieces(LogPieces):
+    """The pieces of [start, end) of a log, read by Spark."""
+
+    def __init__(
+        self, reading: SparkReading, segments: Sequence[LogSegment], start: int, end: int, files: Files,
+        queues: QueueFiles, index: IndexStream,
+    ) -> None:  # fmt: skip
+        super().__init__(segments, start, end, files, queues, index, tally=partial(PieceTally, reading.step_ms))
+        self._reading = reading
+        self._names: set[QueueName] = set()
+        cores = parallelism(reading.spark)
+        self._cores = cores
+        self._plan = AuditPlan(
+            uuid.uuid4().hex, reading.root, tuple(segments), start, end, queues.file_bytes,
+            tuple(IndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts), reading.step_ms,
+            part_count(end - start, cores),
+        )  # fmt: skip
+
+    @property
+    def names(self) -> Iterable[QueueName]:
+        return self._names | set(self.routes.names)
+
+    def __iter__(self) -> Iterator[Piece]:
+        tasks = self._tasks()
+        answers = self._run(tasks)
+        found = [
+            (cut, partial(_given, piece))
+            for task in tasks
+            if isinstance(task, LogTask)
+            for cut, piece in zip(task.cuts, answers[task.number].pieces, strict=True)
+        ]
+        for piece in self.chained(found):
+            self._reading.seen(piece)
+            yield piece
+
+    def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
+        """A piece that no worker read as it should be."""
+        piece = super().read(segment, start, end, entry)
+        keys = piece.tally.finish()
+        self._reading.reread.append(Reread(piece.start, piece.end, frozenset(keys["place"].tolist())))
+        return piece
+
+    def _run(self, tasks: list[Task]) -> dict[int, LogAnswer]:
+        plan, reading = self._plan, self._reading
+        pairs = (
+            reading.spark.sparkContext.parallelize(tasks, max(len(tasks), 1))
+            .flatMap(partial(_do, plan))
+            .partitionBy(plan.parts + 1, int)
+            .mapPartitionsWithIndex(partial(_gather, plan))
+        )
+        total = len(tasks) + plan.parts + 1
+        found: list[bytes] = collected(reading.spark, pairs, total, "auditing", reading.told) if tasks else []
+        by_number: dict[int, LogAnswer] = {}
+        for answer in map(_answer, found):
+            if isinstance(answer, DuplicatesOfPart):
+                reading.duplicates.append(answer)
+                continue
+            if isinstance(self._files, PatientFiles):
+                self._files.add(answer.bad_blocks)
+            if isinstance(answer, LinkAnswer):
+                self.links[answer.name] = answer.flaws
+                continue
+            by_number[answer.number] = answer
+            self._names.update(*(piece.names for piece in answer.pieces[-1:] if piece is not None))
+        return by_number
+
+    def _tasks(self) -> list[Task]:
+        """Cuts that follow one another, together some 64 MiB; and each index file."""
+        length = self._end - self._start
+        room = min(max(length // (2 * self._cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        logs: list[LogTask] = []
+        taken = room
+        for cut in self.cuts():
+            if taken >= room:
+                logs.append(LogTask(len(logs), []))
+                taken = 0
+            logs[-1].cuts.append(cut)
+            taken += cut.end - cut.start
+        return [*logs, *(LinkTask(file) for file in self._plan.index)]
+
+
+def _answer(data: bytes) -> Answer:
+    answer: Answer = pickle.loads(data)
+    return answer
+
+
+def _given(piece: Piece | None) -> Piece | None:
+    return piece
+
+
+# -- worker ------------------------------------------------------------------------------------------------------
+
+
+class _Opened(NamedTuple):
+    """What a worker has open for an audit."""
+
+    token: str
+    files: PatientFiles
+    queues: QueueFiles
+    pieces: LogPieces
+    without_index: LogPieces
+
+
+_opened: _Opened | None = None
+
+
+def _open(plan: AuditPlan) -> _Opened:
+    global _opened  # One audit at a time; what it opened serves all its tasks.
+    if _opened is not None and _opened.token == plan.token:
+        return _opened
+    if _opened is not None:
+        _opened.queues.close()
+    patient = PatientFiles(RealFiles())
+    files = patient.as_files
+    queues = QueueFiles(plan.root, files, plan.queue_file_bytes, plan.start)
+    queues.load()
+    tally = partial(PieceTally, plan.step_ms)
+    pieces, without_index = (
+        LogPieces(plan.segments, plan.start, plan.end, files, queues, stream, tally=tally)
+        for stream in (IndexStream([_part(file, files) for file in plan.index]), IndexStream([]))
+    )
+    _opened = _Opened(plan.token, patient, queues, pieces, without_index)
+    return _opened
+
+
+def _part(index: IndexFile, files: Files) -> IndexPart:
+    file = cast(OpenFile, _LaterFile(index.path, files))
+    return IndexPart(index.path.name, file, index.header, index.slots_max, index.entries_max)
+
+
+class _LaterFile:
+    """A file that is opened when something is read from it: a worker needs few of many."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path, self._files = path, files
+        self._file: OpenFile | None = None
+
+    def pread(self, count: int, at: int) -> bytes:
+        if self._file is None:
+            self._file = self._files.open(self.path, False)
+        return self._file.pread(count, at)
+
+
+def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, bytes]]:
+    """One task: blocks of hashes for their parts, and its answer for the one after the last part."""
+    opened = _open(plan)
+    if isinstance(task, LinkTask):
+        try:
+            flaws = link_flaws(_part(task.file, opened.files.as_files))
+        except FileNotFoundError:
+            flaws = []  # Retention took it.
+        yield plan.parts, pickle.dumps(LinkAnswer(task.file.path.name, flaws, opened.files.bad_blocks))
+        return
+    keys = []
+    pieces: list[Piece | None] = []
+    for piece in _read(opened, task.cuts):
+        pieces.append(piece)
+        if piece is not None:
+            keys.append(piece.tally.finish())
+    if keys:
+        yield from split(np.concatenate(keys), plan.parts)
+    yield plan.parts, pickle.dumps(LogAnswer(task.number, pieces, opened.files.bad_blocks))
+
+
+def _read(opened: _Opened, cuts: list[Cut]) -> Iterator[Piece | None]:
+    """A piece for each cut; but for the first, each goes on where the one before it ended."""
+    before: Piece | None = None
+    for cut in cuts:
+        if before is not None and before.end >= cut.end:
+            yield None  # A record, damage or a blank reaches past it.
+            continue
+        piece = _read_one(opened, cut, before)
+        yield piece
+        before = piece
+
+
+def _read_one(opened: _Opened, cut: Cut, before: Piece | None) -> Piece | None:
+    try:
+        return _from(opened.pieces, cut, before)
+    except FileNotFoundError:
+        # An index file went with the log it was about. The driver still has it, and compares; here it is counted.
+        piece = _from(opened.without_index, cut, before)
+        if piece is not None:
+            piece.keys.start = _NOWHERE
+        return piece
+
+
+def _from(pieces: LogPieces, cut: Cut, before: Piece | None) -> Piece | None:
+    if before is None or before.keys.start == _NOWHERE:
+        return pieces.read_cut(cut)
+    return pieces.read(cut.segment, max(before.end, cut.segment.start), cut.end, before.keys.end)
+
+
+def _gather(plan: AuditPlan, part: int, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
+    """All that came for one part: hashes, or, behind the last part, answers, which go on as they are."""
+    if part == plan.parts:
+        for _, answer in pairs:
+            yield answer
+        return
+    yield pickle.dumps(find_duplicates((block for _, block in pairs), plan.segments, RealFiles()))
