@@ -1,15 +1,17 @@
-"""Queues and index of a whole log in parallel: what each piece of work does, and how the pieces come together.
+"""Queues and index of a whole log in pieces of work, to be done in any order, by processes that see the same directory:
 
-    derive_slice    any slice of the log: units go to their final places in the queue files (a record says itself where
-                    its unit belongs), keys go to a file of their own, a summary comes back
+    derive_slice    any slice of the log: units go to their final places in the queue files, keys go to a file of
+                    their own, a summary comes back
     join_slices     looks at all summaries: a queue whose offsets run on without gap or repeat is finished; others
                     are irregular (damage, holes, repeats)
-    derive_queues   irregular queues, by the sinks that the live dispatcher feeds, in log order
+    derive_queues   irregular queues, by the walk and the sinks of the live dispatcher, in log order
     build_index     one index file from the keys of the slices, in log order; a full file is followed by the next
+    sync_files      queue files that are complete, to the disk
 
-The pieces may run in different processes and machines that see the same directory; nothing is shuffled between them.
-All of it lies below one target directory that nobody else uses, so a piece may be done again. The result is byte for
-byte what the live dispatcher writes.
+Nothing is shuffled between them. What is a record, what is damage, and where the log ends, recovery says in every
+piece, so that the result is byte for byte what the live dispatcher writes. All of it lies below one directory that
+nobody else uses, and a piece may be done again; who may write there at the moment, bulk_turn.py says.
+rebuild_bulk.py puts the pieces together.
 """
 
 import os
@@ -22,54 +24,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq import kernels
-from embermq.clock import Clock, SystemClock
-from embermq.files.files import Files, RealFiles
-from embermq.format.columns import (
-    C_PHYSICAL,
-    C_QUEUE_ID,
-    C_QUEUE_OFFSET,
-    C_SIZE,
-    C_SYS_FLAG,
-    C_TAG_CODE,
-    RecordColumns,
-)
+from embermq.clock import SystemClock
+from embermq.files import memory
+from embermq.files.files import RealFiles
+from embermq.files.trees import remove_tree
+from embermq.format.columns import C_PHYSICAL, RecordColumns
 from embermq.format.index import HEADER_BYTES, IndexHeader, encode_header, index_file_bytes
-from embermq.format.names import segment_name
-from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
-from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
-from embermq.store.consume_queue import BLANK
-from embermq.store.consume_queues import ConsumeQueues
-from embermq.store.directory import CONSUME_QUEUE, INDEX
-from embermq.store.queue_table import is_directory_name
-from embermq.store.survey_scan import Damage, LogSegment, scan_segments
-from embermq.store.unit_intake import RECORD_BYTES_MIN
+from embermq.format.queue_entry import ENTRY_BYTES
+from embermq.settings import KernelUse, StoreSettings
+from embermq.store import directory
+from embermq.store.bulk_turn import Turn
+from embermq.store.bulk_units import QueueRun, SliceUnits, blank_before, queue_directory
+from embermq.store.commit_log import CommitLog, Lent
+from embermq.store.damage import Damage, Quarantine
+from embermq.store.rebuild_build import NEW, Build, QueueBytes, open_log
+from embermq.store.rebuild_journal import Family
+from embermq.store.recovery import Plan, Recovery, RecoveryReport
+from embermq.store.walk import Scanned, Walker
 
 KEYS = "keys"
 KEY_ROW_BYTES = 24
+ODD = "odd"
+_KEYS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Sizes of the files to be made."""
+class Site:
+    """Where the pieces are at work, and by which rules: all that a process must know."""
 
-    queue_file_bytes: int
-    index_slots_max: int
-    index_entries_max: int
+    root: Path
+    work: Path
+    settings: StoreSettings
+    queues: bool
+    index: bool
+    proven: int | None  # Bytes of the log below are known to have been durable; None: nobody vouches.
+    turn: Turn
 
     @property
-    def units_per_file(self) -> int:
-        return self.queue_file_bytes // ENTRY_BYTES
+    def target(self) -> Path:
+        return self.work / NEW
+
+    @property
+    def queue_file_bytes(self) -> int:
+        return -(-self.settings.queue_file_bytes // ENTRY_BYTES) * ENTRY_BYTES
+
+    def keys_path(self, number: int) -> Path:
+        return self.work / KEYS / f"{number:08d}"
+
+
+# -- one slice ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRun:
-    """The units one slice has of a queue: offsets [start, end), `is_regular` if each was there once, in order."""
+class Slice:
+    """The records that begin in [start, end); a record begins at `start`, as far as can be seen."""
 
-    topic: bytes  # as records have it; the directory is named by the text it makes
-    queue_id: int
+    number: int
     start: int
     end: int
-    is_regular: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +90,128 @@ class SliceSummary:
 
     number: int
     start: int
-    end: int
+    end: int  # Where the next slice's first record begins, or the log ends.
+    ends_log: bool
     records: int
     keys: int
     runs: tuple[QueueRun, ...]
     damages: tuple[Damage, ...]
+
+
+class _Passed(Exception):
+    """The first record that is not of the slice any more."""
+
+    def __init__(self, physical_offset: int) -> None:
+        super().__init__(physical_offset)
+        self.physical_offset = physical_offset
+
+
+class _SliceSink:
+    """Takes the records of a slice, and ends the walk behind them."""
+
+    name = "slice"
+
+    def __init__(self, site: Site, end: int) -> None:
+        self._end = end
+        self.position = self.records = 0
+        self.units = SliceUnits() if site.queues else None
+        self._index_keys = kernels.load("derive").index_keys if site.index else None
+        self.keys: list[NDArray[np.int64]] = []
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        beyond: int | None = None
+        if end > self._end:
+            places = batch.column(C_PHYSICAL)
+            count = int(np.searchsorted(places, self._end))
+            beyond = int(places[count]) if count < len(batch) else None
+            batch = batch.slice(0, count)
+        if len(batch):
+            self.records += len(batch)
+            if self.units is not None:
+                self.units.take(batch)
+            if self._index_keys is not None:
+                self.keys.append(self._index_keys(batch))
+        self.position = end
+        if beyond is not None:
+            raise _Passed(beyond)
+
+    def flush(self) -> None:
+        """What was taken is written by its owner."""
+
+    def truncate_to(self, physical_offset: int) -> None:
+        """A log that is only read is not cut."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _OneThread(Walker):
+    """A piece of work has one core. The pages of its slice are read in together, and let go at the end."""
+
+    def __init__(self, log: CommitLog, site: Site, piece: Slice) -> None:
+        super().__init__(log, site.settings.delay_ms, KernelUse.ALWAYS)
+        self._piece = piece
+        self._held: Lent | None = None  # Keeps the map of a segment from one step to the next.
+
+    def _scan(self, lent: Lent, check_crc: bool) -> Scanned:
+        if self._held is None or self._held.base != lent.base:
+            self._let_go()
+            self._held = lent
+            memory.populate_for_reading(lent.data.data, lent.start, self._end_in(lent))
+        return super()._scan(lent, check_crc)
+
+    def _end_in(self, lent: Lent) -> int:
+        return min(lent.end, self._piece.end - lent.base)
+
+    def _scan_ahead(self, lent: Lent, check_crc: bool) -> None:
+        """Others are at work on the other cores."""
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            memory.drop(self._held.data.data, self._held.start, self._end_in(self._held))
+            self._held = None
+
+    def close(self) -> None:
+        self._let_go()
+        super().close()
+
+
+def derive_slice(site: Site, piece: Slice) -> SliceSummary:
+    """Derive what the records of a slice are in need of."""
+    files, clock = RealFiles(), SystemClock()
+    log = open_log(site.root, site.settings, files)
+    sink, walker = _SliceSink(site, piece.end), _OneThread(log, site, piece)
+    quarantine = Quarantine(files, site.root, clock, read_only=True)
+    recovery = Recovery(
+        log, walker, [sink], quarantine, clock, check_crc=site.settings.check_crc_on_recovery, read_only=True
+    )  # fmt: skip
+    report = RecoveryReport(directory.was_closed_cleanly(files, site.root))
+    ends_log = True
+    try:
+        end = recovery.run(Plan(piece.start, site.proven, None, "rebuild"), report)
+    except _Passed as passed:
+        end, ends_log = passed.physical_offset, False
+    finally:
+        walker.close()
+        log.close()
+    keys = np.concatenate(sink.keys) if sink.keys else np.empty((0, 3), np.int64)
+    with site.turn.writing():
+        if len(keys):
+            _write_keys(site.keys_path(piece.number), keys)
+        units = sink.units
+        runs = () if units is None else tuple(units.write(site.target / directory.CONSUME_QUEUE, site.queue_file_bytes))
+    return SliceSummary(
+        piece.number, piece.start, end, ends_log, sink.records, len(keys), runs, tuple(quarantine.damages)
+    )
+
+
+def _write_keys(path: Path, keys: NDArray[np.int64]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.write(keys.data)
+
+
+# -- all slices --------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -90,186 +219,91 @@ class Joined:
     """All slices together."""
 
     records: int = 0
-    units: int = 0
     keys: int = 0
-    queues: int = 0
-    irregular: list[tuple[bytes, int]] = field(default_factory=list)
+    queues: dict[tuple[str, int], list[QueueRun]] = field(default_factory=dict)  # by the names of directories
+    irregular: list[QueueBytes] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
 
 
-def keys_path(target: Path, number: int) -> Path:
-    return target / KEYS / f"{number:08d}"
-
-
-# -- one slice ---------------------------------------------------------------------------------------------------
-
-
-class _Units:
-    """Collects the units of a slice, and writes them queue by queue."""
-
-    def __init__(self) -> None:
-        self._table = kernels.load("derive").QueueTable()
-        self._queues: list[tuple[bytes, int]] = []
-        self._parts: list[NDArray[np.int64]] = []
-
-    def take(self, batch: RecordColumns) -> None:
-        slots = self._table.route(batch)
-        while (slots < 0).any():
-            first = int(np.argmax(slots < 0))
-            self._queues.append((batch.topic_bytes(first), int(batch.rows[first, C_QUEUE_ID])))
-            self._table.add(*self._queues[-1])
-            slots = self._table.route(batch)
-        kind = batch.column(C_SYS_FLAG) & TRANSACTION_MASK
-        wanted = np.flatnonzero((kind != PREPARED) & (kind != ROLLBACK))
-        part = np.empty((5, len(wanted)), np.int64)
-        part[0] = slots[wanted]
-        for row, column in enumerate((C_QUEUE_OFFSET, C_PHYSICAL, C_SIZE, C_TAG_CODE), 1):
-            part[row] = batch.rows[wanted, column]
-        self._parts.append(part)
-
-    def write(self, root: Path, shape: Shape) -> Iterator[QueueRun]:
-        if not self._parts:
-            return
-        slots, offsets, *rest = np.concatenate(self._parts, axis=1)
-        order = np.argsort(slots.astype(np.int32), kind="stable")
-        borders = [0, *(np.flatnonzero(np.diff(slots[order])) + 1).tolist(), len(order)]
-        for start, end in pairwise(borders):
-            if start == end:
-                continue
-            rows = order[start:end]
-            topic, queue_id = self._queues[int(slots[rows[0]])]
-            if not is_directory_name(_text(topic)):
-                continue
-            first, first_physical = int(offsets[rows[0]]), int(rest[0][rows[0]])
-            possible = 0 <= first <= first_physical // RECORD_BYTES_MIN
-            regular = possible and bool((np.diff(offsets[rows]) == 1).all())
-            if regular:
-                units = np.empty(len(rows), ENTRY_DTYPE)
-                for field_name, column in zip(ENTRY_DTYPE.names or (), rest, strict=True):
-                    units[field_name] = column[rows]
-                write_units(_directory(root, topic, queue_id), first, units, shape)
-            yield QueueRun(topic, queue_id, int(offsets[rows].min()), int(offsets[rows].max()) + 1, regular)
-
-
-def _text(topic: bytes) -> str:
-    return topic.decode("utf-8", "replace")
-
-
-def _directory(root: Path, topic: bytes, queue_id: int) -> Path:
-    return root / _text(topic) / str(queue_id)
-
-
-def derive_slice(
-    segments: Sequence[LogSegment], number: int, start: int, end: int, target: Path, shape: Shape, *,
-    queues: bool = True, index: bool = True, check_crc: bool = False,
-) -> SliceSummary:  # fmt: skip
-    """Derive what the records that begin in [start, end) are in need of; `start` is where a record begins."""
-    kernels.load("scan")
-    units, key_parts = _Units(), []
-    records, damages = 0, []
-    for item in scan_segments(segments, start, end, check_crc=check_crc, rows_max=4096):
-        if isinstance(item, Damage):
-            damages.append(item)
-            continue
-        records += len(item)
-        if queues:
-            units.take(item)
-        if index:
-            key_parts.append(kernels.load("derive").index_keys(item))
-    keys = np.concatenate(key_parts) if key_parts else np.empty((0, 3), np.int64)
-    if len(keys):
-        path = keys_path(target, number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(keys.tobytes())
-    runs = tuple(units.write(target / CONSUME_QUEUE, shape))
-    return SliceSummary(number, start, end, records, len(keys), runs, tuple(damages))
-
-
-def write_units(directory: Path, first: int, units: NDArray[np.void], shape: Shape) -> None:
-    """Put units at their places, in as many files as they reach into; files have their full size from the start."""
-    directory.mkdir(parents=True, exist_ok=True)
-    data = memoryview(units.tobytes())
-    at, end = first, first + len(units)
-    while at < end:
-        file_start = at - at % shape.units_per_file
-        until = min(end, file_start + shape.units_per_file)
-        path = directory / segment_name(file_start * ENTRY_BYTES)
-        _pwrite(path, shape.queue_file_bytes, (at - file_start) * ENTRY_BYTES, data[: (until - at) * ENTRY_BYTES])
-        data = data[(until - at) * ENTRY_BYTES :]
-        at = until
-
-
-def _pwrite(path: Path, size: int, at: int, data: memoryview) -> None:
-    """Others may write other places of the same file at the same time."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.ftruncate(handle, size)
-        while data:
-            written = os.pwrite(handle, data, at)
-            data, at = data[written:], at + written
-    finally:
-        os.close(handle)
-
-
-# -- all slices --------------------------------------------------------------------------------------------------
-
-
-def join_slices(summaries: Iterable[SliceSummary], target: Path, shape: Shape) -> Joined:
+def join_slices(site: Site, summaries: Iterable[SliceSummary]) -> Joined:
     """Find out which queues are finished, and fill what lies before their first unit. Summaries in log order."""
     joined = Joined()
-    runs: dict[tuple[str, int], list[QueueRun]] = {}  # by the names of directories
     for summary in summaries:
         joined.records += summary.records
         joined.keys += summary.keys
         joined.damages += summary.damages
         for run in summary.runs:
-            runs.setdefault((_text(run.topic), run.queue_id), []).append(run)
-    joined.queues = len(runs)
-    for _, found in sorted(runs.items()):
-        joined.units += sum(run.end - run.start for run in found)
+            joined.queues.setdefault(run.names, []).append(run)
+    for _, found in sorted(joined.queues.items()):
         first = found[0]
         runs_on = all(before.end == after.start for before, after in pairwise(found))
-        names = {(run.topic, run.queue_id) for run in found}
-        if runs_on and len(names) == 1 and all(run.is_regular for run in found):
-            _blank_before(_directory(target / CONSUME_QUEUE, first.topic, first.queue_id), first.start, shape)
+        topics = {(run.topic, run.queue_id) for run in found}
+        if runs_on and len(topics) == 1 and all(run.is_regular for run in found):
+            blank_before(
+                queue_directory(site.target / directory.CONSUME_QUEUE, first), first.start, site.queue_file_bytes
+            )
         else:
-            joined.irregular += sorted(names)
+            joined.irregular += sorted(topics)
     return joined
 
 
-def _blank_before(directory: Path, first: int, shape: Shape) -> None:
-    """A queue that does not begin where a file does begins with blanks there."""
-    count = first % shape.units_per_file
-    if count:
-        blanks = np.empty(count, ENTRY_DTYPE)
-        blanks[:] = BLANK
-        write_units(directory, first - count, blanks, shape)
+@dataclass(frozen=True, slots=True)
+class OddQueues:
+    """Queues that are derived by the walk; None: all there are."""
+
+    wanted: tuple[QueueBytes, ...] | None
 
 
-def derive_queues(
-    segments: Sequence[LogSegment], start: int, end: int, target: Path, shape: Shape,
-    wanted: Sequence[tuple[bytes, int]], *, files: Files | None = None, clock: Clock | None = None,
-) -> None:  # fmt: skip
-    """Derive these queues again by the dispatcher's own rules, from the whole log."""
-    disk = files or RealFiles()
-    root = target / CONSUME_QUEUE
-    table = kernels.load("derive").QueueTable()
-    for topic, queue_id in wanted:
-        _remove_files(_directory(root, topic, queue_id))
-        table.add(topic, queue_id)
-    queues = ConsumeQueues(root, disk, shape.queue_file_bytes, clock or SystemClock(), log_min=lambda: start)
-    for item in scan_segments(segments, start, end, check_crc=False):
-        if isinstance(item, RecordColumns):
-            rows = item.rows[table.route(item) >= 0]
-            if len(rows):
-                queues.take(RecordColumns(item.data, item.base, rows), int(rows[-1, C_PHYSICAL] + rows[-1, C_SIZE]))
-    queues.close()
+def derive_queues(site: Site, odd: OddQueues) -> None:
+    """Derive queues by the dispatcher's own rules, from the whole log, and put them in place of what is there."""
+    aside = site.work / ODD
+    files = RealFiles()
+    with site.turn.writing():
+        build = Build(
+            site.root, aside / NEW, site.settings, (Family.QUEUES,), files, SystemClock(), only=odd.wanted
+        )  # fmt: skip
+        try:
+            build.run(aside, lambda done, total: None)
+        finally:
+            build.close()
+        for family in (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT):
+            for queue in queue_directories(aside / NEW / family):
+                _put_in_place(files, queue, site.target / family / queue.parent.name / queue.name)
+        remove_tree(files, aside)
 
 
-def _remove_files(directory: Path) -> None:
-    if directory.is_dir():
-        for path in directory.iterdir():
-            path.unlink()
+def queue_directories(root: Path) -> Iterator[Path]:
+    """The directories of all queues there are."""
+    for topic in sorted(root.iterdir()) if root.is_dir() else ():
+        yield from sorted(topic.iterdir())
+
+
+def _put_in_place(files: RealFiles, source: Path, target: Path) -> None:
+    remove_tree(files, target)
+    files.make_directory(target.parent)
+    files.rename(source, target)
+    files.sync_directory(target.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsynced:
+    """Queues whose files were written and not synced, by directory."""
+
+    directories: tuple[Path, ...]
+
+
+def sync_files(unsynced: Unsynced) -> None:
+    """Write what these directories hold to the disk; those that are gone by now are somebody else's."""
+    for path in unsynced.directories:
+        try:
+            for name in [*sorted(os.listdir(path)), "."]:
+                handle = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+        except FileNotFoundError:
+            continue
 
 
 # -- the index ---------------------------------------------------------------------------------------------------
@@ -277,47 +311,52 @@ def _remove_files(directory: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """One index file: the keys numbered [start, end) of the whole log."""
+    """One index file: the keys numbered [start, end) of the whole log, and the name it gets."""
 
-    number: int
+    name: str
     start: int
     end: int
+    counts: tuple[int, ...]  # of keys, by slice
 
 
-def index_parts(keys: int, shape: Shape) -> list[IndexPart]:
+def index_borders(keys: int, entries_max: int) -> list[tuple[int, int]]:
     """Which keys go into which file: a file holds one key less than it has entries."""
-    room = shape.index_entries_max - 1
-    return [IndexPart(number, at, min(at + room, keys)) for number, at in enumerate(range(0, keys, room))]
+    room = entries_max - 1
+    return [(at, min(at + room, keys)) for at in range(0, keys, room)]
 
 
-def build_index(part: IndexPart, counts: Sequence[int], target: Path, shape: Shape, name: str) -> None:
-    """Make one index file of the keys that slices left; `counts` are their numbers of keys."""
-    path = target / INDEX / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)  # of an attempt that did not come to its end
-    file = RealFiles().create(path, index_file_bytes(shape.index_slots_max, shape.index_entries_max), fallocate=True)
-    try:
-        view = file.map(True)
-        if part.start:
-            _, physical_offset, store_time = _keys(target, counts, part.start - 1, part.start)[0].tolist()
-            carried = IndexHeader(store_time, store_time, physical_offset, physical_offset, 0, 0)
-            view[:HEADER_BYTES] = encode_header(carried)
-        keys = _keys(target, counts, part.start, part.end)
-        data = np.frombuffer(view, np.uint8)
-        put = kernels.load("derive").index_put_keys(data, shape.index_slots_max, shape.index_entries_max, keys, 0)
-        assert put == len(keys), (put, len(keys))
-        file.sync()
-    finally:
-        file.close()
+def build_index(site: Site, part: IndexPart) -> None:
+    """Make one index file of the keys that slices left."""
+    slots_max, entries_max = site.settings.index_slots_max, site.settings.index_entries_max
+    path = site.target / directory.INDEX / part.name
+    with site.turn.writing():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # of an attempt that did not come to its end
+        file = RealFiles().create(path, index_file_bytes(slots_max, entries_max), fallocate=True)
+        try:
+            view = file.map(True)
+            if part.start:
+                (last,) = _keys(site, part.counts, part.start - 1, part.start)
+                _, physical_offset, store_time = last[0].tolist()
+                carried = IndexHeader(store_time, store_time, physical_offset, physical_offset, 0, 0)
+                view[:HEADER_BYTES] = encode_header(carried)
+            data = np.frombuffer(view, np.uint8)
+            put_keys = kernels.load("derive").index_put_keys
+            for keys in _keys(site, part.counts, part.start, part.end):
+                put = put_keys(data, slots_max, entries_max, keys, 0)
+                assert put == len(keys), (put, len(keys))
+            file.sync()
+        finally:
+            file.close()
 
 
-def _keys(target: Path, counts: Sequence[int], start: int, end: int) -> NDArray[np.int64]:
-    """Keys [start, end) of the whole log, from the files of the slices that have them."""
-    parts, first = [], 0
+def _keys(site: Site, counts: Sequence[int], start: int, end: int) -> Iterator[NDArray[np.int64]]:
+    """Keys [start, end) of the whole log, from the files of the slices that have them, some at a time."""
+    first = 0
     for number, count in enumerate(counts):
         low, high = max(start - first, 0), min(end - first, count)
-        if low < high:
-            found = np.fromfile(keys_path(target, number), np.int64, 3 * (high - low), offset=KEY_ROW_BYTES * low)
-            parts.append(found.reshape(-1, 3))
+        for at in range(low, high, _KEYS_AT_ONCE):
+            some = min(_KEYS_AT_ONCE, high - at)
+            found = np.fromfile(site.keys_path(number), np.int64, 3 * some, offset=KEY_ROW_BYTES * at)
+            yield found.reshape(-1, 3)
         first += count
-    return np.concatenate(parts)

@@ -33,21 +33,22 @@ from embermq.store.damage import Damage
 from embermq.store.index_proof import IndexProof, drop_index_proof, save_index_proof
 from embermq.store.inventory import NAME as INVENTORY
 from embermq.store.inventory import Inventory, load_inventory, save_inventory
-from embermq.store.rebuild_build import Build, Built
+from embermq.store.rebuild_build import NEW, Build, Built
 from embermq.store.rebuild_journal import WORK, Family, Journal, load_journal, save_journal
 from embermq.store.state_page import load_state_page
-from embermq.store.verify import Aside, verify_aside
 from embermq.store.writer import LMQ_PREFIX
 
 log = logging.getLogger(__name__)
 
-NEW, OLD = "new", "old"
+OLD = "old"
 _DIRECTORIES = {
     Family.QUEUES: (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT),
     Family.INDEX: (directory.INDEX,),
 }
 
 Progress = Callable[[str, int, int], None]  # What is being done, bytes of log done, and of all.
+# Who builds: for the store at a path, below another path.
+MakeBuild = Callable[[Path, Path, StoreSettings, tuple[Family, ...], Files, Clock], Build]
 
 
 @dataclass(slots=True)
@@ -71,9 +72,9 @@ class Rebuilt:
 def rebuild(
     path: str | Path, settings: StoreSettings | None = None, *, queues: bool = True, index: bool = True,
     into: str | Path | None = None, files: Files | None = None, clock: Clock | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, make_build: MakeBuild = Build,
 ) -> Rebuilt:  # fmt: skip
-    """Make queues, index or both again from the log of the store at `path`.
+    """Make queues, index or both again from the log of the store at `path`; `make_build` says who builds.
 
     StorePathInvalid if there is no store, or if `into` exists; StoreLocked if somebody has it open; StoreError if
     what was built does not agree with the log, in which case nothing is swapped.
@@ -83,7 +84,7 @@ def rebuild(
     assert families
     settings, files = settings or StoreSettings(), files or RealFiles()
     directory.check_directory(files, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
-    work = _Rebuild(root, settings, families, files, clock or SystemClock(), progress or _no_progress)
+    work = _Rebuild(root, settings, families, files, clock or SystemClock(), progress or _no_progress, make_build)
     try:
         return work.beside(Path(into).expanduser().absolute()) if into is not None else work.in_place()
     except OSError as problem:
@@ -100,10 +101,10 @@ class _Rebuild:
 
     def __init__(
         self, root: Path, settings: StoreSettings, families: tuple[Family, ...], files: Files, clock: Clock,
-        progress: Progress,
+        progress: Progress, make_build: MakeBuild,
     ) -> None:  # fmt: skip
         self._root, self._settings, self._families = root, settings, families
-        self._files, self._clock, self._progress = files, clock, progress
+        self._files, self._clock, self._progress, self._make_build = files, clock, progress, make_build
         self._began = time.monotonic()
 
     # -- beside the store --------------------------------------------------------------------------------------
@@ -116,7 +117,6 @@ class _Rebuild:
             raise StorePathInvalid(target.parent, "there is no such directory to put it in")
         partial = target.with_name(target.name + ".partial")
         journal, built = self._build(partial)
-        self._compare(journal, partial)
         for name in (NEW, *_all_directories(self._families)):
             self._files.sync_directory(partial / NEW if name == NEW else partial)
         self._files.rename(partial / NEW, target)
@@ -134,7 +134,6 @@ class _Rebuild:
             built: Built | None = None
             if journal is None or not journal.ready or not self._fits(journal):
                 journal, built = self._build(work)
-                self._compare(journal, work)
                 journal = self._make_ready(journal, work)
             self._swap(journal, work)
             self._prove(journal)
@@ -145,17 +144,22 @@ class _Rebuild:
 
     def _fits(self, journal: Journal) -> bool:
         """Was the journal written for this log as it is now, and for this call?"""
-        build = Build(self._root, self._root / WORK / NEW, self._settings, self._families, self._files, self._clock)
+        build = self._build_in(self._root / WORK)
         try:
             return journal.families == list(self._families) and journal.log == build.log_facts(journal.end)
         finally:
             build.close()
 
+    def _build_in(self, work: Path) -> Build:
+        return self._make_build(self._root, work / NEW, self._settings, self._families, self._files, self._clock)
+
     def _build(self, work: Path) -> tuple[Journal, Built]:
-        build = Build(self._root, work / NEW, self._settings, self._families, self._files, self._clock)
+        """Build, and compare what was built."""
+        build = self._build_in(work)
         try:
             built = build.run(work, lambda done, total: self._progress("building", done, total))
             log_facts = build.log_facts(built.end)
+            build.compare(work, built.end, lambda done, total: self._progress("comparing", done, total))
         finally:
             build.close()
         journal = Journal(
@@ -163,25 +167,6 @@ class _Rebuild:
             queues=built.queues_state, index=built.index_state,
         )  # fmt: skip
         return journal, built
-
-    def _compare(self, journal: Journal, work: Path) -> None:
-        settings = self._settings
-        has_queues, has_index = Family.QUEUES in self._families, Family.INDEX in self._families
-        aside = Aside(
-            work / NEW, settings.queue_file_bytes if has_queues else None,
-            (settings.index_slots_max, settings.index_entries_max) if has_index else None,
-        )  # fmt: skip
-        report = verify_aside(
-            self._root, aside, journal.end, files=self._files,
-            progress=lambda done, total: self._progress("comparing", done, total),
-        )  # fmt: skip
-        wrong = [flaw for flaw in report.flaws if flaw.is_fault]
-        if wrong:
-            first = wrong[0]
-            raise StoreError(
-                f"what was built in {work} does not agree with the log, and nothing was changed: {first.file}:"
-                f" {first.fault}"
-            )
 
     def _make_ready(self, journal: Journal, work: Path) -> Journal:
         """From here on the swap can be finished by anybody, whatever becomes of this process."""

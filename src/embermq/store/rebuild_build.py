@@ -1,15 +1,18 @@
 """Building queues and index aside, from a log that is only read: the walk of recovery, with other sinks' files.
 
 Every gigabyte what was built is synced and the journal says so; a build that was killed goes on from there, as a
-store recovers from its proofs. One thread; the walker scans ahead on a second one.
+store recovers from its proofs. One thread; the walker scans ahead on a second one. (rebuild_bulk.py builds the same
+files in pieces, on several machines if need be.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from embermq import kernels
 from embermq.clock import Clock
+from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.segments import Segments
 from embermq.files.trees import copy_file, remove_tree
@@ -24,12 +27,27 @@ from embermq.store.rebuild_journal import Family, Journal, load_journal, save_jo
 from embermq.store.recovery import Plan, Recovery, RecoveryReport
 from embermq.store.sink import Sink
 from embermq.store.state_page import load_state_page
+from embermq.store.verify import Aside, Report, verify_aside
 from embermq.store.walk import Walker
 
 PORTION_BYTES = 1 << 30
 _HEAD_BYTES = 40  # Size, magic, sum, queue, queue offset, place: tells one record from another.
 
+NEW = "new"  # Below the place where a rebuild works: what is to be swapped in.
+
 Progress = Callable[[int, int], None]
+QueueBytes = tuple[bytes, int]  # A topic as records have it, and a queue id.
+
+
+def open_log(root: Path, settings: StoreSettings, files: Files) -> CommitLog:
+    """The log of a store, to be read only."""
+    paths = settings.commit_log_paths or (root / directory.COMMIT_LOG,)
+    segments = Segments(
+        list(paths), files, settings.segment_bytes, read_only=True,
+        read_only_directories=settings.commit_log_read_only_paths,
+    )  # fmt: skip
+    segments.load()
+    return CommitLog(segments)
 
 
 @dataclass(slots=True)
@@ -45,27 +63,23 @@ class Built:
 
 
 class Build:
-    """Builds below `target` what the log of the store at `root` says."""
+    """Builds below `target` what the log of the store at `root` says; with `only`, of these queues alone."""
 
     def __init__(
         self, root: Path, target: Path, settings: StoreSettings, families: tuple[Family, ...], files: Files,
-        clock: Clock,
+        clock: Clock, *, only: Collection[QueueBytes] | None = None,
     ) -> None:  # fmt: skip
         self._root, self._target, self._settings, self._families = root, target, settings, families
-        self._files, self._clock = files, clock
-        paths = settings.commit_log_paths or (root / directory.COMMIT_LOG,)
-        self._segments = Segments(
-            list(paths), files, settings.segment_bytes, read_only=True,
-            read_only_directories=settings.commit_log_read_only_paths,
-        )  # fmt: skip
-        self._segments.load()
-        self._log = CommitLog(self._segments)
+        self._files, self._clock, self._only = files, clock, only
+        self._log = open_log(root, settings, files)
+        self._segments = self._log.segments
         self._walker = Walker(self._log, settings.delay_ms, settings.kernels)
         self.fingerprint = {
             "queue_file_bytes": settings.queue_file_bytes,
             "index": [settings.index_slots_max, settings.index_entries_max],
             "extension": [settings.queue_extension, settings.queue_extension_file_bytes],
             "multi_dispatch": [settings.multi_dispatch, settings.light_queues], "delays": list(settings.delay_ms),
+            "only": None if only is None else sorted([topic.hex(), queue_id] for topic, queue_id in only),
         }  # fmt: skip
 
     def close(self) -> None:
@@ -91,7 +105,7 @@ class Build:
         if start is None:
             remove_tree(self._files, work)
             self._files.make_directory(self._target)
-            self._carry_over()
+            self._carry_over(None if self._only is None else {names_of(one) for one in self._only})
         place = self._log.min_offset if start is None else start.position
         derived = DerivedFiles(self._target, self._settings, self._files, self._clock, read_only=False)
         queues = derived.queues(lambda: self._log.min_offset) if Family.QUEUES in self._families else None
@@ -103,8 +117,9 @@ class Build:
             remove_tree(self._files, work)
             return self.run(work, progress)
         sinks: list[Sink] = [sink for sink in (queues, index) if sink is not None]
+        fed: list[Sink] = [_Only(sink, self._only) for sink in sinks] if self._only is not None else sinks
         portions = _Portions(self, work, sinks, place, progress)
-        built = self._walk(queues, [*sinks, portions], place)
+        built = self._walk(queues, [*fed, portions], place)
         if index is not None:
             index.truncate_to(built.end)
         for sink in sinks:
@@ -119,7 +134,7 @@ class Build:
     def _resume_place(self, work: Path) -> Journal | None:
         """The journal of an earlier call that this one can go on with."""
         journal = load_journal(self._files, work)
-        if journal is None or journal.ready or journal.families != list(self._families):
+        if journal is None or journal.ready or journal.slices or journal.families != list(self._families):
             return None
         same = journal.settings == self.fingerprint and journal.log == self._facts_while_building(journal.position)
         return journal if same else None
@@ -151,21 +166,43 @@ class Build:
             return None
         return page.flushed
 
-    def _carry_over(self) -> None:
-        """Queues without any record in the log keep their files: nobody else knows where they go on."""
+    def _carry_over(self, wanted: Collection[tuple[str, int]] | None = None) -> None:
+        """Queues without any record in the log keep their files: nobody else knows where they go on. All of them, or
+        the wanted ones."""
         if Family.QUEUES not in self._families:
             return
         old = DerivedFiles(self._root, self._settings, self._files, self._clock, read_only=True)
         before = old.queues(lambda: self._log.min_offset)
         before.load()
         for queue in before.all():
-            if queue.max_physical <= self._log.min_offset:
+            is_wanted = wanted is None or (queue.topic, queue.queue_id) in wanted
+            if is_wanted and queue.max_physical <= self._log.min_offset:
                 target = self._target / directory.CONSUME_QUEUE / queue.topic / str(queue.queue_id)
                 self._files.make_directory(target)
                 for start in sorted(queue.file_starts):
                     copy_file(self._files, queue.path_of(start), target / queue.path_of(start).name)
                 self._files.sync_directory(target)
         before.close()
+
+    def compare(self, work: Path, end: int, progress: Progress) -> None:
+        """Every unit and every key with its record; StoreError if they do not agree."""
+        settings = self._settings
+        has_queues, has_index = Family.QUEUES in self._families, Family.INDEX in self._families
+        aside = Aside(
+            self._target, settings.queue_file_bytes if has_queues else None,
+            (settings.index_slots_max, settings.index_entries_max) if has_index else None,
+        )  # fmt: skip
+        report = self._verified(aside, end, progress)
+        wrong = [flaw for flaw in report.flaws if flaw.is_fault]
+        if wrong:
+            first = wrong[0]
+            raise StoreError(
+                f"what was built in {work} does not agree with the log, and nothing was changed: {first.file}:"
+                f" {first.fault}"
+            )
+
+    def _verified(self, aside: Aside, end: int, progress: Progress) -> Report:
+        return verify_aside(self._root, aside, end, files=self._files, progress=progress)
 
     def note_portion(self, work: Path, position: int, index_state: dict[str, Any]) -> None:
         """What was taken is durable up to `position`."""
@@ -181,6 +218,36 @@ class Build:
     def bounds(self) -> tuple[int, int]:
         last = self._segments.last
         return self._log.min_offset, last.end if last is not None else 0
+
+
+def names_of(queue: QueueBytes) -> tuple[str, int]:
+    """A queue by the names of its directories."""
+    return queue[0].decode("utf-8", "replace"), queue[1]
+
+
+class _Only:
+    """Hands a sink the records of some queues."""
+
+    def __init__(self, sink: Sink, only: Collection[QueueBytes]) -> None:
+        self.name, self._sink = sink.name, sink
+        self.position = sink.position
+        self._table = kernels.load("derive").QueueTable()
+        for topic, queue_id in only:
+            self._table.add(topic, queue_id)
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        rows = batch.rows[self._table.route(batch) >= 0]
+        self._sink.take(RecordColumns(batch.data, batch.base, rows), end)
+        self.position = end
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def truncate_to(self, physical_offset: int) -> None:
+        self._sink.truncate_to(physical_offset)
+
+    def close(self) -> None:
+        """The sink belongs to somebody else."""
 
 
 class _Portions:

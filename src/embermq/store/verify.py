@@ -94,9 +94,12 @@ class Aside:
     index_shape: tuple[int, int] | None
 
 
-def verify_aside(path: Path, aside: Aside, end: int, *, files: Files, progress: Progress | None = None) -> Report:
+def verify_aside(
+    path: Path, aside: Aside, end: int, *, files: Files, progress: Progress | None = None,
+    reader: MakeReader = LogPieces,
+) -> Report:  # fmt: skip
     """Compare what was made aside with the log of the store at `path` up to `end`: all must be there."""
-    return _Verification(path, files, progress or _no_progress, aside).run_aside(aside, end)
+    return _Verification(path, files, progress or _no_progress, aside, reader=reader).run_aside(aside, end)
 
 
 def _no_progress(done: int, total: int) -> None:

@@ -22,6 +22,7 @@ VERBS = {
     "archive": "Write logs into a lake of Parquet files.",
     "dead-letters": "List what consumers of a group gave up on, and send it again.",
     "pipeline": "Follow logs, and derive lake, statistics, queues and index.",
+    "rebuild": "Make queues and index again from the log.",
     "replay": "Append messages of a window to a topic again.",
     "sql": "Ask stores and a lake with SQL.",
     "stats": "Volume, sizes, delay, tags, keys, consumer lag.",

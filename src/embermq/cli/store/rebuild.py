@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from embermq import StoreSettings
 from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, show_count, show_seconds
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.verify import progress_line
@@ -47,15 +48,26 @@ def rebuild(
     same command goes on where it was. File sizes are those found in the store; give `--config broker.conf` if it had
     its own `messageDelayLevel`. Filter bits of an extension are not made again: readers then look at the messages.
     """
-    settings = settings_for(directory, config_file, changes)
-    if config_file is None:
-        spoken = {NAMES.attributes.get(pair.partition("=")[0]) for pair in changes}
-        found = settings_as_found(RealFiles(), directory)
-        settings = settings.replace(**{name: value for name, value in found.items() if name not in spoken})
+    settings = settings_of(directory, config_file, changes)
     with _progress(output) as progress:
         made = rebuild_store(
             directory, settings, queues=queues or not index, index=index or not queues, into=into, progress=progress
         )
+    show_rebuilt(output, directory, made)
+
+
+def settings_of(directory: Path, config_file: Path | None, changes: tuple[str, ...]) -> StoreSettings:
+    """Settings as they are given; where nothing is said, as the store's files show them."""
+    settings = settings_for(directory, config_file, changes)
+    if config_file is not None:
+        return settings
+    spoken = {NAMES.attributes.get(pair.partition("=")[0]) for pair in changes}
+    found = settings_as_found(RealFiles(), directory)
+    return settings.replace(**{name: value for name, value in found.items() if name not in spoken})
+
+
+def show_rebuilt(output: Output, directory: Path, made: Rebuilt) -> None:
+    """What was made, and what is damaged; with damage the exit code is 1."""
     output.show(_facts(made))
     for damage in made.damages:
         output.say(f"damaged: physical offset {damage.physical_offset:,}, {show_bytes(damage.length)}: {damage.reason}")

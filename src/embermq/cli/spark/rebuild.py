@@ -1,0 +1,50 @@
+"""`embermq spark rebuild`: queues and index again from the log, by many tasks."""
+
+from pathlib import Path
+
+import click
+
+from embermq.cli.output import Output, output_option
+from embermq.cli.spark.common import master_option, working
+from embermq.cli.store.options import directory_argument, writing_options
+from embermq.cli.store.rebuild import settings_of, show_rebuilt
+from embermq.files.files import RealFiles
+from embermq.spark.jobs import rebuild as job
+from embermq.store.directory import check_directory
+
+
+@click.command()
+@directory_argument
+@click.option("--queues", is_flag=True, help="Only the consume queues, with their extension if there is one.")
+@click.option("--index", is_flag=True, help="Only the index.")
+@click.option(
+    "--into", type=click.Path(path_type=Path), metavar="NEW",
+    help="Write them to this new directory, and leave the store as it is.",
+)  # fmt: skip
+@writing_options
+@master_option
+@output_option
+def rebuild(
+    output: Output, directory: Path, queues: bool, index: bool, into: Path | None, config_file: Path | None,
+    changes: tuple[str, ...], master: str | None,
+) -> None:  # fmt: skip
+    """Make the consume queues and the index again from the log, with all cores of this machine or a cluster.
+
+    \b
+    embermq spark rebuild /data/broker-a
+    embermq spark rebuild /data/broker-a --index
+    embermq spark rebuild /data/broker-a --into /data/derived --master spark://host:7077
+
+    The files are those of `embermq store rebuild`, byte for byte: built aside, compared with the log unit by unit and
+    key by key, and swapped in. Killed at any moment, the same command goes on. Workers must see DIR (and NEW) under
+    the same path.
+    """
+    root = directory.expanduser().absolute()
+    # Before Spark is started.
+    check_directory(RealFiles(), root, read_only=True, has_log_elsewhere=config_file is not None)
+    settings = settings_of(root, config_file, changes)
+    with working(output, master, "embermq rebuild") as (spark, told):
+        made = job.rebuild(
+            spark, root, settings=settings, queues=queues or not index, index=index or not queues, into=into, told=told
+        )
+    show_rebuilt(output, root, made)
