@@ -13,6 +13,7 @@ import errno
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -55,6 +56,7 @@ class Dispatcher:
         self._hurry = threading.Event()
         self._stopping = False
         self._lacks_space = False
+        self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to by whoever has the put lock.
         self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
 
     def start(self) -> None:
@@ -90,6 +92,12 @@ class Dispatcher:
                     self._hurry.clear()
         return True
 
+    def at(self, position: int, call: Callable[[], None]) -> None:
+        """Call once everything below `position` was given to the sinks, and nothing from there on. For the holder
+        of the put lock, while the log ends there."""
+        self._cuts.append((position, call))
+        self.wake()
+
     def stop(self) -> None:
         """Dispatch what the limit allows and end the thread."""
         self._stopping = True
@@ -116,7 +124,7 @@ class Dispatcher:
 
     def drain(self) -> None:
         """Dispatch up to the limit. The dispatcher's thread, or whoever has stopped it."""
-        while self.position < (limit := self._limit()):
+        while self.position < (limit := self._next_stop()):
             start = max(self.position, self._log.min_offset)
             try:
                 step = self._walker.step(start, limit, self._take, check_crc=False)
@@ -127,6 +135,17 @@ class Dispatcher:
                 if self.position <= step.at:
                     return
             self._move_to(max(step.at, self.position))
+
+    def _next_stop(self) -> int:
+        """How far to go now; calls those who wanted to be called here."""
+        limit = self._limit()
+        while self._cuts and self._cuts[0][0] <= self.position:
+            _, call = self._cuts.popleft()
+            try:
+                call()
+            except OSError as problem:
+                log.error("not done between records position=%d error=%s", self.position, problem)
+        return min(limit, self._cuts[0][0]) if self._cuts else limit
 
     def _take(self, batch: RecordColumns, end: int) -> None:
         for sink in list(self.sinks):

@@ -360,6 +360,18 @@ class MessageStore(RunningStore):
         self._check_writable()
         return self._retention.delete_expired()
 
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; how many there were. Its next message is number 0 of its queue again.
+
+        Its messages stay in the log, where `scan`, `get` and `find` see them, until their files expire. Other
+        threads may go on appending to it: each message belongs to the old topic or to the new one.
+        """
+        self._check_writable()
+        _check_name(topic)
+        if self._topic_deletion is None:
+            raise StoreError("this store keeps no queues (dispatch=none): there is no topic to delete")
+        return self._topic_deletion.delete(topic)
+
     def stats(self) -> StatsSnapshot:
         """The store in figures."""
         put = self._writer.counters

@@ -20,6 +20,7 @@ from embermq.store import directory
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.damage import Quarantine
+from embermq.store.deleted_topics import settle as settle_deleted_topics
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.inventory import Inventory, load_inventory
@@ -296,6 +297,7 @@ class _Opening:
         if self.queues is not None:
             self.queues.finish_replay(plan.walk_from, end, keep_ends=self.quarantine.has_filled)
             self.queues.correct_min(self.log.min_offset)
+            settle_deleted_topics(self.files, self.root, self.queues, end, read_only=self.read_only)
         if self.index is not None and not self.read_only:
             self.index.truncate_to(end)
         self.log.adopt_end(end)

@@ -147,6 +147,14 @@ class Retention:
                 break
         return total
 
+    def forget_topic(self, topic: str) -> None:
+        """A deleted topic does not go on where it was."""
+        with self._one_at_a_time:
+            kept = load_kept_offsets(self._files, self._root)
+            left = [one for one in kept if one[0] != topic]
+            if left != kept:
+                save_kept_offsets(self._files, self._root, left)
+
     # -- one look ------------------------------------------------------------------------------------------
 
     def look(self, *, asked: bool = False) -> Cleaned:

@@ -35,6 +35,7 @@ from embermq.store.retention import Derived, Hold, Retention, RetentionGuard
 from embermq.store.retention_disk import DiskWatch
 from embermq.store.sink import Sink
 from embermq.store.stats import StoreStats
+from embermq.store.topic_deletion import TopicDeletion
 from embermq.store.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -119,6 +120,7 @@ class RunningStore:
             self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
         self._delayed = self._make_delayed()
         self._retention = self._make_retention(disk)
+        self._topic_deletion = self._make_topic_deletion()
         parts.page.flushed = parts.end
         parts.page.sync_flush = int(self._sync)
         parts.page.log_only = int(self._queues is None)
@@ -166,6 +168,14 @@ class RunningStore:
         return Retention(
             self.path, parts.files, self.settings, self._clock, self._log, disk, derived, holds, self._flush_log,
             self._retention_guard,
+        )  # fmt: skip
+
+    def _make_topic_deletion(self) -> TopicDeletion | None:
+        if self._queues is None:
+            return None
+        return TopicDeletion(
+            self.path, self._parts.files, self._log, self._writer, self._dispatcher, self._queues,
+            self._housekeeping, self._retention, self._flush_log,
         )  # fmt: skip
 
     def close(self) -> None:

@@ -107,10 +107,12 @@ class Writer:
         with self._lock:
             return self._tails.all_next()
 
-    def forget_topic(self, topic: str) -> None:
-        """A deleted topic starts again at offset 0."""
+    def forget_topic(self, topic: str, cut: Callable[[int], None] | None = None) -> None:
+        """A deleted topic starts again at offset 0. `cut` is told where the log ends now, before anything follows."""
         with self._lock:
             self._tails.forget(topic)
+            if cut is not None:
+                cut(self._log.wrote_offset)
 
     # -- appending -------------------------------------------------------------------------------------
 

@@ -1,0 +1,62 @@
+"""The note of deleted topics: `embermq.deleted.json`, which topics were deleted and where the log ended then.
+
+The log keeps a deleted topic's records until their files go (topic_deletion.py). A start that walks over them makes
+its queues again, because a walk knows nothing of deletions; `settle` then removes those that have nothing newer.
+
+    topics   [topic, where the log ended] of each deleted topic; dropped once the log begins above that
+    crc      CRC-32 of this object's JSON with crc 0
+
+A file that cannot be read is as none: then a deleted topic may come back with what is still in the log. Deletion
+writes, opening reads.
+"""
+
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from embermq.files.files import Files
+from embermq.store.consume_queues import ConsumeQueues
+
+NAME = "embermq.deleted.json"
+
+
+class DeletedTopics(msgspec.Struct, frozen=True):
+    topics: list[tuple[str, int]]
+    version: int = 1
+    crc: int = 0
+
+
+def load_deleted_topics(files: Files, root: Path) -> dict[str, int]:
+    """Deleted topics of the store at `root`, and where the log ended then; nothing if that cannot be read."""
+    path = root / NAME
+    if not files.exists(path):
+        return {}
+    try:
+        found = msgspec.json.decode(files.read_all(path), type=DeletedTopics)
+    except (msgspec.DecodeError, UnicodeDecodeError, OSError):
+        return {}
+    return dict(found.topics) if found.version == 1 and found.crc == _crc_of(found) else {}
+
+
+def save_deleted_topics(files: Files, root: Path, deleted: dict[str, int]) -> None:
+    note = DeletedTopics(sorted(deleted.items()))
+    files.replace_file(root / NAME, msgspec.json.encode(msgspec.structs.replace(note, crc=_crc_of(note))))
+
+
+def _crc_of(note: DeletedTopics) -> int:
+    return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(note, crc=0)))
+
+
+def settle(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
+    """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back.
+
+    A log that lost its end goes on below a P: what comes there is of the topic's new life.
+    """
+    noted = load_deleted_topics(files, root)
+    deleted = {topic: min(end, log_end) for topic, end in noted.items()}
+    if deleted != noted and not read_only:
+        save_deleted_topics(files, root, deleted)
+    for queue in queues.all():
+        if queue.max_physical <= deleted.get(queue.topic, -1):
+            queues.discard(queue.topic, queue.queue_id)
