@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import numba.core.config
+import numba.core.errors
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import embermq.kernels.scan
 from embermq.kernels import compiling
@@ -57,3 +60,17 @@ def test_numba_keeps_its_own_settings_and_our_code_is_cached() -> None:
 @pytest.mark.parametrize("name", ["_scan", "_resync"])
 def test_each_kernel_has_one_signature(name: str) -> None:
     assert len(getattr(embermq.kernels.scan, name).signatures) == 1
+
+
+def test_a_kernel_that_allocates_is_no_kernel() -> None:
+    with pytest.raises(numba.core.errors.NumbaError):
+
+        @compiling.kernel("int64(int64)")
+        def allocates(count: int) -> int:
+            return len(np.zeros(count, np.int64))
+
+    with pytest.raises(AssertionError, match="gives numbers back"):
+
+        @compiling.kernel("int64[::1](int64[::1])")
+        def gives_back(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+            return numbers

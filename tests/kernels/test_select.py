@@ -132,6 +132,18 @@ def test_each_wish_leaves_what_it_says(log: RecordColumns) -> None:
     assert chosen(log, topics=frozenset({"orders"}), tags=frozenset({"paid"}), queue_ids=frozenset({0})) == [4]
 
 
+def test_the_greatest_queue_offset_is_within_a_range_without_end() -> None:
+    made = LogOfRecords(BASE)
+    for offset in (0, (1 << 63) - 1):
+        made.append("orders", 0, offset)
+    log = made.columns()
+    assert chosen(log, queues={("orders", 0): (0, 1 << 80)}) == [0, 1]
+    assert chosen(log, queues={("orders", 0): (0, (1 << 63) - 1)}) == [0]
+    assert chosen(log, queues={("orders", 0): ((1 << 63) - 1, 1 << 63)}) == [1]
+    assert chosen(log, queues={("orders", 0): (1 << 63, 1 << 80)}) == []
+    assert chosen(log, queues={("orders", 0): (-(1 << 80), -(1 << 70))}) == []
+
+
 def test_ranges_at_the_ends_of_numbers(log: RecordColumns) -> None:
     for name in ("begin_ms", "queue_offset_start", "physical_start"):
         assert chosen(log, **{name: -(1 << 70)}) == list(range(12))

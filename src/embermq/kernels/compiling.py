@@ -31,7 +31,12 @@ cgutils: Any = numba.core.cgutils
 _njit: Any = numba.njit
 _config: Any = numba.core.config
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": False}
+# Without numba's runtime (_nrt) arrays inside a kernel are not counted: counting is an atomic operation for each part
+# an array is handed to, and keeps LLVM from seeing that nothing else changes. A kernel that allocates (an array, a
+# list) does not compile then, and none may give an array back: it is the caller who brings the memory.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": False, "_nrt": False,
+}  # fmt: skip
 
 
 def _sources_digest() -> str:
@@ -83,6 +88,7 @@ def kernel(signature: str, *, nogil: bool = True) -> Callable[[F], F]:
 
     Short kernels keep the GIL: giving it away and asking for it again can cost far more than they take.
     """
+    assert signature.startswith(("void(", "int64(", "UniTuple(int64,")), f"a kernel gives numbers back: {signature}"
 
     def compile_now(function: F) -> F:
         # Two threads may import two kernels at once, and the setting belongs to the whole process.

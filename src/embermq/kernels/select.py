@@ -200,7 +200,7 @@ def _select(data: Any, rows: Any, limits: Any, table: Any, texts: Any, ranges: A
                 if slot < 0:
                     continue
                 queue_offset = cell(rows, i, c.C_QUEUE_OFFSET)
-                if queue_offset < cell(ranges, slot, 0) or queue_offset >= cell(ranges, slot, 1):
+                if queue_offset < cell(ranges, slot, 0) or queue_offset > cell(ranges, slot, 1):
                     continue
         fits = _words_fit(rows, i, data, table, texts, flags)
         if fits < 0:
@@ -237,7 +237,7 @@ class Selector:
                 for slot, (topic, number, _) in enumerate(wanted)
                 for text in _encoded([topic])
             ]
-            bounds = [(_clamped(start), _clamped(end)) for _, _, (start, end) in wanted]
+            bounds = [_inclusive(start, end) for _, _, (start, end) in wanted]
             self._ranges = np.array(bounds, np.int64).reshape(-1, 2)
         self._limits = _limits(selection, flags)
         self._table, self._texts = _compiled(entries)
@@ -281,12 +281,7 @@ def _fits_i32(number: int) -> bool:
     return -(1 << 31) <= number < 1 << 31
 
 
-def _clamped(number: int) -> int:
-    return min(max(number, I64_MIN), I64_MAX)
-
-
 def _limits(selection: Selection, flags: int) -> NDArray[np.int64]:
-    """Inclusive bounds: a half-open range cannot say "without end". An empty one becomes impossible."""
     limits = np.zeros(_L_COUNT, np.int64)
     limits[_L_FLAGS] = flags
     for place, start, end in (
@@ -294,12 +289,18 @@ def _limits(selection: Selection, flags: int) -> NDArray[np.int64]:
         (_L_TIME, selection.begin_ms, selection.end_ms),
         (_L_OFFSET, selection.queue_offset_start, selection.queue_offset_end),
     ):
-        first = I64_MIN if start is None else start
-        last = I64_MAX if end is None else end - 1
-        if first > last or first > I64_MAX or last < I64_MIN:
-            first, last = 1, 0
-        limits[place], limits[place + 1] = _clamped(first), _clamped(last)
+        limits[place], limits[place + 1] = _inclusive(start, end)
     return limits
+
+
+def _inclusive(start: int | None, end: int | None) -> tuple[int, int]:
+    """First and last: a half-open range of 64-bit numbers cannot hold the greatest one. An empty range becomes an
+    impossible one."""
+    first = I64_MIN if start is None else start
+    last = I64_MAX if end is None else end - 1
+    if first > last or first > I64_MAX or last < I64_MIN:
+        return 1, 0
+    return max(first, I64_MIN), min(last, I64_MAX)
 
 
 def _compiled(entries: list[tuple[int, bytes, int, int]]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
