@@ -6,17 +6,24 @@ import click
 
 from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
 from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.lake_options import lake_options
 from embermq.spark.jobs import archive as job
+from embermq.spark.lake.commits import LakeFormat
+from embermq.spark.lake.json_schemas import schemas_in_words
 
 
 @click.command()
 @stores_argument
 @click.option("--into", required=True, metavar="LAKE", help="Directory or URI of the lake; made if there is none.")
 @click.option("--sealed-only", is_flag=True, help="Leave out the log file that is still written to.")
+@lake_options
 @master_option
 @output_option
-def archive(output: Output, paths: tuple[str, ...], into: str, sealed_only: bool, master: str | None) -> None:
-    """Write the logs of stores into a lake of Parquet files, by topic and day.
+def archive(
+    output: Output, paths: tuple[str, ...], into: str, sealed_only: bool, master: str | None,
+    lake_format: LakeFormat | None, catalog: str | None, json_words: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Write the logs of stores into a lake of Parquet files, by topic and day, or of Delta or Iceberg tables.
 
     Every file is read back before its range counts as archived. Run it again and again: it goes on where it ended.
 
@@ -24,8 +31,12 @@ def archive(output: Output, paths: tuple[str, ...], into: str, sealed_only: bool
     embermq spark archive /data/broker-a --into /data/lake
     embermq spark archive '/data/broker-*' --into s3://bucket/lake --sealed-only
     """
+    schemas = schemas_in_words(json_words)
     with working(output, master, "embermq archive") as (spark, told):
-        done = job.archive(spark, list(paths), into, sealed_only=sealed_only, told=told)
+        done = job.archive(
+            spark, list(paths), into, sealed_only=sealed_only, told=told, lake_format=lake_format, catalog=catalog,
+            json=schemas,
+        )  # fmt: skip
     output.record("archived", [asdict(one) for one in done])
     if not output.as_json:
         columns = [
@@ -36,6 +47,9 @@ def archive(output: Output, paths: tuple[str, ...], into: str, sealed_only: bool
             [one.broker_name, one.start, one.end, one.records, one.files, one.file_bytes, one.damaged_bytes]
             for one in done
         ]
+        if any(one.undecoded for one in done):
+            columns.append(number("undecoded", "not decoded"))
+            rows = [[*row, one.undecoded] for row, one in zip(rows, done, strict=True)]
         output.show(Rows("archived", f"archived into {into}", columns, rows))
     if any(one.damaged_bytes for one in done):
         raise click.exceptions.Exit(1)

@@ -10,7 +10,10 @@ from rich.table import Table
 
 from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
 from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.store.options import settings_for, writing_options
+from embermq.spark.lake.commits import LakeFormat
+from embermq.spark.lake.json_schemas import schemas_in_words
 from embermq.spark.pipeline import Progress
 from embermq.spark.pipeline import pipeline as make_pipeline
 
@@ -22,6 +25,8 @@ from embermq.spark.pipeline import pipeline as make_pipeline
 @click.option("--follow/--once", default=False, help="Go on for ever, or stop at the end of the logs (the default).")
 @click.option("--checkpoint", metavar="DIR", help="Where progress is kept; the default is in the lake.")
 @click.option("--batch-bytes", default=512 << 20, show_default=True, type=click.IntRange(1 << 16), help="At most.")
+@lake_options
+@click.option("--drop-bodies", is_flag=True, help="Keep no body in the lake where its JSON was decoded.")
 @click.option("--ignore-data-loss", is_flag=True, help="Go on when the logs no longer have what comes next.")
 @writing_options
 @master_option
@@ -29,6 +34,7 @@ from embermq.spark.pipeline import pipeline as make_pipeline
 def pipeline(
     output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], into: str | None,
     derive: str, follow: bool, checkpoint: str | None, batch_bytes: int, ignore_data_loss: bool, master: str | None,
+    lake_format: LakeFormat | None, catalog: str | None, json_words: tuple[str, ...], drop_bodies: bool,
 ) -> None:  # fmt: skip
     """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
 
@@ -36,15 +42,18 @@ def pipeline(
 
     \b
     embermq spark pipeline /data/broker-a --into /data/lake --follow
+    embermq spark pipeline /data/broker-a --into /data/lake --json orders='id string, amount decimal(10,2)'
     embermq spark pipeline /data/log-only --derive queues,index --checkpoint /data/progress
     """
     done: list[Progress] = []
     settings = settings_for(Path(paths[0]), config_file, changes)
+    schemas = schemas_in_words(json_words)
     with working(output, master, "embermq pipeline") as (spark, told):
         made = make_pipeline(
             spark, list(paths), into=into, derive=[name.strip() for name in derive.split(",") if name.strip()],
             checkpoint=checkpoint, settings=settings, batch_bytes_max=batch_bytes,
-            fail_on_data_loss=not ignore_data_loss, told=told,
+            fail_on_data_loss=not ignore_data_loss, told=told, lake_format=lake_format, catalog=catalog,
+            json=schemas, drop_bodies=drop_bodies,
         )  # fmt: skip
         steps = made.follow() if follow else made.once()
         with Live(console=output.notes, transient=True, auto_refresh=False) as view:

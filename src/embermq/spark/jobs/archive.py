@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from embermq.spark.jobs.work import Told
 from embermq.spark.lake import Lake
+from embermq.spark.lake.commits import LakeFormat
+from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.stores import StorePlace, find_stores
 from embermq.store.retention import OldSegment, RetentionGuard
 from embermq.store.survey import Survey
@@ -35,15 +37,22 @@ class Archived:
     damaged_bytes: int
     files: int
     file_bytes: int
+    undecoded: int = 0  # bodies that a schema for JSON did not fit
 
 
 def archive(
     spark: SparkSession, paths: Iterable[str], lake_root: str, *, sealed_only: bool = False, compact: bool = True,
-    told: Told | None = None,
+    told: Told | None = None, lake_format: LakeFormat | None = None, catalog: str | None = None,
+    json: JsonSchemas | None = None,
 ) -> list[Archived]:  # fmt: skip
-    """Bring the lake up to date with these stores. `sealed_only` leaves the log file that is still written to."""
+    """Bring the lake up to date with these stores. `sealed_only` leaves the log file that is still written to.
+
+    `lake_format`, `catalog` and `json` are as for a pipeline. Bodies always stay: the lake stands in for the log.
+    """
     places = find_stores(paths)
-    lake = Lake.open(lake_root, include_system=True)
+    lake = Lake.open(
+        lake_root, include_system=True, lake_format=lake_format, catalog=catalog, schemas=read_schemas(json)
+    )  # fmt: skip
     done = [_archive_one(spark, place, lake, sealed_only, told) for place in places]
     if compact:
         lake.compact(spark, told)
@@ -55,7 +64,7 @@ def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only
     end = _sealed_end(survey) if sealed_only else survey.log_end
     known = lake.end_of(place.broker_name)
     start = at = survey.log_min if known is None else known
-    records = rows = damaged = files = file_bytes = 0
+    records = rows = damaged = files = file_bytes = undecoded = 0
     while at < end:
         target = end if end - at <= COMMIT_BYTES else survey.record_start(at + COMMIT_BYTES)
         commit = lake.add(spark, survey, place.broker_name, target, told=told)
@@ -63,10 +72,11 @@ def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only
         (added,) = commit.ranges
         records, rows, damaged = records + added.records, rows + added.rows, damaged + added.damaged_bytes
         files, file_bytes = files + len(commit.files), file_bytes + sum(one.bytes for one in commit.files)
+        undecoded += added.undecoded
         at = added.end
     if at == start:
         lake.check_same_log(survey, place.broker_name)
-    return Archived(place.broker_name, str(place.path), start, at, records, rows, damaged, files, file_bytes)
+    return Archived(place.broker_name, str(place.path), start, at, records, rows, damaged, files, file_bytes, undecoded)
 
 
 def _sealed_end(survey: Survey) -> int:

@@ -1,10 +1,18 @@
 """The lake: messages as Parquet files by topic and day, and a list of commits that says which files count.
 
-    names.py     where things lie
-    commits.py   what a commit says, and reading and writing them
-    files.py     the few things asked of a file system, local or any that pyarrow knows
-    writing.py   one slice of a log into files, in a worker
-    lakes.py     a lake as a whole: open, add, verify, compact
+    names.py         where things lie
+    commits.py       what a commit says
+    files.py         the few things asked of a file system, local or any that pyarrow knows
+    writing.py       one slice of a log into files, in a worker
+    json_schemas.py  schemas of JSON bodies: read, checked, joined
+    json_bodies.py   JSON bodies as a typed column, in a worker
+    joining.py       small files become one, in a worker
+    heads.py         what kind of lake lies at a place
+    lakes.py         a lake as a whole: open, add, verify, compact
+    tables.py        lakes whose topics are tables: what is asked of a format
+    delta.py         ... of Delta
+    iceberg.py       ... of Iceberg
+    frames.py        a lake's rows as a DataFrame
 
 A log range goes in once: files are named after the range they hold, a commit lists them, and what no commit lists is
 not there. Readers that know nothing of commits see only whole files, and after a crash at most some that will be

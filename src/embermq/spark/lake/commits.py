@@ -1,13 +1,17 @@
 """Commits: which ranges of which logs a lake holds, and which files. Values, and their JSON.
 
 A commit either adds ranges with their files, or (compaction) puts files in the place of others; both at once would
-be allowed and is not done. `crc` guards against a manifest edited by hand: of its JSON with crc 0.
+be allowed and is not done. `crc` guards against a manifest edited by hand: of its JSON with crc 0, field by field as
+the file has them, so that a commit of an older version keeps its sum.
 """
 
 import zlib
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
+
+LakeFormat = Literal["parquet", "delta", "iceberg"]
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -19,6 +23,7 @@ class LakeFile(msgspec.Struct, frozen=True):
     rows: int
     bytes: int
     crc: int
+    undecoded: int | None = None  # rows whose body gave no value; None if the file has no such column
 
 
 class LakeRange(msgspec.Struct, frozen=True):
@@ -31,6 +36,7 @@ class LakeRange(msgspec.Struct, frozen=True):
     records: int  # in the log
     rows: int  # in the lake: less when the lake leaves out what no consumer sees
     damaged_bytes: int = 0
+    undecoded: int = 0  # rows whose JSON body did not fit the schema of the topic
 
 
 class LakeCommit(msgspec.Struct, frozen=True):
@@ -40,10 +46,18 @@ class LakeCommit(msgspec.Struct, frozen=True):
     files: list[LakeFile]
     replaced: list[str] = []  # paths that count no longer
     crc: int = 0
+    schemas: dict[str, str] = {}  # of JSON bodies: topic -> what is new with this commit, as Spark's JSON
 
     def sealed(self) -> "LakeCommit":
         bare = msgspec.structs.replace(self, crc=0)
         return msgspec.structs.replace(bare, crc=zlib.crc32(msgspec.json.encode(bare)))
+
+
+def load_commit(data: bytes) -> LakeCommit | None:
+    """A commit from its file; None if it is not what was written. msgspec.DecodeError if it is no commit at all."""
+    commit, raw = msgspec.json.decode(data, type=LakeCommit), msgspec.json.decode(data)
+    raw["crc"] = 0
+    return commit if zlib.crc32(msgspec.json.encode(raw)) == commit.crc else None
 
 
 class LakeHead(msgspec.Struct, frozen=True):
@@ -52,6 +66,9 @@ class LakeHead(msgspec.Struct, frozen=True):
     version: int
     include_system: bool  # whether it has what no consumer sees: system topics, half and rolled-back records
     made_ms: int
+    format: LakeFormat = "parquet"
+    catalog: str = ""  # of Iceberg: name and namespace as the user gave them; empty for one of the lake's own
+    lake_id: str = ""  # tells lakes apart that share a catalog
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -81,7 +98,7 @@ def covered(commits: Iterable[LakeCommit], broker_name: str) -> list[LakeRange]:
             last = joined[-1]
             joined[-1] = LakeRange(
                 broker_name, one.identity, last.start, one.end, last.records + one.records, last.rows + one.rows,
-                last.damaged_bytes + one.damaged_bytes,
+                last.damaged_bytes + one.damaged_bytes, last.undecoded + one.undecoded,
             )  # fmt: skip
         else:
             joined.append(one)

@@ -63,9 +63,13 @@ class LakeFiles:
         if self.is_local:
             self._files.create_dir(folder, recursive=True)
             half = f"{folder}/_half-{os.getpid()}-{last}"
-            put(half)
-            _sync(half)
-            os.replace(half, place)
+            try:
+                put(half)
+                _sync(half)
+                os.replace(half, place)
+            except BaseException:
+                Path(half).unlink(missing_ok=True)  # A full disk needs the room.
+                raise
             _sync(folder)
         else:
             put(place)

@@ -4,42 +4,46 @@
     lake.add(spark, survey, "broker-a", survey.log_end)
 
 Adding is exactly once: before anything is written, `_pending.json` says under which names; then tasks write and read
-back the files; then the commit appears, in one step. Killed in between, the next add removes what the pending names
-left behind and begins again where the last commit ended. One writer at a time.
+back the files; then the commit appears, in one step; in a lake of tables its files are then published into them, which
+may be repeated. Killed in between, the next add removes what the pending names left behind, or publishes what was
+committed, and begins again where the last commit ended. One writer at a time.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 
 import msgspec
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.jobs.work import Told, parallelism, run
-from embermq.spark.lake.commits import LakeCommit, LakeFile, LakeHead, LakeRange, Pending, covered, live_files
+from embermq.spark.lake import joining
+from embermq.spark.lake.commits import (
+    LakeCommit,
+    LakeFile,
+    LakeFormat,
+    LakeHead,
+    LakeRange,
+    Pending,
+    covered,
+    live_files,
+    load_commit,
+)
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import COMMITS, LAKE, PENDING, commit_name, commit_number, stem
-from embermq.spark.lake.writing import LakeSlice, SliceRows, check_file, write_slice, write_table
-from embermq.spark.schema import spark_schema
+from embermq.spark.lake.frames import file_frame, table_frame
+from embermq.spark.lake.heads import check_head, load_head, make_head
+from embermq.spark.lake.joining import Compacted, Joining
+from embermq.spark.lake.json_schemas import merged
+from embermq.spark.lake.names import COMMITS, PENDING, SUFFIX, commit_name, commit_number, stem
+from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
+from embermq.spark.lake.writing import LakeSlice, SliceRows, clear_disk_errors, write_slice
 from embermq.store.survey import LogSegment, Survey
 
-VERSION = 1
 SLICE_BYTES_MAX = 128 << 20
 SLICE_BYTES_MIN = 4 << 20
-SMALL_FILE_BYTES = 32 << 20
-COMPACT_FILES_MIN = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction did."""
-
-    files_before: int
-    files_after: int
 
 
 class Lake:
@@ -49,33 +53,53 @@ class Lake:
         """Use `open`."""
         self.files, self.head, self._clock = files, head, clock
         self._commits: dict[int, LakeCommit] = {}
+        self._unpublished: int | None = None  # the last commit, while its tables may lack it
+        self._opened_tables: LakeTables | None = None
+        self._given: dict[str, StructType] = {}  # schemas that no commit has yet
+        self._drop_bodies = False
 
     @classmethod
     def open(
-        cls, root: str, *, include_system: bool | None = None, make: bool = True, clock: Clock | None = None
-    ) -> "Lake":
+        cls, root: str, *, include_system: bool | None = None, make: bool = True, clock: Clock | None = None,
+        lake_format: LakeFormat | None = None, catalog: str | None = None,
+        schemas: Mapping[str, StructType] | None = None, drop_bodies: bool = False,
+    ) -> "Lake":  # fmt: skip
         """The lake at `root`; made if there is none (and `make`). OptionInvalid if the place holds something else.
 
-        `include_system` is what a new lake has, and must be what an old one has, if given.
+        `include_system`, `lake_format` and `catalog` are what a new lake has, and must be what an old one has, if
+        given. `schemas` are of JSON bodies, by topic; they are joined with those that the lake knows.
         """
         files, clock = LakeFiles(str(root)), clock or SystemClock()
         try:
-            head = _load_head(files)
+            head = load_head(files)
             if head is None:
                 if not make:
                     raise OptionInvalid("lake", "there is no lake here", value=root)
-                head = LakeHead(VERSION, bool(include_system), clock.now_ms())
-                files.write(LAKE, msgspec.json.encode(head))
+                head = make_head(files, bool(include_system), lake_format or "parquet", catalog or "", clock.now_ms())
         except OSError as problem:
             raise OptionInvalid("lake", f"cannot be used: {problem.strerror or problem}", value=root) from None
-        if include_system is not None and include_system != head.include_system:
-            has = "has" if head.include_system else "leaves out"
-            raise OptionInvalid(
-                "lake", f"this lake {has} what no consumer sees; choose the same or another lake", value=root
-            )
+        check_head(head, root, include_system, lake_format, catalog)
         lake = cls(files, head, clock)
         lake.refresh()
+        if make:  # Who writes learns at once whether that is possible; who only asks what is covered needs no tables.
+            lake._tables  # noqa: B018
+        lake._take_schemas(schemas or {}, drop_bodies)
         return lake
+
+    @property
+    def _tables(self) -> LakeTables | None:
+        """The topics' tables; None if its files are all this lake has."""
+        if self._opened_tables is None and self.head.format != "parquet":
+            self._opened_tables = open_tables(self.head, self.files)
+        return self._opened_tables
+
+    def _take_schemas(self, given: Mapping[str, StructType], drop_bodies: bool) -> None:
+        known = self.schemas
+        joined = {topic: merged(topic, known[topic], new) if topic in known else new for topic, new in given.items()}
+        self._given = {topic: schema for topic, schema in joined.items() if known.get(topic) != schema}
+        if drop_bodies and not self.schemas:
+            raise OptionInvalid("drop-bodies", "no topic has a schema for its JSON; give one with --json")
+        self._drop_bodies = drop_bodies
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -89,23 +113,47 @@ class Lake:
         if numbers != list(range(1, len(numbers) + 1)):
             missing = next(number for number in range(1, len(numbers) + 2) if number not in self._commits)
             raise StoreError(f"{self.files.full(commit_name(missing))} is missing; restore it before using this lake")
+        pending = self._pending() if self.head.format != "parquet" else None
+        self._unpublished = pending.number if pending is not None and pending.number in self._commits else None
 
     def _load_commit(self, name: str, number: int) -> LakeCommit:
         place = self.files.full(name)
         try:
-            commit = msgspec.json.decode(self.files.read(name), type=LakeCommit)
+            commit = load_commit(self.files.read(name))
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise StoreError(f"{place}: is no commit: {problem}; restore it before using this lake") from None
-        if commit.sealed() != commit or commit.number != number:
+        if commit is None or commit.number != number:
             raise StoreError(f"{place}: was changed after it was written (its sum is wrong); restore it")
         return commit
 
+    def _pending(self) -> Pending | None:
+        if not self.files.exists(PENDING):
+            return None
+        try:
+            return msgspec.json.decode(self.files.read(PENDING), type=Pending)
+        except FileNotFoundError:
+            return None  # Whoever was writing is done.
+        except msgspec.DecodeError as problem:
+            raise StoreError(
+                f"{self.files.full(PENDING)}: {problem}; remove it if nothing is writing this lake"
+            ) from None
+
     @property
     def commits(self) -> list[LakeCommit]:
-        return [self._commits[number] for number in sorted(self._commits)]
+        """What counts, in order: in a lake of tables not the one that is still being published."""
+        return [self._commits[number] for number in sorted(self._commits) if number != self._unpublished]
+
+    @property
+    def schemas(self) -> dict[str, StructType]:
+        """Of JSON bodies, by topic."""
+        found: dict[str, str] = {}
+        for number in sorted(self._commits):
+            found |= self._commits[number].schemas
+        known = {topic: StructType.fromJson(msgspec.json.decode(text)) for topic, text in found.items()}
+        return known | self._given
 
     def live_files(self) -> list[LakeFile]:
-        """The files that count."""
+        """The files that count. In a lake of tables: as they were published; the tables may have joined them."""
         return live_files(self.commits)
 
     def brokers(self) -> list[str]:
@@ -129,16 +177,16 @@ class Lake:
                 f"the lake {self.files.root} holds another log under the name {broker_name}; use another lake",
             )
 
-    def frame(self, spark: SparkSession, topics: Sequence[str] | None = None) -> DataFrame:
-        """The lake's rows in the columns of the format, and `date`."""
-        paths = [self.files.full(file.path) for file in self.live_files() if topics is None or file.topic in topics]
-        whole = spark_schema("rocketmq")
-        stored = StructType([*(one for one in whole.fields if one.name != "topic"), whole["topic"]])
-        stored = stored.add(StructField("date", StringType()))
-        if not paths:
-            return spark.createDataFrame([], stored).select(*whole.names, "date")
-        reader = spark.read.schema(stored).option("basePath", self.files.path)
-        return reader.parquet(*paths).select(*whole.names, "date")
+    def frame(
+        self, spark: SparkSession, topics: Sequence[str] | None = None, *, value: StructType | None = None
+    ) -> DataFrame:
+        """The lake's rows in the columns of the format, with `value` also decoded bodies, and `date`."""
+        files = [file for file in self.live_files() if topics is None or file.topic in topics]
+        if self._tables is None:
+            return file_frame(spark, self.files.path, [self.files.full(file.path) for file in files], value)
+        paths = paths_of(self._tables, sorted({file.topic for file in files}))
+        ranges = {name: self.covered(name) for name in self.brokers()}
+        return table_frame(spark, paths, ranges, value)
 
     # -- adding ------------------------------------------------------------------------------------------------
 
@@ -150,8 +198,8 @@ class Lake:
 
         DataLost if the log no longer has what comes next (`start` accepts that, and begins there).
         """
-        self.check_same_log(survey, broker_name)
         self._clean_up()
+        self.check_same_log(survey, broker_name)
         known = self.end_of(broker_name)
         begin = survey.log_min if known is None else known
         if start is not None:
@@ -164,128 +212,122 @@ class Lake:
                 " between is gone. Pass the new beginning as `start` to go on with a gap"
             )
         pieces = self._slices(survey, broker_name, survey.record_start(begin), end, parallelism(spark))
-        number = len(self._commits) + 1
         stems = [stem(broker_name, piece.start, piece.end) for piece in pieces]
-        self.files.write(PENDING, msgspec.json.encode(Pending(number, stems)))
-        results = run(spark, write_slice, pieces, f"writing {broker_name}", told)
-        commit = self._commit([_range_of(results, broker_name, survey.identity, begin, end)], results)
-        self.files.remove(PENDING)
-        return commit
+        with self._writing(stems):
+            results = run(spark, write_slice, pieces, f"writing {broker_name}", told)
+            return self._commit([_range_of(results, broker_name, survey.identity, begin, end)], results)
+
+    @contextmanager
+    def _writing(self, stems: list[str]) -> Iterator[None]:
+        """Around tasks that write files with these beginnings of names, and the commit that lists them."""
+        with clear_disk_errors(self.files.root):
+            number = len(self._commits) + 1
+            self.files.write(PENDING, msgspec.json.encode(Pending(number, stems)))
+            try:
+                yield
+            except BaseException:
+                # What was written goes at once, a disk may be full. The pending names stay: a task may still be at it.
+                if number not in self._commits:
+                    self._remove_files(stems)
+                raise
+            self._finish(self._commits[number])
+            self.files.remove(PENDING)
 
     def _slices(self, survey: Survey, broker_name: str, start: int, end: int, cores: int) -> list[LakeSlice]:
         """Even parts that begin where records begin, as many as cores unless that makes them too large or small."""
         size = min(max((end - start) // cores, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
         count = max(1, -(-(end - start) // size))
         cuts = [start, *(survey.record_start(start + (end - start) * n // count) for n in range(1, count)), end]
-        root, system = self.files.root, self.head.include_system
+        as_tables, schemas = self._tables is not None, self.schemas
         return [
-            LakeSlice(root, broker_name, _between(survey, low, high), low, high, system)
+            LakeSlice(
+                self.files.root, broker_name, _between(survey, low, high), low, high, self.head.include_system,
+                as_tables, schemas, self._drop_bodies,
+            )
             for low, high in pairwise(sorted({min(cut, end) for cut in cuts}))
-        ]
+        ]  # fmt: skip
 
     def _commit(
         self, ranges: list[LakeRange], results: Sequence[SliceRows], replaced: Sequence[str] = ()
     ) -> LakeCommit:
         files = [file for result in results for file in result.files]
-        commit = LakeCommit(len(self._commits) + 1, self._clock.now_ms(), ranges, files, list(replaced)).sealed()
+        schemas = {topic: schema.json() for topic, schema in self._given.items()}
+        commit = LakeCommit(
+            len(self._commits) + 1, self._clock.now_ms(), ranges, files, list(replaced), schemas=schemas
+        ).sealed()  # fmt: skip
         self.files.write(commit_name(commit.number), msgspec.json.encode(commit))
         self._commits[commit.number] = commit
+        self._given = {}
+        self._unpublished = commit.number if self._tables is not None else None
         return commit
 
+    def _finish(self, commit: LakeCommit) -> None:
+        """What follows from a commit, and may be done twice: tables take it, and files that count no longer go."""
+        if self._tables is not None:
+            publish(self._tables, commit, self.schemas)
+        self._unpublished = None
+        for path in commit.replaced:
+            self.files.remove(path)
+
     def _clean_up(self) -> None:
-        """Remove what an add that did not come to its end left behind."""
+        """Finish, or remove what is left of, an add that did not come to its end."""
         self.refresh()
-        if not self.files.exists(PENDING):
-            return
-        try:
-            pending = msgspec.json.decode(self.files.read(PENDING), type=Pending)
-        except msgspec.DecodeError as problem:
-            raise StoreError(
-                f"{self.files.full(PENDING)}: {problem}; remove it if nothing is writing this lake"
-            ) from None
-        if pending.number not in self._commits:
-            counted = {file.path for file in self.live_files()}
-            stems = tuple(pending.stems)
-            for path in self.files.list(recursive=True):
-                name = path.rpartition("/")[2]
-                if path not in counted and (name.startswith(stems) or name.startswith("_half-")):
-                    self.files.remove(path)
-        self.files.remove(PENDING)
+        pending = self._pending()
+        if pending is not None:
+            with clear_disk_errors(self.files.root):
+                if pending.number in self._commits:
+                    self._finish(self._commits[pending.number])
+                else:
+                    self._remove_files(pending.stems)
+                self.files.remove(PENDING)
+
+    def _remove_files(self, stems: Sequence[str]) -> None:
+        counted = {file.path for file in self.live_files()}
+        for path in self.files.list(recursive=True):
+            name = path.rpartition("/")[2]
+            ours = name.startswith(tuple(stems)) and name.endswith(SUFFIX) and not path.startswith("_")
+            if path not in counted and (ours or name.startswith("_half-")):
+                self.files.remove(path)
 
     # -- keeping -----------------------------------------------------------------------------------------------
 
     def check(self, spark: SparkSession, told: Told | None = None) -> int:
-        """Read every file back; StoreError for the first that is not what its commit says. How many there are."""
-        pieces = [(self.files, file) for file in self.live_files()]
-        run(spark, _check_piece, pieces, "reading back", told)
-        return len(pieces)
+        """Read every file back; StoreError for the first that is not what its commit says. How many there are.
+
+        Of a lake of tables, whose files others may rewrite: whether each table has as many rows as the commits say.
+        """
+        files = self.live_files()
+        if self._tables is None:
+            run(spark, joining.check_piece, [(self.files, file) for file in files], "reading back", told)
+            return len(files)
+        for topic in sorted({file.topic for file in files}):
+            wanted, found = sum(file.rows for file in files if file.topic == topic), self._tables.rows(topic)
+            if wanted != found:
+                raise StoreError(f"the table of topic {topic} has {found:,} rows, and the commits say {wanted:,}")
+        return sum(len(self._tables.paths(topic)) for topic in {file.topic for file in files})
 
     def compact(self, spark: SparkSession, told: Told | None = None) -> Compacted:
         """Join the small files of each topic and day. The rows stay the same; readers see one or the other."""
         self._clean_up()
-        small = [file for file in self.live_files() if file.bytes < SMALL_FILE_BYTES]
-        small.sort(key=lambda file: (file.topic, file.date, file.path))
-        groups = [list(found) for _, found in groupby(small, key=lambda file: (file.topic, file.date))]
-        number = len(self._commits) + 1
-        stem_ = f"compacted-{number:020d}"
+        if self._tables is not None:
+            counts = [self._tables.compact(topic) for topic in sorted({file.topic for file in self.live_files()})]
+            return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))
+        small, groups = joining.groups_of_small_files(self.live_files())
+        stem_ = f"compacted-{len(self._commits) + 1:020d}"
+        schemas = self.schemas
         pieces = [
-            _Joining(self.files, tuple(group), f"{group[0].path.rpartition('/')[0]}/{stem_}.parquet")
-            for group in groups
-            if len(group) >= COMPACT_FILES_MIN
-        ]
-        if not pieces:
-            return Compacted(len(small), len(small))
-        self.files.write(PENDING, msgspec.json.encode(Pending(number, [stem_])))
-        results = run(spark, _join_files, pieces, "joining small files", told)
-        replaced = [file.path for piece in pieces for file in piece.files]
-        self._commit([], results, replaced)
-        self.files.remove(PENDING)
-        for path in replaced:
-            self.files.remove(path)
-        return Compacted(len(small), len(small) - len(replaced) + len(pieces))
-
-
-@dataclass(frozen=True, slots=True)
-class _Joining:
-    """Files that become one."""
-
-    root: LakeFiles
-    files: tuple[LakeFile, ...]
-    name: str
-
-
-def _join_files(piece: _Joining) -> SliceRows:
-    import pyarrow as pa
-
-    places = [piece.root.full(file.path) for file in piece.files]
-    tables = [
-        pq.read_table(place, filesystem=piece.root.arrow, page_checksum_verification=True, partitioning=None)
-        for place in places
-    ]
-    first = piece.files[0]
-    made = write_table(piece.root, piece.name, first.topic, first.date, pa.concat_tables(tables))
-    return SliceRows(0, 0, 0, made.rows, (), (made,))
-
-
-def _check_piece(piece: tuple[LakeFiles, LakeFile]) -> None:
-    check_file(*piece)
-
-
-def _load_head(files: LakeFiles) -> LakeHead | None:
-    """What the place says it is; None if it is empty or not there."""
-    if not files.exists(LAKE):
-        if files.exists() and files.list():
-            raise OptionInvalid(
-                "lake", "there are files here and no _embermq.json; choose another place", value=files.root
+            Joining(
+                self.files, tuple(group), f"{group[0].path.rpartition('/')[0]}/{stem_}{SUFFIX}",
+                schemas.get(group[0].topic),
             )
-        return None
-    try:
-        head = msgspec.json.decode(files.read(LAKE), type=LakeHead)
-    except msgspec.DecodeError as problem:
-        raise StoreError(f"{files.full(LAKE)}: {problem}; restore it") from None
-    if head.version != VERSION:
-        raise StoreError(f"{files.full(LAKE)}: version {head.version} is not known here; a newer EmberMQ wrote it")
-    return head
+            for group in groups
+        ]  # fmt: skip
+        if not pieces:
+            return Compacted(small, small)
+        replaced = [file.path for piece in pieces for file in piece.files]
+        with self._writing([stem_]):
+            self._commit([], run(spark, joining.join_files, pieces, "joining small files", told), replaced)
+        return Compacted(small, small - len(replaced) + len(pieces))
 
 
 def _between(survey: Survey, start: int, end: int) -> tuple[LogSegment, ...]:
@@ -297,4 +339,5 @@ def _range_of(results: Sequence[SliceRows], broker_name: str, identity: str, sta
     return LakeRange(
         broker_name, identity, start, end, sum(one.records for one in results), sum(one.rows for one in results),
         sum(damage.end - damage.start for one in results for damage in one.damages),
+        sum(one.undecoded for one in results),
     )  # fmt: skip

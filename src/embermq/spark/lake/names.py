@@ -3,7 +3,9 @@
 _embermq.json                                              what kind of lake this is
 _commits/00000000000000000007.json                             one commit; readers of Parquet pass over `_` names
 _pending.json                                                  what is being written now, to be cleaned up after
+_catalog.db                                                    of an Iceberg lake that has a catalog of its own
 topic=orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
+orders/date=2026-11-16/broker-a-<start>-<end>.parquet          the same in a lake of tables, one for each topic
 """
 
 import re
@@ -13,10 +15,12 @@ from urllib.parse import quote
 LAKE = "_embermq.json"
 COMMITS = "_commits"
 PENDING = "_pending.json"
+CATALOG = "_catalog.db"
 SUFFIX = ".parquet"
 UNKNOWN_DATE = "__HIVE_DEFAULT_PARTITION__"  # of a message whose time no calendar has
 
 _COMMIT = re.compile(r"(\d{20})\.json")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]|^_")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -35,6 +39,11 @@ def quoted(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E").replace("~", "%7E")
 
 
+def plain(text: str) -> str:
+    """A text as a part of a path that means the same as a path and as a URI: no `%`, which some decode twice."""
+    return _NOT_PLAIN.sub(lambda found: "".join(f"@{byte:02X}" for byte in found[0].encode()), text)
+
+
 def date_of(day: int | None) -> str:
     """Days since 1970 as a date."""
     return UNKNOWN_DATE if day is None else (_EPOCH + timedelta(days=day)).strftime("%Y-%m-%d")
@@ -42,8 +51,12 @@ def date_of(day: int | None) -> str:
 
 def stem(broker_name: str, start: int, end: int) -> str:
     """What the names of all files of a range begin with."""
-    return f"{quoted(broker_name)}-{start:020d}-{end:020d}"
+    return f"{plain(broker_name)}-{start:020d}-{end:020d}"
 
 
-def file_name(topic: str, date: str, broker_name: str, start: int, end: int) -> str:
-    return f"topic={quoted(topic)}/date={date}/{stem(broker_name, start, end)}{SUFFIX}"
+def topic_folder(topic: str, *, as_table: bool) -> str:
+    return plain(topic) if as_table else f"topic={quoted(topic)}"
+
+
+def file_name(topic: str, date: str, broker_name: str, start: int, end: int, *, as_table: bool = False) -> str:
+    return f"{topic_folder(topic, as_table=as_table)}/date={date}/{stem(broker_name, start, end)}{SUFFIX}"

@@ -1,16 +1,20 @@
 """One slice of a log into Parquet files, one for each topic and day. Runs in a worker, and may be done twice.
 
 Files are named after the slice, so that doing it again writes the same names. Each file is read back after it was
-written, with its page checksums checked, and compared with what was in memory.
+written, with its page checksums checked, and compared with what was in memory. Bodies of topics that have a schema
+are decoded here, into a column beside them.
 """
 
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.types import StructType
 
 from embermq import kernels
 from embermq.errors import StoreError
@@ -19,6 +23,7 @@ from embermq.format.select import Selection
 from embermq.spark.arrow import BatchBuilder
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.names import date_of, file_name
 from embermq.spark.schema import spark_schema
 from embermq.store.survey_scan import Damage, LogSegment, scan_segments
@@ -38,6 +43,9 @@ class LakeSlice:
     start: int
     end: int
     include_system: bool
+    as_tables: bool = False  # each topic is a table by itself: its files have the topic as a column
+    schemas: Mapping[str, StructType] = field(default_factory=dict)  # of JSON bodies, by topic
+    drop_bodies: bool = False  # where a body was decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +58,20 @@ class SliceRows:
     rows: int
     damages: tuple[Damage, ...]
     files: tuple[LakeFile, ...]
+
+    @property
+    def undecoded(self) -> int:
+        return sum(file.undecoded or 0 for file in self.files)
+
+
+@contextmanager
+def clear_disk_errors(place: str) -> Iterator[None]:
+    """What a disk refuses, in one line that says where."""
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror or str(problem).strip().splitlines()[0]
+        raise StoreError(f"the lake {place} cannot be written: {reason}; run it again when that is mended") from None
 
 
 def write_slice(piece: LakeSlice) -> SliceRows:
@@ -65,7 +87,12 @@ def write_slice(piece: LakeSlice) -> SliceRows:
         for key, part in _by_topic_and_day(batch):
             parts.setdefault(key, []).append(part)
     files = LakeFiles(piece.root)
-    written = [_write(files, piece, topic, date, found) for (topic, date), found in sorted(parts.items())]
+    decoders = {topic: BodyDecoder(piece.schemas[topic]) for topic in {key[0] for key in parts} & set(piece.schemas)}
+    with clear_disk_errors(piece.root):
+        written = [
+            _write(files, piece, topic, date, found, decoders.get(topic))
+            for (topic, date), found in sorted(parts.items())
+        ]
     return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(written))
 
 
@@ -101,24 +128,44 @@ def _by_topic_and_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], 
         yield key, batch if len(distinct) == 1 else batch.take(np.flatnonzero(inverse == number))
 
 
-def _write(files: LakeFiles, piece: LakeSlice, topic: str, date: str, batches: list[pa.RecordBatch]) -> LakeFile:
-    # The topic is in the path, where every reader of such a layout looks for it.
-    table = pa.Table.from_batches(batches).drop_columns(["topic"])
-    name = file_name(topic, date, piece.broker_name, piece.start, piece.end)
-    return write_table(files, name, topic, date, table)
+def _write(
+    files: LakeFiles, piece: LakeSlice, topic: str, date: str, batches: list[pa.RecordBatch],
+    decoder: BodyDecoder | None,
+) -> LakeFile:  # fmt: skip
+    table = pa.Table.from_batches(batches)
+    if not piece.as_tables:  # The topic is in the path, where every reader of such a layout looks for it.
+        table = table.drop_columns(["topic"])
+    undecoded = None
+    if decoder is not None:
+        table, undecoded = _with_values(table, decoder, piece.drop_bodies)
+    name = file_name(topic, date, piece.broker_name, piece.start, piece.end, as_table=piece.as_tables)
+    return write_table(files, name, topic, date, table, undecoded)
 
 
-def write_table(files: LakeFiles, name: str, topic: str, date: str, table: pa.Table) -> LakeFile:
+def _with_values(table: pa.Table, decoder: BodyDecoder, drop_bodies: bool) -> tuple[pa.Table, int]:
+    """The rows with their decoded bodies as a last column, and how many have none."""
+    bodies = table.column("body")
+    parts = [decoder.decode(chunk) for chunk in bodies.chunks]
+    values = pa.chunked_array([part for part, _ in parts], decoder.type)
+    if drop_bodies:
+        kept = pc.if_else(values.is_valid(), pa.scalar(None, bodies.type), bodies)
+        table = table.set_column(table.schema.get_field_index("body"), "body", kept)
+    return table.append_column(VALUE, values), sum(count for _, count in parts)
+
+
+def write_table(
+    files: LakeFiles, name: str, topic: str, date: str, table: pa.Table, undecoded: int | None = None
+) -> LakeFile:
     """Write a file and read it back."""
 
     def put(place: str) -> None:
         pq.write_table(
             table, place, filesystem=files.arrow, compression="zstd", row_group_size=ROW_GROUP_ROWS,
-            write_page_checksum=True, use_dictionary=["brokerName", "tags", "bornHost", "storeHost"],
+            write_page_checksum=True, use_dictionary=["topic", "brokerName", "tags", "bornHost", "storeHost"],
         )  # fmt: skip
 
     size = files.write_with(name, put)
-    wanted = LakeFile(name, topic, date, len(table), size, columns_crc(table))
+    wanted = LakeFile(name, topic, date, len(table), size, columns_crc(table), undecoded)
     check_file(files, wanted)
     return wanted
 

@@ -1,24 +1,33 @@
 """The lake as a sink: each batch is a commit, which the lake notices if it has it already."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.sql.types import StructType
+
 from embermq.spark.lake import Lake
+from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.pipeline.batches import LogBatch
 from embermq.spark.pipeline.sinks import SinkFigures
 from embermq.store.survey import Survey
 
 
 class LakeSink:
-    """Messages as consumers see them, as Parquet by topic and day; small files are joined now and then."""
+    """Messages as consumers see them, by topic and day; small files are joined now and then."""
 
     name = "lake"
 
-    def __init__(self, root: str, compact_every: int) -> None:
-        self._lake = Lake.open(root)
+    def __init__(
+        self, root: str, compact_every: int, *, lake_format: LakeFormat | None = None, catalog: str | None = None,
+        schemas: Mapping[str, StructType] | None = None, drop_bodies: bool = False,
+    ) -> None:  # fmt: skip
+        self._lake = Lake.open(
+            root, lake_format=lake_format, catalog=catalog, schemas=schemas, drop_bodies=drop_bodies
+        )  # fmt: skip
         self._compact_every = compact_every
 
     def process(self, batch: LogBatch) -> SinkFigures:
-        records = files = 0
+        records = files = undecoded = 0
         damages = []
         for one in batch.ranges:
             survey = Survey.open(Path(one.path))
@@ -29,9 +38,10 @@ class LakeSink:
             if commit is not None:
                 records += sum(part.records for part in commit.ranges)
                 files += len(commit.files)
+                undecoded += sum(part.undecoded for part in commit.ranges)
                 lost = sum(part.damaged_bytes for part in commit.ranges)
                 if lost:
                     damages.append(f"{one.path}: {lost:,} bytes between {one.start:,} and {one.end:,} are no records")
         if self._compact_every and batch.number % self._compact_every == self._compact_every - 1:
             self._lake.compact(batch.spark, batch.told)
-        return SinkFigures(records, files, damages)
+        return SinkFigures(records, files, damages, undecoded)

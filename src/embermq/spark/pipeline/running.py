@@ -24,7 +24,9 @@ from embermq.errors import EmberError, OptionInvalid, StoreError
 from embermq.settings import StoreSettings
 from embermq.spark.error_text import error_in
 from embermq.spark.jobs.work import Told
+from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipeline.batches import LogBatch, LogRange
 from embermq.spark.pipeline.ranges import FORMAT, LogRanges
 from embermq.spark.pipeline.sinks import PipelineSink, SinkContext, SinkFigures, make_sinks
@@ -143,10 +145,20 @@ def pipeline(
     spark: SparkSession, paths: Sequence[str], *, into: str | None = None, derive: Sequence[str] = ("lake", "stats"),
     checkpoint: str | None = None, settings: StoreSettings | None = None, sinks: Sequence[PipelineSink] = (),
     batch_bytes_max: int = BATCH_BYTES_MAX, fail_on_data_loss: bool = True, told: Told | None = None,
+    lake_format: LakeFormat | None = None, catalog: str | None = None, json: JsonSchemas | None = None,
+    drop_bodies: bool = False,
 ) -> Pipeline:  # fmt: skip
-    """Set up a pipeline over these stores. `derive` names sinks that come along, `sinks` are your own."""
+    """Set up a pipeline over these stores. `derive` names sinks that come along, `sinks` are your own.
+
+    For the lake: `json` has a schema for the bodies of a topic, which become a typed column `value`; `drop_bodies`
+    keeps no body beside a value. `lake_format` is parquet, delta or iceberg, `catalog` of Iceberg.
+    """
     places = find_stores(paths)
-    context = SinkContext(into, settings or StoreSettings(), COMPACT_EVERY)
+    context = SinkContext(
+        into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies
+    )  # fmt: skip
+    if "lake" not in derive and (lake_format or catalog or json or drop_bodies):
+        raise OptionInvalid("derive", "a lake's format and JSON need the lake among what is derived")
     made = make_sinks(list(derive), context) if derive or not sinks else []
     if checkpoint is None:
         if into is None:

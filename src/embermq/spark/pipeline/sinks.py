@@ -19,6 +19,8 @@ from typing import Protocol
 
 from embermq.errors import OptionInvalid
 from embermq.settings import StoreSettings
+from embermq.spark.lake.commits import LakeFormat
+from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.pipeline.batches import LogBatch
 
 
@@ -29,6 +31,7 @@ class SinkFigures:
     records: int = 0
     files: int = 0
     damages: list[str] = field(default_factory=list)
+    undecoded: int = 0  # bodies that a schema for JSON did not fit
 
 
 class PipelineSink(Protocol):
@@ -46,6 +49,10 @@ class SinkContext:
     into: str | None  # the lake's place
     settings: StoreSettings  # file sizes of queues and index
     compact_every: int  # batches
+    lake_format: LakeFormat | None = None
+    catalog: str | None = None
+    json: JsonSchemas | None = None
+    drop_bodies: bool = False
 
 
 def make_sinks(names: list[str], context: SinkContext) -> list[PipelineSink]:
@@ -67,7 +74,10 @@ def _derived(context: SinkContext, names: list[str]) -> PipelineSink:
 def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
     from embermq.spark.pipeline.lake_sink import LakeSink
 
-    return LakeSink(_into(context, "lake"), context.compact_every)
+    return LakeSink(
+        _into(context, "lake"), context.compact_every, lake_format=context.lake_format, catalog=context.catalog,
+        schemas=read_schemas(context.json), drop_bodies=context.drop_bodies,
+    )  # fmt: skip
 
 
 def _minutes(context: SinkContext, names: list[str]) -> PipelineSink:

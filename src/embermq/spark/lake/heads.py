@@ -1,0 +1,65 @@
+"""What kind of lake lies at a place: its head, read, made, and compared with what the user asks for. Driver side."""
+
+import uuid
+
+import msgspec
+
+from embermq.errors import OptionInvalid, StoreError
+from embermq.spark.lake.commits import LakeFormat, LakeHead
+from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.names import LAKE
+from embermq.spark.lake.tables import open_tables, require_format
+
+VERSION = 1
+
+
+def load_head(files: LakeFiles) -> LakeHead | None:
+    """What the place says it is; None if it is empty or not there."""
+    if not files.exists(LAKE):
+        if files.exists() and files.list():
+            raise OptionInvalid(
+                "lake", "there are files here and no _embermq.json; choose another place", value=files.root
+            )
+        return None
+    try:
+        head = msgspec.json.decode(files.read(LAKE), type=LakeHead)
+    except msgspec.DecodeError as problem:
+        raise StoreError(f"{files.full(LAKE)}: {problem}; restore it") from None
+    if head.version != VERSION:
+        raise StoreError(f"{files.full(LAKE)}: version {head.version} is not known here; a newer EmberMQ wrote it")
+    return head
+
+
+def make_head(
+    files: LakeFiles, include_system: bool, format_: LakeFormat, catalog: str, made_ms: int
+) -> LakeHead:  # fmt: skip
+    """A new lake. Nothing is written when it cannot be."""
+    head = LakeHead(VERSION, include_system, made_ms, format_, catalog, uuid.uuid4().hex)
+    if catalog and format_ != "iceberg":
+        raise OptionInvalid("catalog", "only lakes of the format iceberg have one", value=catalog)
+    require_format(format_)
+    if format_ == "iceberg" and (catalog or not files.is_local):
+        open_tables(head, files)  # A catalog that cannot be opened is found out before anything is written.
+    files.write(LAKE, msgspec.json.encode(head))
+    return head
+
+
+def check_head(
+    head: LakeHead, root: str, include_system: bool | None, format_: LakeFormat | None, catalog: str | None
+) -> None:  # fmt: skip
+    """OptionInvalid if this lake is another kind than the one that is asked for; None asks for nothing."""
+    if include_system is not None and include_system != head.include_system:
+        has = "has" if head.include_system else "leaves out"
+        raise OptionInvalid(
+            "lake", f"this lake {has} what no consumer sees; choose the same or another lake", value=root
+        )
+    if format_ is not None and format_ != head.format:
+        raise OptionInvalid(
+            "lake-format",
+            f"the lake {root} has the format {head.format}; leave the option out, or choose another lake",
+            value=format_,
+        )
+    if catalog is not None and catalog != head.catalog:
+        raise OptionInvalid(
+            "catalog", f"the tables of the lake {root} are in {head.catalog or 'a catalog of its own'}", value=catalog
+        )
