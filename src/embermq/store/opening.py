@@ -65,6 +65,15 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What an opening decides before it changes anything: where to walk from, and what becomes of derived files."""
+
+    plan: Plan
+    index_plan: IndexPlan
+    findings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class DerivedFiles:
     """How the files derived from a log are made, by these settings, below `root`."""
 
@@ -111,6 +120,21 @@ def open_parts(
     except BaseException:
         _release(lock)
         raise
+
+
+def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clock) -> Decision:
+    """What `open_parts` would decide for writing, now. Takes no lock, writes nothing; StorePathInvalid as there."""
+    elsewhere = bool(settings.commit_log_paths)
+    directory.check_directory(files, root, read_only=True, has_log_elsewhere=elsewhere)
+    try:
+        opening = _Opening(root, settings, files, clock, None, True, None)
+        try:
+            return opening.decide()
+        finally:
+            opening.close()
+    except OSError as problem:
+        where = problem.filename or root
+        raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
 
 
 def _release(lock: Lock | None) -> None:
@@ -167,10 +191,7 @@ class _Opening:
         seen = self._look(inventory, page)
         flushed = page.flushed if page is not None else 0
         proof = load_index_proof(self.files, self.root) if self.index is not None else None
-        plan, index_plan = make_plan(seen, inventory, self._proofs(page, proof))
-        written = plan.proven if plan.proven is not None else 0
-        if plan.walk_from != seen.log_min and not stands_at_record(self.log, plan.walk_from, written):
-            plan, index_plan = Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
+        plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
         if not self.read_only:
             directory.mark_running(self.files, self.root)
             page = page or create_state_page(self.files, self.root, secrets.randbits(_EPOCH_BITS))
@@ -184,6 +205,29 @@ class _Opening:
             self.index, page, self.report, end, recovery.last_store_timestamp, recovery.tail_mark,
             self._all_next_offsets(),
         )  # fmt: skip
+
+    def decide(self) -> Decision:
+        """What `run` would decide if it might write. Of an opening that does not: nothing is changed."""
+        assert self.read_only
+        inventory = load_inventory(self.files, self.root) if self.clean else None
+        page = load_state_page(self.files, self.root, writable=False)
+        seen = replace(self._look(inventory, page), read_only=False)
+        proof = load_index_proof(self.files, self.root) if self.index is not None else None
+        return Decision(*self._decide(seen, inventory, self._proofs(page, proof)), self.report.findings)
+
+    def close(self) -> None:
+        """Let the files go, of an opening that only decided."""
+        for part in (self.queues, self.index, self.log):
+            if part is not None:
+                part.close()
+
+    def _decide(self, seen: Seen, inventory: Inventory | None, proofs: Proofs | None) -> tuple[Plan, IndexPlan]:
+        """Where to begin to walk; the proofs must fit the log to be believed."""
+        plan, index_plan = make_plan(seen, inventory, proofs)
+        written = plan.proven if plan.proven is not None else 0
+        if plan.walk_from != seen.log_min and not stands_at_record(self.log, plan.walk_from, written):
+            return Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
+        return plan, index_plan
 
     def _look(self, inventory: Inventory | None, page: StatePage | None) -> Seen:
         """Load the derived files and compare them with what the last clean close left."""

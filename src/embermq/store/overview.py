@@ -3,11 +3,10 @@
 Everything comes from a Survey and from the small files beside the log; one thread.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.clock import SystemClock
-from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.format.checkpoint import Checkpoint, decode_checkpoint
 from embermq.format.index import HEADER_BYTES, IndexHeader, decode_header
@@ -16,15 +15,9 @@ from embermq.settings import StoreSettings
 from embermq.store import directory
 from embermq.store.damage import DIRECTORY as QUARANTINE
 from embermq.store.damage import REPORT
-from embermq.store.index_proof import load_index_proof
-from embermq.store.inventory import load_inventory
 from embermq.store.lookup import message_at
-
-# The one place besides open_parts that goes through the steps of an opening: to tell what it would decide.
-from embermq.store.opening import _Opening
-from embermq.store.plan import IndexPlan, make_plan
-from embermq.store.recovery import Plan, stands_at_record
-from embermq.store.state_page import load_state_page
+from embermq.store.opening import decide_opening
+from embermq.store.plan import IndexPlan
 from embermq.store.survey import LogSegment, QueueSpan, Survey
 from embermq.store.survey_log import lock_holder
 
@@ -168,23 +161,7 @@ def writer_process(root: Path) -> int | None:
 
 def plan_start(root: Path, settings: StoreSettings, files: Files | None = None) -> StartPlan:
     """What opening the store at `root` with these settings would do. StorePathInvalid if there is none."""
-    disk = files or RealFiles()
-    directory.check_directory(disk, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
-    try:
-        opening = _Opening(root, settings, disk, SystemClock(), None, True, None)
-        inventory = load_inventory(disk, root) if opening.clean else None
-        page = load_state_page(disk, root, writable=False)
-        seen = replace(opening._look(inventory, page), read_only=False)
-        proof = load_index_proof(disk, root) if opening.index is not None else None
-        plan, index_plan = make_plan(seen, inventory, opening._proofs(page, proof))
-        proven = plan.proven if plan.proven is not None else 0
-        if plan.walk_from != seen.log_min and not stands_at_record(opening.log, plan.walk_from, proven):
-            plan, index_plan = Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
-    except OSError as problem:
-        where = Path(str(problem.filename or root))
-        raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
-    for part in (opening.queues, opening.index, opening.log):
-        if part is not None:
-            part.close()
+    decided = decide_opening(root, settings, files or RealFiles(), SystemClock())
     end = Survey.open(root).log_end
-    return StartPlan(plan.reason, plan.walk_from, max(0, end - plan.walk_from), index_plan, opening.report.findings)
+    plan = decided.plan
+    return StartPlan(plan.reason, plan.walk_from, max(0, end - plan.walk_from), decided.index_plan, decided.findings)
