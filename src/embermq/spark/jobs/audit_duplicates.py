@@ -47,8 +47,8 @@ class DuplicatesOfPart(NamedTuple):
     more_messages: int
 
 
-def part_count(log_bytes: int, cores: int) -> int:
-    return max(cores, -(-log_bytes // LOG_BYTES_PER_PART))
+def part_count(log_bytes: int) -> int:
+    return max(1, -(-log_bytes // LOG_BYTES_PER_PART))
 
 
 def split(keys: KeyRows, parts: int) -> Iterator[tuple[int, bytes]]:

@@ -1,6 +1,6 @@
 """The log as `audit` reads it: the pieces of `verify`, read by Spark's tasks.
 
-    driver    cuts the log into tasks of some 64 MiB, and puts what comes back together in log order, as `verify` does:
+    driver    cuts the log into tasks of some 256 MiB, and puts what comes back together in log order, as `verify` does:
               a piece that does not begin where the one before it ended is read again, here
     worker    reads the pieces of a task one after the other, compares them with queues and index, and counts
     worker    gets all hashes of unique keys of one part, and finds those that are there twice
@@ -32,7 +32,7 @@ from embermq.store.verify_links import IndexPart, LinkFlaw, link_flaws
 from embermq.store.verify_log import Cut, LogPieces, Piece
 from embermq.store.verify_units import QueueFiles, QueueName
 
-TASK_BYTES_MAX = 64 << 20
+TASK_BYTES_MAX = 256 << 20  # Spark takes nearly as long to begin a task as a core to read 64 MiB.
 TASK_BYTES_MIN = 4 << 20
 _NOWHERE = EntryPlace(-1, -1)  # of a piece that could not be compared with the index
 
@@ -136,7 +136,7 @@ class SparkPieces(LogPieces):
         self._plan = AuditPlan(
             uuid.uuid4().hex, reading.root, tuple(segments), start, end, queues.file_bytes,
             tuple(IndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts), reading.step_ms,
-            part_count(end - start, cores),
+            part_count(end - start),
         )  # fmt: skip
 
     @property
@@ -168,10 +168,10 @@ class SparkPieces(LogPieces):
         pairs = (
             reading.spark.sparkContext.parallelize(tasks, max(len(tasks), 1))
             .flatMap(partial(_do, plan))
-            .partitionBy(plan.parts + 1, int)
-            .mapPartitionsWithIndex(partial(_gather, plan))
+            .partitionBy(plan.parts, int)
+            .mapPartitions(partial(_gather, plan))
         )
-        total = len(tasks) + plan.parts + 1
+        total = len(tasks) + plan.parts
         found: list[bytes] = collected(reading.spark, pairs, total, "auditing", reading.told) if tasks else []
         by_number: dict[int, LogAnswer] = {}
         for answer in map(_answer, found):
@@ -188,9 +188,9 @@ class SparkPieces(LogPieces):
         return by_number
 
     def _tasks(self) -> list[Task]:
-        """Cuts that follow one another, together some 64 MiB; and each index file."""
+        """Cuts that follow one another, even parts for all cores; and each index file."""
         length = self._end - self._start
-        room = min(max(length // (2 * self._cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        room = min(max(-(-length // self._cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
         logs: list[LogTask] = []
         taken = room
         for cut in self.cuts():
@@ -212,6 +212,13 @@ def _given(piece: Piece | None) -> Piece | None:
 
 
 # -- worker ------------------------------------------------------------------------------------------------------
+
+
+class _Sent(NamedTuple):
+    """What a task sends on: a block of hashes, or its answer, pickled once and for all."""
+
+    is_hashes: bool
+    data: bytes
 
 
 class _Opened(NamedTuple):
@@ -264,15 +271,15 @@ class _LaterFile:
         return self._file.pread(count, at)
 
 
-def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, bytes]]:
-    """One task: blocks of hashes for their parts, and its answer for the one after the last part."""
+def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, _Sent]]:
+    """One task: blocks of hashes for their parts, and its answer, which any part passes on."""
     opened = _open(plan)
     if isinstance(task, LinkTask):
         try:
             flaws = link_flaws(_part(task.file, opened.files.as_files))
         except FileNotFoundError:
             flaws = []  # Retention took it.
-        yield plan.parts, pickle.dumps(LinkAnswer(task.file.path.name, flaws, opened.files.bad_blocks))
+        yield 0, _Sent(False, pickle.dumps(LinkAnswer(task.file.path.name, flaws, opened.files.bad_blocks)))
         return
     keys = []
     pieces: list[Piece | None] = []
@@ -281,8 +288,8 @@ def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, bytes]]:
         if piece is not None:
             keys.append(piece.tally.finish())
     if keys:
-        yield from split(np.concatenate(keys), plan.parts)
-    yield plan.parts, pickle.dumps(LogAnswer(task.number, pieces, opened.files.bad_blocks))
+        yield from ((part, _Sent(True, block)) for part, block in split(np.concatenate(keys), plan.parts))
+    yield task.number % plan.parts, _Sent(False, pickle.dumps(LogAnswer(task.number, pieces, opened.files.bad_blocks)))
 
 
 def _read(opened: _Opened, cuts: list[Cut]) -> Iterator[Piece | None]:
@@ -314,10 +321,13 @@ def _from(pieces: LogPieces, cut: Cut, before: Piece | None) -> Piece | None:
     return pieces.read(cut.segment, max(before.end, cut.segment.start), cut.end, before.keys.end)
 
 
-def _gather(plan: AuditPlan, part: int, pairs: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
-    """All that came for one part: hashes, or, behind the last part, answers, which go on as they are."""
-    if part == plan.parts:
-        for _, answer in pairs:
-            yield answer
-        return
-    yield pickle.dumps(find_duplicates((block for _, block in pairs), plan.segments, RealFiles()))
+def _gather(plan: AuditPlan, pairs: Iterable[tuple[int, _Sent]]) -> Iterator[bytes]:
+    """All that came for one part: hashes, and answers, which go on as they are."""
+    blocks = []
+    for _, sent in pairs:
+        if sent.is_hashes:
+            blocks.append(sent.data)
+        else:
+            yield sent.data
+    if blocks:
+        yield pickle.dumps(find_duplicates(blocks, plan.segments, RealFiles()))

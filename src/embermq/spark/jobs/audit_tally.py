@@ -97,6 +97,11 @@ def _topic_hash(topic: str) -> int:
     return text_hash(topic.encode("utf-8", "surrogatepass"))
 
 
+def _arrow(values: NDArray[Any]) -> pa.Array:
+    """64-bit numbers as Arrow has them. `pa.array` would do, but loads pandas first, for a second in every worker."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
 class PieceTally:
     """One piece of the log; one thread. After `finish` it can be pickled."""
 
@@ -139,7 +144,7 @@ class PieceTally:
 
     def _learn_tags(self, batch: RecordColumns, tags: NDArray[np.uint64]) -> None:
         """Keep the text of every tag that is met for the first time."""
-        for tag in pa.array(tags.view(np.int64)).unique().to_pylist():
+        for tag in _arrow(tags).unique().to_pylist():
             number = tag & ((1 << 64) - 1)
             if number not in self._tags and len(self._tags) < TAGS_MAX:
                 self._tags[number] = batch.tags(int(np.argmax(tags == np.uint64(number)))) or ""
@@ -160,7 +165,7 @@ class PieceTally:
 
     def _count(self, topics: Numbers, tags: Numbers, sizes: Numbers, times: Numbers) -> None:
         """Records and bytes by topic, tag and hour."""
-        encoded = pa.array(tags).dictionary_encode()
+        encoded = _arrow(tags).dictionary_encode()
         tag_numbers = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         hours = times // HOUR_MS
         first_hour = int(hours.min())
@@ -169,7 +174,7 @@ class PieceTally:
         if span > _HOURS_MAX:  # Some time is wrong.
             hours, span = np.minimum(hours, _HOURS_MAX), _HOURS_MAX + 1
         codes = (topics * len(encoded.dictionary) + tag_numbers) * span + hours
-        groups = pa.array(codes).dictionary_encode()
+        groups = _arrow(codes).dictionary_encode()
         members = groups.indices.to_numpy(zero_copy_only=False)
         messages = np.bincount(members)
         octets = np.bincount(members, weights=sizes.astype(np.float64))

@@ -28,11 +28,13 @@ def text_hashes(data: NDArray[np.uint8], at: Places, length: Places) -> Hashes:
     if longest > 0:
         data, at = _with_room(data, at, longest)
         words = np.ndarray((len(data) - _WORD_BYTES + 1,), np.uint64, data, strides=(1,))
-        rows: NDArray[np.int64] | slice = slice(None)
+        shortest = int(length.min())
         for done in range(0, longest, _WORD_BYTES):
+            if done + _WORD_BYTES <= shortest:
+                found = _stirred(found ^ words[at + done])
+                continue
             left = length - done
-            if int(left.min()) <= 0:
-                rows = np.flatnonzero(left > 0)
+            rows = np.flatnonzero(left > 0)
             word = words[at[rows] + done] & _MASKS[np.minimum(left[rows], _WORD_BYTES)]
             found[rows] = _stirred(found[rows] ^ word)
     found ^= found >> np.uint64(32)
