@@ -20,10 +20,12 @@ from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StorePath
 # Verb: what it is for. The command is the attribute of this name (with underscores) in the module of this name.
 VERBS = {
     "archive": "Write logs into a lake of Parquet files.",
+    "audit": "Check every record; compare log, queues and index.",
     "dead-letters": "List what consumers of a group gave up on, and send it again.",
     "pipeline": "Follow logs, and derive lake, statistics, queues and index.",
     "rebuild": "Make queues and index again from the log.",
     "replay": "Append messages of a window to a topic again.",
+    "ship": "Copy logs to S3, HDFS or another file system, to be read there.",
     "sql": "Ask stores and a lake with SQL.",
     "stats": "Volume, sizes, delay, tags, keys, consumer lag.",
     "explain": "Show how a read would be done, and why so.",

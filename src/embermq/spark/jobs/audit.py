@@ -11,7 +11,7 @@ that both say the same. Nothing is written into a store. Of a store that is bein
 the audit is left out. Driver side.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from embermq.store.verify import Report, verify
 from embermq.store.verify_log import Piece
 
 STEPS_MAX = 240
+_NEAR_END_BYTES = 1 << 20
 _STEPS_MS = (100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 _COUNTS = pa.schema([
     ("brokerName", pa.string()), ("topic", pa.string()), ("tags", pa.string()), ("hour", pa.timestamp("ms", "UTC")),
@@ -105,18 +106,20 @@ class Audit:
 
 def audit(spark: SparkSession, paths: Iterable[str], *, told: Told | None = None) -> Audit:
     """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none."""
-    return Audit([_audit_one(spark, place, told) for place in find_stores(paths)])
+    places = find_stores(paths)
+    step_ms = _step_ms([Survey.open(place.path) for place in places])
+    return Audit([_audit_one(spark, place, step_ms, told) for place in places])
 
 
-def _audit_one(spark: SparkSession, place: StorePlace, told: Told | None) -> StoreAudit:
-    totals, damages = Totals(_step_ms(Survey.open(place.path))), list[Damage]()
+def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: Told | None) -> StoreAudit:
+    totals, damages = Totals(step_ms), list[Damage]()
 
     def seen(piece: Piece) -> None:
         damages.extend(piece.damages)
         if piece.tally is not None:
             totals.add(piece.tally)
 
-    reading = SparkReading(spark, Path(place.path), totals.step_ms, seen, told)
+    reading = SparkReading(spark, Path(place.path), step_ms, seen, told)
     report = verify(place.path, reader=reading.make)
     survey = Survey.open(place.path)
     damages = [one for one in _merged(damages) if one.start >= survey.log_min]  # Retention may have been faster.
@@ -129,17 +132,19 @@ def _audit_one(spark: SparkSession, place: StorePlace, told: Told | None) -> Sto
     return done
 
 
-def _step_ms(survey: Survey) -> int:
-    """Steps of time as fine as can be shown, by the first and the last record there is."""
-    times = []
-    for start, count in ((survey.log_min, 1), (max(survey.log_end - (1 << 20), survey.log_min), 1 << 20)):
-        for scanned in survey.scan(survey.record_start(start), survey.log_end, check_crc=False, rows_max=4096):
-            if not isinstance(scanned, Damage):
-                times += [int(scanned.rows[0, C_STORE_TIME]), int(scanned.rows[-1, C_STORE_TIME])]
-                if count == 1:
-                    break
+def _step_ms(surveys: list[Survey]) -> int:
+    """Steps of time as fine as can be shown, by the first and the last records there are."""
+    times = [time for survey in surveys for time in _end_times(survey)]
     length = max(times, default=0) - min(times, default=0)
     return next((step for step in _STEPS_MS if length / step <= STEPS_MAX), _STEPS_MS[-1])
+
+
+def _end_times(survey: Survey) -> Iterator[int]:
+    for start in (survey.log_min, max(survey.log_end - _NEAR_END_BYTES, survey.log_min)):
+        first = survey.record_start(start)
+        for scanned in survey.scan(first, min(first + _NEAR_END_BYTES, survey.log_end), check_crc=False):
+            if not isinstance(scanned, Damage):
+                yield from scanned.rows[[0, -1], C_STORE_TIME].tolist()
 
 
 def _merged(damages: list[Damage]) -> list[Damage]:

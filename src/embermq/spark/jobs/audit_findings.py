@@ -16,7 +16,8 @@ Saved as Parquet or as JSON Lines, by the suffix. Driver side.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,15 @@ def _write(target: Path, content: pa.Table, findings: Sequence[AuditFinding]) ->
     if target.suffix == ".parquet":
         pq.write_table(content, half, compression="zstd")
     else:
-        half.write_text("".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in findings), "utf-8")
+        half.write_text("".join(json.dumps(_record(one), ensure_ascii=False) + "\n" for one in findings), "utf-8")
     half.replace(target)
     return str(target)
+
+
+def _record(one: AuditFinding) -> dict[str, Any]:
+    """A line of JSON: the columns of the table, times as text."""
+    row = dict(zip(SCHEMA.names, _row(one), strict=True))
+    for name in ("startTime", "endTime"):
+        if row[name] is not None:
+            row[name] = datetime.fromtimestamp(row[name] / 1000, UTC).isoformat(timespec="milliseconds")
+    return row

@@ -17,12 +17,13 @@ from embermq.spark.report.figures import (
     Section,
     Series,
     Spread,
+    Steps,
     Stretch,
     Table,
 )
-from embermq.spark.report.page import render, write_report
+from embermq.spark.report.page import check_report_place, render, write_report
 
 __all__ = [
-    "Bar", "Bars", "DamageMap", "Fact", "Percentiles", "Report", "Section", "Series", "Spread", "Stretch", "Table",
-    "render", "write_report",
+    "Bar", "Bars", "DamageMap", "Fact", "Percentiles", "Report", "Section", "Series", "Spread", "Steps", "Stretch",
+    "Table", "check_report_place", "render", "write_report",
 ]  # fmt: skip

@@ -10,11 +10,26 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from embermq.spark.report.figures import Bars, DamageMap, Figure, Percentiles, Series, Table, Unit
+from embermq.spark.report.figures import (
+    Bars,
+    DamageMap,
+    Figure,
+    Percentiles,
+    Series,
+    Steps,
+    Stretch,
+    Table,
+    Unit,
+)
 
 _COLUMNS_MAX = 240  # more columns than this are not told apart
-_MAP_CELLS = 160
+_MAP_WIDTH = 1000.0
+_MARK_WIDTH = 3.0  # the least that is seen of a damaged byte
+_BORDERS_MAX = 200
+_DAMAGED_FILES_MAX = 24
+_NUMBER_DIGITS = 20
 _HEIGHT = 160
+_LONG_TEXT = 60
 
 
 def draw(figure: Figure) -> str:
@@ -26,6 +41,8 @@ def _body(figure: Figure) -> str:
     match figure:
         case Series():
             return _series(figure)
+        case Steps():
+            return _steps(figure)
         case Bars():
             return _bars(figure)
         case Percentiles():
@@ -45,6 +62,8 @@ def amount(value: float, unit: Unit) -> str:
             if value < 1000:
                 return f"{value:.0f} ms"
             return f"{value / 1000:.1f} s" if value < 120_000 else f"{value / 60_000:.0f} min"
+        case "bytes/s":
+            return f"{amount(value, 'bytes')}/s"
         case "count":
             return f"{value:,.0f}" if abs(value) < 1e6 else _scaled(value, 1000, ["", "k", "M", "G", "T"])
 
@@ -70,27 +89,40 @@ def _nothing(text: str = "nothing to show") -> str:
 
 def _series(series: Series) -> str:
     values, step_ms = _merged(series.values, series.step_ms)
-    top = max(values, default=0)
-    if not values or top <= 0:
+    if max(values, default=0) <= 0:
         return _nothing()
+    names = [moment(series.start_ms + number * step_ms, step_ms) for number in range(len(values) + 1)]
+    return _columns(series.title, names, values, series.unit, (names[0], f"each column {_span(step_ms)}", names[-1]))
+
+
+def _steps(steps: Steps) -> str:
+    if max(steps.values, default=0) <= 0:
+        return _nothing("none" if steps.values else "nothing to show")
+    names, values = steps.names[-_COLUMNS_MAX:], steps.values[-_COLUMNS_MAX:]
+    more = len(steps.values) - len(values)
+    middle = f"the last {len(values):,} of {len(steps.values):,}" if more else ""
+    return _columns(steps.title, names, values, steps.unit, (names[0], middle, names[-1]))
+
+
+def _columns(title: str, names: Sequence[str], values: Sequence[float], unit: Unit, ends: Sequence[str]) -> str:
+    """Columns side by side, stretched to the width there is."""
+    top = max(values)
     width = 1000 / len(values)
     gap = width * 0.15 if len(values) <= 120 else 0
     marks = []
     for number, value in enumerate(values):
         height = value / top * _HEIGHT
-        told = f"{moment(series.start_ms + number * step_ms, step_ms)}: {amount(value, series.unit)}"
         marks.append(
             f'<rect x="{number * width + gap / 2:.2f}" y="{_HEIGHT - height:.2f}" width="{width - gap:.2f}"'
-            f' height="{height:.2f}"><title>{escape(told)}</title></rect>'
+            f' height="{height:.2f}"><title>{escape(f"{names[number]}: {amount(value, unit)}")}</title></rect>'
         )
-    first, last = series.start_ms, series.start_ms + len(values) * step_ms
-    words = f"{series.title}: {len(values)} steps, at most {amount(top, series.unit)}"
+    words = f"{title}: {len(values)} steps, at most {amount(top, unit)}"
+    told = "".join(f"<span>{escape(end)}</span>" for end in ends)
     return (
-        f'<div class="series"><span class="top">{amount(top, series.unit)}</span>'
+        f'<div class="series"><span class="top">{amount(top, unit)}</span>'
         f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escape(words)}">'
         f'<line x1="0" y1="{_HEIGHT / 2}" x2="1000" y2="{_HEIGHT / 2}"/>{"".join(marks)}</svg>'
-        f'<div class="ends"><span>{moment(first, step_ms)}</span><span>each column {_span(step_ms)}</span>'
-        f"<span>{moment(last, step_ms)}</span></div></div>"
+        f'<div class="ends">{told}</div></div>'
     )
 
 
@@ -158,25 +190,60 @@ def _percentiles(percentiles: Percentiles) -> str:
 
 
 def _damage_map(log: DamageMap) -> str:
-    size = log.end - log.start
-    if size <= 0:
+    if log.end <= log.start:
         return _nothing("the log is empty")
-    cells = []
-    for number in range(_MAP_CELLS):
-        start, end = log.start + size * number // _MAP_CELLS, log.start + size * (number + 1) // _MAP_CELLS
-        inside = [bad for bad in log.damaged if bad.start < max(end, start + 1) and bad.end > start]
-        border = any(start <= at < end for at in log.segments) and number > 0
-        names = " ".join(name for name, holds in (("bad", bool(inside)), ("file", border)) if holds)
-        told = f"{start:,} to {end:,}" + "".join(f"; {bad.start:,} to {bad.end:,}: {bad.reason}" for bad in inside[:3])
-        cells.append(f'<i class="{names}" title="{escape(told)}"></i>')
     lost = sum(bad.end - bad.start for bad in log.damaged)
-    places = f"{len(log.damaged):,} damaged place{'' if len(log.damaged) == 1 else 's'}"
-    words = f"{places}, {amount(lost, 'bytes')}" if log.damaged else "no damage"
+    words = f"{_places(len(log.damaged))}, {amount(lost, 'bytes')}" if log.damaged else "no damage"
+    borders = [at for at in log.segments if log.start < at < log.end]
+    lines = "; lines are file borders" if borders and len(borders) <= _BORDERS_MAX else ""
     return (
-        f'<div class="map" role="img" aria-label="{escape(words)}">{"".join(cells)}</div>'
-        f'<div class="ends"><span>{log.start:,}</span><span>{escape(words)}; lines are file borders</span>'
-        f"<span>{log.end:,}</span></div>"
+        _strip(log.start, log.end, log.damaged, borders if lines else [], words)
+        + f'<div class="ends"><span>{log.start:,}</span><span>{escape(words + lines)}</span>'
+        f"<span>{log.end:,}</span></div>{_damaged_files(log)}"
     )
+
+
+def _places(count: int) -> str:
+    return f"{count:,} damaged place{'' if count == 1 else 's'}"
+
+
+def _strip(start: int, end: int, damaged: Iterable[Stretch], borders: Iterable[int], words: str) -> str:
+    """A range of the log from left to right, what is damaged in it marked where it is."""
+    scale = _MAP_WIDTH / (end - start)
+    lines = "".join(f'<line x1="{(at - start) * scale:.2f}" y1="0" x2="{(at - start) * scale:.2f}" y2="40"/>'
+                    for at in borders)  # fmt: skip
+    marks = []
+    for bad in damaged:
+        low, high = (max(bad.start, start) - start) * scale, (min(bad.end, end) - start) * scale
+        width = max(high - low, _MARK_WIDTH)
+        told = f"{bad.start:,} to {bad.end:,}: {bad.reason}"
+        marks.append(
+            f'<rect class="bad" x="{min(low, _MAP_WIDTH - width):.2f}" y="0" width="{width:.2f}" height="40">'
+            f"<title>{escape(told)}</title></rect>"
+        )
+    return (
+        f'<svg class="map" viewBox="0 0 {_MAP_WIDTH:.0f} 40" preserveAspectRatio="none" role="img"'
+        f' aria-label="{escape(words)}"><rect class="log" x="0" y="0" width="{_MAP_WIDTH:.0f}" height="40"/>'
+        f"{lines}{''.join(marks)}</svg>"
+    )
+
+
+def _damaged_files(log: DamageMap) -> str:
+    """Each file that has damage, as long as the others: a bad record of a gigabyte is seen."""
+    if not log.damaged:
+        return ""
+    starts = sorted({log.start, *(at for at in log.segments if log.start < at < log.end)})
+    rows = []
+    for start, end in zip(starts, [*starts[1:], log.end], strict=True):
+        inside = [bad for bad in log.damaged if bad.start < end and bad.end > start]
+        if inside:
+            lost = sum(min(bad.end, end) - max(bad.start, start) for bad in inside)
+            rows.append(
+                f'<div class="row"><span class="label">{start:0{_NUMBER_DIGITS}d}</span>'
+                f"{_strip(start, end, inside, [], _places(len(inside)))}"
+                f'<span class="value">{amount(lost, "bytes")} <small>{_places(len(inside))}</small></span></div>'
+            )
+    return f'<div class="files">{"".join(rows[:_DAMAGED_FILES_MAX])}</div>{_rest(len(rows) - _DAMAGED_FILES_MAX)}'
 
 
 def _table(table: Table) -> str:
@@ -199,5 +266,7 @@ def _table_row(row: Iterable[object]) -> str:
             text = f"{cell:,}" if isinstance(cell, int) else f"{cell:,.2f}"
             cells.append(f'<td class="number">{text}</td>')
         else:
-            cells.append(f"<td>{escape('' if cell is None else str(cell))}</td>")
+            text = "" if cell is None else str(cell)
+            name = "long" if len(text) > _LONG_TEXT else "text" if " " in text else ""
+            cells.append(f'<td class="{name}">{escape(text)}</td>' if name else f"<td>{escape(text)}</td>")
     return f"<tr>{''.join(cells)}</tr>"

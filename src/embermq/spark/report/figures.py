@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Mood = Literal["plain", "good", "bad"]
-Unit = Literal["count", "bytes", "ms"]
+Unit = Literal["count", "bytes", "ms", "bytes/s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,16 @@ class Series:
     title: str
     start_ms: int
     step_ms: int
+    values: Sequence[float]
+    unit: Unit = "count"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Something measured again and again, drawn as columns; the last ones if they are many. Names are of the steps."""
+
+    title: str
+    names: Sequence[str]
     values: Sequence[float]
     unit: Unit = "count"
 
@@ -77,7 +87,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class DamageMap:
-    """The log from its first byte to its last as one strip, damaged places marked; `segments` are file starts."""
+    """The log from its first byte to its last as one strip, damaged places marked, and each damaged file by itself.
+    `segments` are the places where files begin."""
 
     title: str
     start: int
@@ -96,7 +107,7 @@ class Table:
     shown_max: int = 200
 
 
-Figure = Series | Bars | Percentiles | DamageMap | Table
+Figure = Series | Steps | Bars | Percentiles | DamageMap | Table
 
 
 @dataclass(frozen=True, slots=True)

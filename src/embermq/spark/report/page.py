@@ -3,6 +3,7 @@
 No script and nothing fetched: the page can be mailed, archived, and opened in ten years.
 """
 
+import os
 from html import escape
 from pathlib import Path
 
@@ -49,16 +50,19 @@ figcaption { font-weight: 600; margin-bottom: 10px; }
 .dot { position: absolute; top: 2px; width: 10px; height: 10px; margin-left: -5px; border-radius: 50%;
   background: var(--mark); }
 .tick { position: absolute; top: 1px; width: 2px; height: 12px; background: var(--ink); opacity: 0.5; }
-.map { display: flex; height: 34px; border-radius: 4px; overflow: hidden; background: var(--quiet); }
-.map i { flex: 1; background: var(--good); opacity: 0.75; } .map i.bad { background: var(--bad); opacity: 1; }
-.map i.file { border-left: 2px solid var(--card); }
+.map { width: 100%; height: 34px; display: block; border-radius: 4px; }
+.map .log { fill: var(--good); opacity: 0.7; } .map .bad { fill: var(--bad); } .map .bad:hover { fill: var(--ink); }
+.map line { stroke: var(--card); stroke-width: 2; vector-effect: non-scaling-stroke; }
+.files { margin-top: 14px; } .files .row { grid-template-columns: minmax(170px, 26%) 1fr minmax(84px, 26%); }
+.files .map { height: 18px; } .files .label { font-family: ui-monospace, monospace; font-size: 0.82rem; }
 .wide { overflow-x: auto; }
+td { overflow-wrap: anywhere; } td.text { min-width: 16ch; } td.long { min-width: 34ch; }
 table { border-collapse: collapse; min-width: 50%; font-size: 0.88rem; }
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-@media (max-width: 560px) { .row, .spreads .row { grid-template-columns: 1fr auto; } .track { grid-column: 1 / -1;
-  grid-row: 2; } .spreads .value { grid-column: 1 / -1; text-align: left; } }
+@media (max-width: 560px) { .row, .spreads .row, .files .row { grid-template-columns: 1fr auto; }
+  .track, .files .map { grid-column: 1 / -1; grid-row: 2; } .spreads .value { grid-column: 1 / -1; text-align: left; } }
 @media print { body { background: #fff; } figure { break-inside: avoid; } }
 """
 
@@ -88,13 +92,26 @@ def _section(section: Section) -> str:
     return f"<section><h2>{escape(section.title)}</h2>{text}{''.join(map(draw, section.figures))}</section>"
 
 
+def check_report_place(path: str | Path) -> Path:
+    """OptionInvalid if no page can be written there: said before hours of work, not after."""
+    target = Path(path).expanduser().absolute()
+    if target.is_dir():
+        raise OptionInvalid("report", "this is a directory; name a file", value=str(path))
+    if not target.parent.is_dir():
+        raise OptionInvalid("report", f"there is no directory {target.parent}", value=str(path))
+    if not os.access(target.parent, os.W_OK):
+        raise OptionInvalid("report", f"cannot be written: {target.parent} is read-only", value=str(path))
+    return target
+
+
 def write_report(report: Report, path: str | Path) -> Path:
     """Write the page as a whole or not at all; OptionInvalid if the place cannot be written."""
-    target = Path(path).expanduser().absolute()
+    target = check_report_place(path)
     half = target.with_name(f".{target.name}.part")
     try:
-        half.write_text(render(report), encoding="utf-8")
+        half.write_text(render(report), encoding="utf-8", errors="replace")  # A topic may be no text at all.
         half.replace(target)
     except OSError as problem:
+        half.unlink(missing_ok=True)
         raise OptionInvalid("report", f"cannot be written: {problem.strerror or problem}", value=str(path)) from None
     return target

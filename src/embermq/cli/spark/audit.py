@@ -1,0 +1,144 @@
+"""`embermq spark audit`: is what lies in stores sound and complete?"""
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from embermq.cli.output import (
+    Column,
+    Fact,
+    Facts,
+    Output,
+    Rows,
+    number,
+    output_option,
+    show_bytes,
+    show_count,
+    show_time,
+    show_yes,
+)
+from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.clock import SystemClock
+from embermq.spark.jobs import audit as job
+from embermq.spark.jobs.audit_findings import AuditFinding, check_place
+from embermq.spark.jobs.audit_report import audit_report
+from embermq.spark.report import check_report_place, write_report
+
+
+@click.command()
+@stores_argument
+@click.option(
+    "--save", metavar="DIR_OR_FILE",
+    help="Also write the findings: FILE.parquet or FILE.jsonl; into a directory, records by topic, tag and hour too.",
+)
+@click.option("--report", metavar="FILE.html", help="Also write a page that can be looked at and passed on.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(0), help="Findings shown, faults first.")
+@master_option
+@output_option
+def audit(
+    output: Output, paths: tuple[str, ...], save: str | None, report: str | None, limit: int, master: str | None
+) -> None:  # fmt: skip
+    """Check every record of stores, and compare log, queues and index with each other.
+
+    Sums, sizes and places; queue offsets that go on; units and index entries without their record, and the other way
+    round; unique keys that a topic has twice; times without messages. Nothing is written into the stores; they may
+    be in use.
+
+    \b
+    embermq spark audit /data/broker-a --report audit.html
+    embermq spark audit '/data/broker-*' --save findings.parquet
+    """
+    if save is not None:
+        check_place(save)
+    if report is not None:
+        check_report_place(report)
+    with working(output, master, "embermq audit") as (spark, told):
+        found = job.audit(spark, list(paths), told=told)
+    _show(output, found, limit)
+    if save is not None:
+        files = found.save(save)
+        output.record("saved", files)
+        output.say(f"saved: {', '.join(files)}")
+    if report is not None:
+        place = write_report(audit_report(found, ", ".join(paths), SystemClock().now_ms()), report)
+        output.record("report", str(place))
+        output.say(f"report: {place}")
+    if not found.is_sound:
+        output.say(f"\n{show_count(found.faults)} faults", style="bold red")
+        click.get_current_context().exit(1)
+    output.say("\nsound", style="bold green")
+
+
+def _show(output: Output, found: job.Audit, limit: int) -> None:
+    findings = found.findings
+    if output.as_json:
+        output.record("stores", [_summary(store) for store in found.stores])
+        output.record("findings", [asdict(one) for one in findings[:limit]])
+        output.record("findings_total", len(findings))
+        output.record("faults", found.faults)
+        output.record("sound", found.is_sound)
+        return
+    for store in found.stores:
+        output.show(Facts("store", store.broker_name, _facts(store)), _topics(store))
+    output.show(_rows(findings[:limit]))
+    if len(findings) > limit:
+        output.say(f"and {len(findings) - limit:,} more; --save writes all of them")
+
+
+def _facts(store: job.StoreAudit) -> list[Fact]:
+    report = store.report
+    facts = [
+        Fact("path", "directory", store.path),
+        Fact("live", "being written", report.is_live, show_yes),
+        Fact("log_bytes", "log", store.log_bytes, show_bytes),
+        Fact("segments", "log files", len(store.segments), show_count),
+        Fact("records", "records", report.records, show_count),
+        Fact("damaged_bytes", "damaged", store.damaged_bytes, show_bytes),
+        Fact("queues", "queues", report.queues, show_count),
+        Fact("units", "queue units", report.units, show_count),
+        Fact("index_entries", "index entries", report.index_entries, show_count),
+    ]
+    pending = (
+        Fact("pending_units", "records on their way to queues", report.pending_units, show_count),
+        Fact("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
+    )
+    return [*facts, *(fact for fact in pending if fact.value)]
+
+
+def _summary(store: job.StoreAudit) -> dict[str, Any]:
+    """A store for programs."""
+    report = store.report
+    return {
+        "broker_name": store.broker_name, "path": store.path, "live": report.is_live, "log_start": report.log_min,
+        "log_end": report.log_end, "segments": len(store.segments), "records": report.records,
+        "queues": report.queues, "units": report.units, "index_entries": report.index_entries,
+        "pending_units": report.pending_units, "pending_keys": report.pending_keys,
+        "damaged_bytes": store.damaged_bytes, "damages": [asdict(damage) for damage in store.damages],
+        "topics": [
+            {"topic": topic, "messages": messages, "bytes": octets}
+            for topic, (messages, octets) in store.totals.topics().items()
+        ],
+    }  # fmt: skip
+
+
+def _topics(store: job.StoreAudit) -> Rows:
+    columns = [Column("topic", "topic"), number("messages", "records"), number("bytes", "bytes", show_bytes)]
+    rows = [[topic, *counts] for topic, counts in list(store.totals.topics().items())[:20]]
+    return Rows("topics", "largest topics", columns, rows, empty="no records")
+
+
+def _rows(findings: list[AuditFinding]) -> Rows:
+    columns = [
+        Column("severity", ""), Column("kind", "kind"), Column("where", "where"), number("at", "at offset"),
+        number("queue_offset", "queue offset"), number("times", "times"), Column("since", "since", show_time),
+        Column("fault", "what is wrong"), Column("remedy", "what helps"),
+    ]  # fmt: skip
+    rows = [
+        [
+            one.severity, one.kind, f"{one.broker_name}: {one.file or one.topic or ''}", one.physical_offset,
+            one.queue_offset, one.times, one.start_ms, one.fault, one.remedy,
+        ]
+        for one in findings
+    ]  # fmt: skip
+    return Rows("findings", "findings", columns, rows, empty="none")

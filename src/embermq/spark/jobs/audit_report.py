@@ -1,0 +1,114 @@
+"""What an audit found as a page. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+from embermq.spark.jobs.audit import Audit, StoreAudit
+from embermq.spark.jobs.audit_findings import KINDS, AuditFinding
+from embermq.spark.report import Bar, Bars, DamageMap, Fact, Report, Section, Series, Stretch, Table
+from embermq.spark.report.charts import amount, moment
+
+K = TypeVar("K")
+
+STORES_DRAWN_MAX = 20
+FINDINGS_SHOWN_MAX = 500
+_STEPS_MAX = 5_000
+
+
+def audit_report(found: Audit, subject: str, made_ms: int) -> Report:
+    """What people look at first: is it sound; then what is wrong and where; then what there is."""
+    findings = found.findings
+    topics = _added([store.totals.topics() for store in found.stores])
+    return Report("Is it sound?", subject, made_ms, _facts(found, len(topics)), [
+        Section("What was found", [
+            Table("By kind", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
+            Table(
+                "Findings, faults first", ["", "kind", "where", "at offset", "times", "what is wrong", "what helps"],
+                [_finding(one, len(found.stores) > 1) for one in findings[:FINDINGS_SHOWN_MAX]], FINDINGS_SHOWN_MAX,
+            ),
+        ], "A fault is something the next start of a broker would not mend by itself; a note is worth knowing."),
+        Section("Damage map of the log", [_map(store) for store in found.stores[:STORES_DRAWN_MAX]],
+                "From the oldest byte to the newest. Red is what holds no whole record."),
+        Section("Volume", [
+            *_volume(found),
+            Bars("Topics by size", [
+                Bar(topic, octets, f"{messages:,} records") for topic, (messages, octets) in topics.items()
+            ], "bytes"),
+            Bars("Topics and tags by records", [Bar(name, count) for name, count in _tags(found).items()]),
+        ]),
+    ])  # fmt: skip
+
+
+def _facts(found: Audit, topics: int) -> list[Fact]:
+    stores, notes = found.stores, len(found.findings) - found.faults
+    damaged = sum(store.damaged_bytes for store in stores)
+    places = sum(len(store.damages) for store in stores)
+    duplicates = sum(one.times for one in found.findings if one.kind == "duplicate")
+    return [
+        Fact("verdict", "sound" if found.is_sound else f"{found.faults:,} faults", f"{notes:,} notes",
+             "good" if found.is_sound else "bad"),
+        Fact("records", f"{found.records:,}", f"{topics:,} topics"),
+        Fact("log", amount(sum(store.log_bytes for store in stores), "bytes"),
+             f"{sum(len(store.segments) for store in stores):,} files"),
+        Fact("damaged", amount(damaged, "bytes"), f"{places:,} places", "bad" if damaged else "good"),
+        Fact("messages too many", f"{duplicates:,}", "by unique key", "bad" if duplicates else "good"),
+    ]  # fmt: skip
+
+
+def _by_kind(findings: list[AuditFinding]) -> list[list[object]]:
+    faults = Counter(one.kind for one in findings if one.is_fault)
+    notes = Counter(one.kind for one in findings if not one.is_fault)
+    return [[kind, faults[kind], notes[kind], words] for kind, words in KINDS.items() if faults[kind] or notes[kind]]
+
+
+def _finding(one: AuditFinding, with_broker: bool) -> list[object]:
+    where = one.file or one.topic or ""
+    if with_broker:
+        where = f"{one.broker_name}: {where}"
+    fault = one.fault if one.start_ms is None else f"{one.fault}, since {moment(one.start_ms)}"
+    place = f"{one.physical_offset:,}" if one.physical_offset is not None else ""
+    return [one.severity, one.kind, where, place, one.times, fault, one.remedy]
+
+
+def _map(store: StoreAudit) -> DamageMap:
+    damaged = [Stretch(one.start, one.end, one.reason) for one in store.damages]
+    title = f"{store.broker_name} ({len(store.segments):,} files)"
+    return DamageMap(title, store.report.log_min, store.report.log_end, store.segments, damaged)
+
+
+def _volume(found: Audit) -> list[Series]:
+    step_ms = max((store.totals.step_ms for store in found.stores), default=1000)
+    steps = _added([store.totals.volume for store in found.stores])
+    start, end = _usual_span(sorted(steps))
+    counts = [steps.get(step, (0, 0)) for step in range(start, end)]
+    return [
+        Series("Records over time", start * step_ms, step_ms, [messages for messages, _ in counts]),
+        Series("Bytes of log over time", start * step_ms, step_ms, [octets for _, octets in counts], "bytes"),
+    ]
+
+
+def _usual_span(steps: list[int]) -> tuple[int, int]:
+    """From the first to the last step of time; but a record whose time is wrong by years does not stretch it."""
+    if not steps:
+        return 0, 0
+    middle = steps[len(steps) // 2]
+    near = [step for step in steps if abs(step - middle) <= _STEPS_MAX]
+    return near[0], near[-1] + 1
+
+
+def _added(tables: list[dict[K, tuple[int, int]]]) -> dict[K, tuple[int, int]]:
+    found: dict[K, tuple[int, int]] = {}
+    for table in tables:
+        for key, (messages, octets) in table.items():
+            before = found.get(key, (0, 0))
+            found[key] = before[0] + messages, before[1] + octets
+    return found
+
+
+def _tags(found: Audit) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for store in found.stores:
+        for (topic, tag, _), (messages, _) in store.totals.counts.items():
+            counts[f"{topic} {tag}".strip()] += messages
+    return dict(counts.most_common(200))
