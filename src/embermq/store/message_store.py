@@ -352,13 +352,14 @@ class MessageStore(RunningStore):
         """Block until queues and index have everything that is readable now."""
         return self._read_only or self._dispatcher.wait_for(self._visible_end(), timeout_seconds)
 
-    def delete_expired(self) -> Cleaned:
+    def delete_expired(self, *, before_ms: int | None = None) -> Cleaned:
         """Delete log files that are older than fileReservedTime now, whatever the hour, and what was derived from them.
 
-        The newest file always stays, and so does what is still needed: `held_by` says by whom.
+        With `before_ms`: instead of those, files all of whose messages were stored before that time. The newest
+        file always stays, and so does what is still needed: `held_by` says by whom.
         """
         self._check_writable()
-        return self._retention.delete_expired()
+        return self._retention.delete_expired(before_ms)
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; how many there were. Its next message is number 0 of its queue again.

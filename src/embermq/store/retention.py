@@ -39,7 +39,7 @@ from embermq.store.index_files import IndexFiles
 from embermq.store.records import Records
 from embermq.store.retention_disk import DiskWatch
 from embermq.store.retention_offsets import NextOffset, load_kept_offsets, save_kept_offsets
-from embermq.store.retention_rules import Seen, Verdict, is_expired, judge
+from embermq.store.retention_rules import Seen, Verdict, is_expired, judge, last_change_ms
 
 log = logging.getLogger(__name__)
 
@@ -137,11 +137,11 @@ class Retention:
             except (OSError, StoreError) as problem:
                 log.error("retention failed error=%s", problem)
 
-    def delete_expired(self) -> Cleaned:
-        """Delete what is expired now, whatever the hour."""
+    def delete_expired(self, before_ms: int | None = None) -> Cleaned:
+        """Delete what is expired now, whatever the hour; or files all of whose messages are older than `before_ms`."""
         total = Cleaned()
         for _ in range(ASKED_LOOKS_MAX):
-            cleaned = self.look(asked=True)
+            cleaned = self.look(asked=True, before_ms=before_ms)
             total = total.plus(cleaned)
             if not cleaned.segments or self._stop.is_set():
                 break
@@ -157,14 +157,14 @@ class Retention:
 
     # -- one look ------------------------------------------------------------------------------------------
 
-    def look(self, *, asked: bool = False) -> Cleaned:
+    def look(self, *, asked: bool = False, before_ms: int | None = None) -> Cleaned:
         """Delete what may go now, at most FILES_PER_LOOK log files. OSError or StoreError if something fails."""
         with self._one_at_a_time:
             self._disk.check()
             self._held_by = None
             self._look_at_hung()
             deleted = self._forget_missing()
-            deleted += self._delete_old(asked)
+            deleted += self._delete_old(asked, before_ms)
             queue_files, index_files = self._clean_derived()
             if deleted:
                 self._disk.check()
@@ -177,7 +177,7 @@ class Retention:
         hour = int(self._clock.local_stamp(self._clock.now_ms())[8:10])
         return judge(Seen(hour, use.log_used, use.queues_used, asked), self._settings)
 
-    def _delete_old(self, asked: bool) -> list[Segment]:
+    def _delete_old(self, asked: bool, before_ms: int | None) -> list[Segment]:
         """Delete the oldest log files that may go; those."""
         deleted: list[Segment] = []
         limit: int | None = None
@@ -185,7 +185,7 @@ class Retention:
         for segment in self._log.segments.all[:-1][:FILES_PER_LOOK]:
             if verdict.reason is None:
                 break
-            old = self._as_old(segment)
+            old = self._as_old(segment, before_ms)
             if not old.expired and not self._may_force(verdict):
                 break
             if limit is None:
@@ -201,20 +201,19 @@ class Retention:
             verdict = self._verdict(asked)  # Not one file more than is needed.
         return deleted
 
-    def _as_old(self, segment: Segment) -> OldSegment:
-        changed_ms = self._last_change_ms(segment)
+    def _as_old(self, segment: Segment, before_ms: int | None) -> OldSegment:
+        newest_ms = self._newest_ms(segment)
+        changed_ms = last_change_ms(segment.mtime_ms(), newest_ms, self._clock.now_ms())
         expired = is_expired(changed_ms, self._clock.now_ms(), self._settings)
+        if before_ms is not None:
+            expired = newest_ms is not None and newest_ms < before_ms
         return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired)
 
-    def _last_change_ms(self, segment: Segment) -> int:
-        """By the file system, and not before its last message: not every file system notes stores into a map.
-        The next file's first message came right after that one."""
-        mtime_ms = segment.mtime_ms()
+    def _newest_ms(self, segment: Segment) -> int | None:
+        """When its last message was stored, or a little later: the next file's first one came right after it."""
         following = self._log.segments.after(segment)
         frame = self._records.frame_at(following.start) if following is not None else None
-        if frame is None or frame.store_timestamp > self._clock.now_ms():
-            return mtime_ms
-        return max(mtime_ms, frame.store_timestamp)
+        return None if frame is None else frame.store_timestamp
 
     def _may_force(self, verdict: Verdict) -> bool:
         if not verdict.forced:

@@ -58,6 +58,12 @@ def _above(used: float | None, percent: int) -> bool:
     return used is not None and used > percent / 100
 
 
+def last_change_ms(mtime_ms: int, newest_ms: int | None, now_ms: int) -> int:
+    """When a log file was last written to: by the file system, and not before its newest message, because not every
+    file system notes stores into a map. A message from the future does not count: it would keep the file for ever."""
+    return mtime_ms if newest_ms is None or newest_ms > now_ms else max(mtime_ms, newest_ms)
+
+
 def is_expired(last_change_ms: int, now_ms: int, settings: StoreSettings) -> bool:
     """Has a file been left alone for as long as files are kept?"""
     return now_ms >= last_change_ms + settings.retention_hours * 3_600_000

@@ -26,6 +26,8 @@ EXIT_BAD_INPUT = 2
 # Verb: what it is for. The command is the attribute of this name in the module of this name.
 VERBS = {
     "append": "Store messages.",
+    "clean": "Delete old log files now.",
+    "drop": "Delete a topic.",
     "dump": "Write every message as a line of JSON.",
     "fetch": "Show messages of one queue.",
     "find": "Find messages by key.",

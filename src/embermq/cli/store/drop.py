@@ -1,0 +1,64 @@
+"""`embermq store drop`: a topic goes, with its queues."""
+
+from pathlib import Path
+
+import click
+
+from embermq import MessageStore
+from embermq.cli.output import Fact, Facts, Output, output_option, show_count, show_yes
+from embermq.cli.store import BadInput
+from embermq.cli.store.options import directory_argument, settings_for, writing_options
+from embermq.errors import StoreLocked
+from embermq.store.lookup import require_topic
+from embermq.store.survey import Survey
+from embermq.store.topic_deletion import KEPT_TOPICS
+
+
+@click.command()
+@directory_argument
+@click.argument("topic")
+@click.option("--dry-run", is_flag=True, help="Say what would go, and touch nothing.")
+@writing_options
+@output_option
+def drop(
+    output: Output, directory: Path, topic: str, dry_run: bool, config_file: Path | None, changes: tuple[str, ...]
+) -> None:
+    """Delete TOPIC from a store that is not running: its queues go, and its next message is number 0 again.
+
+    \b
+    embermq store drop ~/store orders --dry-run      how many queues and messages
+    embermq store drop ~/store orders                delete it
+
+    Its messages stay in the log until their files expire: dump, find and get still show them. The store must not be
+    open elsewhere; a process that has it open calls `store.delete_topic(TOPIC)`. Consumer offsets and the topic's
+    configuration belong to the broker and are not touched: reset them there.
+    """
+    if topic in KEPT_TOPICS:
+        raise BadInput(f"topic {topic!r} belongs to the store itself and cannot be deleted")
+    survey = Survey.open(directory)
+    require_topic(survey, topic)
+    queues = [span for (name, _), span in survey.queues().items() if name == topic]
+    messages = sum(span.max_offset - span.min_offset for span in queues)
+    if not dry_run:
+        _drop(directory, topic, config_file, changes)
+    facts = [
+        Fact("path", "directory", str(directory)),
+        Fact("topic", "topic", topic),
+        Fact("dry_run", "only looked", dry_run, show_yes),
+        Fact("queues", "queues", len(queues), show_count),
+        Fact("messages", "messages in them", messages, show_count),
+    ]
+    output.show(Facts("dropped", "would be deleted" if dry_run else "deleted", facts))
+
+
+def _drop(directory: Path, topic: str, config_file: Path | None, changes: tuple[str, ...]) -> None:
+    settings = settings_for(directory, config_file, changes)
+    try:
+        store = MessageStore.open(directory, settings)
+    except StoreLocked as locked:
+        who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
+        raise BadInput(
+            f"{directory} is open in {who}; stop it first, or have it call store.delete_topic({topic!r})"
+        ) from locked
+    with store:
+        store.delete_topic(topic)
