@@ -83,7 +83,7 @@ def test_paths(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
         (tmp_path / "empty", "not a store: there is no commitlog/ in it (it is empty)"),
         (tmp_path / "file", "this is a file; a store is a directory"),
         (store / "commitlog", f"this is the log inside a store; give its directory, {store}"),
-        ("hdfs://host/store", "only mounted directories can be read"),
+        ("gopher://host/store", "this is no place for files"),
     ]:
         text = refusal(spark, path, {})
         assert expected in text

@@ -25,7 +25,6 @@ from embermq.spark.pushdown import Pushed, understand
 from embermq.spark.schema import CORRUPT, column_names
 from embermq.spark.slices import Reading, Slice, read_slice
 from embermq.spark.stores import find_stores
-from embermq.store.survey_scan import LogSegment
 
 
 class RocketMQBatchReader(DataSourceReader):
@@ -111,7 +110,7 @@ def reading_of(schema: StructType, options: ReadOptions) -> Reading:
 
 def plan_read(options: ReadOptions, pushed: Pushed) -> tuple[list[StoreWork], list[StorePlan]]:
     """Every store of a read with its plan, in the same order."""
-    works = find_works(find_stores(options.paths), options, pushed)
+    works = find_works(find_stores(options.paths, shipped=True), options, pushed)
     by_name = {work.place.broker_name: work for work in works}
     wish = Wish(options.min_partitions, options.max_bytes_per_partition, cores())
 
@@ -123,22 +122,23 @@ def plan_read(options: ReadOptions, pushed: Pushed) -> tuple[list[StoreWork], li
 
 def slices(work: StoreWork, chosen: StorePlan, reading: Reading) -> list[Slice]:
     """The slices of one store, each with the files it needs."""
-    place, segments = work.place, work.survey.segments
-    return [
-        Slice(place.path, place.broker_name, _needed(segments, cut), cut, work.selection, reading)
-        for cut in chosen.cuts
-    ]
+    place, survey = work.place, work.survey
+    found = []
+    for cut in chosen.cuts:
+        start, end = _range_of(cut)
+        segments = tuple(one for one in survey.segments if one.start < end and start < one.end)
+        files = survey.files_for(segments, end)
+        found.append(Slice(place.path, place.broker_name, segments, cut, work.selection, reading, files))
+    return found
 
 
-def _needed(segments: Iterable[LogSegment], cut: Cut) -> tuple[LogSegment, ...]:
+def _range_of(cut: Cut) -> tuple[int, int]:
+    """Where in the log a slice reads."""
     if isinstance(cut, LogCut):
-        start, end = cut.start, cut.end
-    elif isinstance(cut, PlacesCut):
-        start, end = cut.places[0], cut.places[-1] + 1
-    else:
-        start = min(part.first_physical for part in cut.parts)
-        end = max(part.end_physical for part in cut.parts)
-    return tuple(segment for segment in segments if segment.start < end and start < segment.end)
+        return cut.start, cut.end
+    if isinstance(cut, PlacesCut):
+        return cut.places[0], cut.places[-1] + 1
+    return min(part.first_physical for part in cut.parts), max(part.end_physical for part in cut.parts)
 
 
 def cores() -> int:

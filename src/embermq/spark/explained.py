@@ -46,7 +46,7 @@ def explain_read(options: Mapping[str, str]) -> list[StoreExplained]:
 
 def _store(work: StoreWork, chosen: StorePlan) -> StoreExplained:
     return StoreExplained(
-        str(work.place.path),
+        work.place.shown,
         chosen.broker_name,
         work.survey.log_min,
         work.survey.log_end,

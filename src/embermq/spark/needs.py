@@ -48,7 +48,7 @@ class StoreWork:
 
 def find_works(places: Sequence[StorePlace], options: ReadOptions, pushed: Pushed) -> list[StoreWork]:
     """What is needed of every store. Raises what is wrong with the options, now that the stores are seen."""
-    finders = [NeedFinder(place, Survey.open(place.path), options, pushed) for place in places]
+    finders = [NeedFinder(place, place.survey(), options, pushed) for place in places]
     if wants_queues(options, pushed):
         check_topics([(finder.place, finder.spans()) for finder in finders], options)
         return [finder.by_queue() for finder in finders]
@@ -64,7 +64,7 @@ def wants_queues(options: ReadOptions, pushed: Pushed) -> bool:
 
 def check_topics(found: Sequence[tuple[StorePlace, Sequence[QueueSpan]]], options: ReadOptions) -> None:
     """Topics, queues and offsets that options name must be somewhere in the stores."""
-    where = ", ".join(str(place.path) for place, _ in found[:3]) + (" ..." if len(found) > 3 else "")
+    where = ", ".join(place.shown for place, _ in found[:3]) + (" ..." if len(found) > 3 else "")
     shown = [
         ends_of(place, span)
         for place, spans in found
@@ -141,6 +141,9 @@ class NeedFinder:
             QueueNeed(span.topic, span.queue_id, wanted.start, wanted.end, span.first_physical, span.end_physical)
             for span, wanted in ranges
         ]
+        if not self._survey.has_queue_files:
+            need = replace(need, queues=tuple(needs), log_because="there are no queue files in a shipped store")
+            return self._work(need, selection)
         places = self._places(ranges, selection.keys)
         if places is not None:
             return self._work(replace(need, queues=tuple(needs), places=places), selection)
@@ -150,8 +153,16 @@ class NeedFinder:
     def _work(self, need: StoreNeed, selection: Selection) -> StoreWork:
         if self._pushed.is_empty or need.log_end < need.log_start:
             need = replace(need, log_end=need.log_start, queues=(), places=None)
+        elif need.places is None:
+            need = replace(need, extents=self._extents(selection))
         check_segments(self._survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
         return StoreWork(self.place, self._survey, need, selection)
+
+    def _extents(self, selection: Selection) -> tuple[tuple[int, int], ...] | None:
+        # Prepared records are in no queue, and may be wanted with those of the system.
+        queues = None if selection.include_system else selection.queues
+        extents = self._survey.extents(queues, selection.begin_ms, selection.end_ms)
+        return None if extents is None else tuple(extents)
 
     def _selection(self) -> Selection:
         """All that does not depend on queues."""
@@ -212,7 +223,8 @@ class NeedFinder:
             wanted = Span(start, end).meet(pushed.queue_offsets)
             if not wanted.is_empty and span.first_physical < log.end and log.start < span.end_physical:
                 ranges.append((span, wanted))
-        if len(ranges) <= _TRIMMED_QUEUES_MAX and (log.start > survey.log_min or log.end < survey.log_end):
+        few = survey.has_queue_files and len(ranges) <= _TRIMMED_QUEUES_MAX
+        if few and (log.start > survey.log_min or log.end < survey.log_end):
             trimmed = [(span, self._trimmed(span, wanted, log)) for span, wanted in ranges]
             return [(span, wanted) for span, wanted in trimmed if not wanted.is_empty]
         return ranges
@@ -277,6 +289,6 @@ def check_segments(survey: Survey, need: StoreNeed, *, fail_on_data_loss: bool) 
                 f"{survey.path}: bytes {at} to {segment.start} of the log are missing: a log file was removed;"
                 " set failOnDataLoss=false to read what is left"
             )
-        if not os.access(segment.path, os.R_OK):
+        if survey.has_queue_files and not os.access(segment.path, os.R_OK):
             raise StorePathInvalid(segment.path, "no permission to read it; check its owner and mode")
         at = segment.end

@@ -66,6 +66,7 @@ class StoreNeed:
     queues: tuple[QueueNeed, ...] | None = None  # None: whatever there is
     places: tuple[int, ...] | None = None  # the only records that can be wanted, if that is known
     log_because: str = ""  # why only the log itself can answer, if so
+    extents: tuple[tuple[int, int], ...] | None = None  # the only parts of the log worth reading, if that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def plan(needs: Sequence[StoreNeed], wish: Wish, align: Callable[[str, int], int
 def choose(need: StoreNeed) -> Choice:
     """Which way to read one store is the cheapest."""
     log_start, log_end = log_range(need)
-    log_bytes = log_end - log_start
+    log_bytes = sum(end - start for start, end in log_parts(need))
     if need.places is not None:
         places = [place for place in need.places if log_start <= place < log_end]
         reason = f"{_count(len(places), 'record')} can be meant, by the index"
@@ -158,7 +159,10 @@ def choose(need: StoreNeed) -> Choice:
     share = f"about {format_bytes(wanted_bytes)} of {format_bytes(log_bytes)} of log is wanted"
     names = _count(len(need.queues), "queue")
     if need.log_because:
-        return Choice(need, "log", f"{need.log_because}: the log is read in order", log_bytes)
+        reason = f"{need.log_because}: the log is read in order"
+        if need.extents is not None and log_bytes < log_end - log_start:
+            reason += f", {format_bytes(log_bytes)} of {format_bytes(log_end - log_start)}"
+        return Choice(need, "log", reason, log_bytes)
     if queue_cost < log_bytes or not need.queues:
         units = sum(queue.count for queue in need.queues) * UNIT_BYTES
         return Choice(need, "queue", f"{share}: through {names}", units + wanted_bytes)
@@ -174,6 +178,22 @@ def log_range(need: StoreNeed) -> tuple[int, int]:
         start = max(start, min(queue.first_physical for queue in need.queues))
         end = min(end, max(queue.end_physical for queue in need.queues))
     return start, max(start, end)
+
+
+def log_parts(need: StoreNeed) -> list[tuple[int, int]]:
+    """The same without what is known to hold nothing of interest; each part begins where a record begins."""
+    low, high = log_range(need)
+    if need.extents is None:
+        return [(low, high)]
+    # What begins before `low` begins at a record all the same, and so does `low`.
+    parts = [(max(start, low), min(end, high)) for start, end in need.extents]
+    return [(start, end) for start, end in parts if start < end]
+
+
+def _share(count: int, part: tuple[int, int], parts: Sequence[tuple[int, int]]) -> int:
+    """How many of `count` slices a part gets; each gets one."""
+    total = sum(end - start for start, end in parts)
+    return max(1, -(-count * (part[1] - part[0]) // total)) if total else 1
 
 
 def slice_counts(sizes: Sequence[int], wish: Wish) -> list[int]:
@@ -192,7 +212,8 @@ def slice_counts(sizes: Sequence[int], wish: Wish) -> list[int]:
 def _cut(choice: Choice, count: int, align: Align) -> tuple[Cut, ...]:
     need = choice.need
     if choice.method == "log":
-        return tuple(cut_log(*log_range(need), count, align))
+        parts = log_parts(need)
+        return tuple(cut for part in parts for cut in cut_log(*part, _share(count, part, parts), align))
     if choice.method == "queue":
         assert need.queues is not None
         return tuple(cut_queues(need.queues, count))

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from embermq import kernels
 from embermq.errors import CorruptFrame, DataLost
+from embermq.files.files import Files, RealFiles
 from embermq.format.columns import C_SIZE, RecordColumns
 from embermq.format.select import Selection, select_rows
 from embermq.spark.arrow import BatchBuilder
@@ -57,6 +58,7 @@ class Slice(InputPartition):
     cut: Cut
     selection: Selection
     reading: Reading
+    files: Files = field(default_factory=RealFiles, compare=False)  # what the log files are read with
 
 
 @dataclass(slots=True)
@@ -85,7 +87,8 @@ class SliceReader:
     def scan(self, start: int, end: int) -> Iterator[RecordColumns | Damage]:
         """The log as it lies there, counted."""
         verify = self.slice.reading.verify_crc
-        for scanned in scan_segments(self.slice.segments, start, end, check_crc=verify, rows_max=self.rows_max):
+        segments, files = self.slice.segments, self.slice.files
+        for scanned in scan_segments(segments, start, end, check_crc=verify, rows_max=self.rows_max, files=files):
             if not isinstance(scanned, Damage):
                 self.count(scanned)
             yield scanned

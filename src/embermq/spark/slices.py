@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from embermq.errors import StorePathInvalid
+from embermq.files.files import RealFiles
 from embermq.spark.picked import read_places
 from embermq.spark.plan import LogCut, PlacesCut
 from embermq.spark.queue_reader import QueueReader
@@ -48,7 +49,7 @@ def _read_log(reader: SliceReader, cut: LogCut) -> Iterator[pa.RecordBatch]:
 
 def _check_visible(slice_: Slice) -> None:
     """A store that the driver sees and this machine does not is no retention."""
-    if not (slice_.store / "commitlog").is_dir():
+    if isinstance(slice_.files, RealFiles) and not (slice_.store / "commitlog").is_dir():
         raise StorePathInvalid(
             slice_.store,
             f"the driver sees this store, the worker on {socket.gethostname()} does not;"

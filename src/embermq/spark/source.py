@@ -58,7 +58,7 @@ class RocketMQSource(DataSource):
         from embermq.spark.stores import find_stores
 
         options = parse(self.options, None)
-        find_stores(options.paths)
+        find_stores(options.paths, shipped=True)
         return spark_schema(
             options.schema_mode, corrupt=options.on_corrupt == "rows", headers=options.include_headers
         )

@@ -1,8 +1,9 @@
-"""From `path` and `paths` to store directories, each with the name of its broker. Looks, never writes.
+"""From `path` and `paths` to stores, each with the name of its broker. Looks, never writes.
 
 A path is a directory (also as file:/...), or a glob (also with {a,b}). A directory must be a store; of what a glob
 finds, stores are taken and other things left alone, since a data directory holds more than stores. Symbolic links
-are followed.
+are followed. A URI (s3://bucket/logs) or a directory is also where `ship` put one store, or several, a folder each;
+their names are in their heads.
 
 The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that the
 reference's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
@@ -14,7 +15,7 @@ Driver side, while planning.
 import glob
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -22,6 +23,10 @@ from urllib.parse import unquote, urlsplit
 from embermq.errors import OptionInvalid, StorePathInvalid
 from embermq.format.config_json import parse_config
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
+from embermq.spark.shipped.manifests import HEAD, load_head
+from embermq.spark.shipped.places import Place, is_address, shown
+from embermq.spark.shipped.surveys import ShippedSurvey
+from embermq.store.survey import Survey
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _PERM_INHERIT = 1  # the reference gives this bit to topics that others are made after
@@ -30,30 +35,89 @@ _NAMED_AFTER_NOTHING = {"store", "rocketmq", ""}
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """One store of a read."""
+    """One store of a read: a directory, or (`shipped`) where `ship` put it; then `path` is only for people."""
 
     path: Path
     broker_name: str
+    shipped: Place | None = None
+
+    @property
+    def source(self) -> str:
+        """As a `path` of a read; of a shipped store it may hold credentials."""
+        return str(self.path) if self.shipped is None else self.shipped.address
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return str(self.path) if self.shipped is None else self.shipped.shown
+
+    def survey(self) -> Survey:
+        """A look at it."""
+        return Survey.open(self.path) if self.shipped is None else ShippedSurvey.open_at(self.shipped)
 
 
-def find_stores(paths: Iterable[str]) -> list[StorePlace]:
-    """The stores behind `paths`, in order, each once. StorePathInvalid or OptionInvalid when there is none."""
-    found: dict[Path, None] = {}
+def find_stores(paths: Iterable[str], *, shipped: bool = False) -> list[StorePlace]:
+    """The stores behind `paths`, in order, each once. StorePathInvalid or OptionInvalid when there is none.
+
+    `shipped`: whether the caller can work with shipped stores; if not, they are refused.
+    """
+    found: dict[str, StorePlace] = {}
     for text in paths:
         for one in expand_braces(text):
-            for directory in _directories(one):
-                found.setdefault(directory)
+            for place in _places(one, shipped):
+                found.setdefault(place.source, place)
     places: list[StorePlace] = []
     taken: set[str] = set()
-    for directory in found:
-        name = plain = find_broker_name(directory)
+    for place in found.values():
+        name = plain = place.broker_name
         number = 1
         while name in taken:
             number += 1
             name = f"{plain}-{number}"
         taken.add(name)
-        places.append(StorePlace(directory, name))
+        places.append(replace(place, broker_name=name))
     return places
+
+
+def _places(text: str, may_be_shipped: bool) -> list[StorePlace]:
+    """What one path stands for."""
+    if is_address(text):
+        found = _shipped_at(Place(text))
+        if not found:
+            raise StorePathInvalid(
+                shown(text), f"no shipped store is here: there is no {HEAD}; put one here with `embermq spark ship`"
+            )
+    else:
+        found = _shipped_in(Path(_local(text)).expanduser().absolute()) or [
+            place for directory in _directories(text) for place in _place_of(directory)
+        ]
+    if not may_be_shipped and any(place.shipped is not None for place in found):
+        raise OptionInvalid("path", "this works with store directories, not with shipped stores", value=shown(text))
+    return found
+
+
+def _place_of(directory: Path) -> list[StorePlace]:
+    if (directory / HEAD).is_file():
+        return _shipped_at(Place(str(directory)))
+    return [StorePlace(directory, find_broker_name(directory))]
+
+
+def _shipped_in(path: Path) -> list[StorePlace]:
+    """Shipped stores in the folders of a directory that is no store itself."""
+    try:
+        heads = sorted(path.glob(f"*/{HEAD}")) if path.is_dir() and not _is_store(path) else []
+    except PermissionError:
+        return []
+    return [place for head in heads for place in _shipped_at(Place(str(head.parent)))]
+
+
+def _shipped_at(place: Place) -> list[StorePlace]:
+    """The shipped store at a place, or those in its folders."""
+    head = load_head(place)
+    if head is not None:
+        return [StorePlace(Path(place.shown), head.broker_name, place)]
+    children = [(child, load_head(child)) for child in map(place.child, place.folders())]
+    return [StorePlace(Path(child.shown), head.broker_name, child) for child, head in children if head is not None]
 
 
 def expand_braces(text: str) -> list[str]:
@@ -112,7 +176,7 @@ def _checked(path: Path) -> Path:
 
 
 def _is_store(path: Path) -> bool:
-    return (path / "commitlog").is_dir()
+    return (path / "commitlog").is_dir() or (path / HEAD).is_file()
 
 
 def _local(text: str) -> str:
@@ -121,7 +185,7 @@ def _local(text: str) -> str:
     if not colon or not scheme.isalnum() or len(scheme) == 1:
         return text
     if scheme.lower() != "file":
-        raise OptionInvalid("path", "only mounted directories can be read, no object stores or HDFS", value=text)
+        raise OptionInvalid("path", "an address has two slashes behind its colon: s3://bucket/logs", value=shown(text))
     return unquote(urlsplit(text).path)
 
 

@@ -174,13 +174,16 @@ class QueueFollower:
         first = min(need.first_physical for need in needs)
         last = max(need.end_physical for need in needs)
         need = StoreNeed(store.name, first, last, tuple(needs))
+        queues = {(one.topic, one.queue_id): (one.start, one.end) for one in needs}
         if last - first <= NEAR_BYTES:
             need = replace(need, log_because="the newest part of the log is wanted")
+        elif not store.survey.has_queue_files:
+            extents = store.survey.extents(queues, None, None) or ()
+            need = replace(need, log_because="there are no queue files in a shipped store", extents=tuple(extents))
         else:
             with_sizes, because = sampled(store.place, needs, store.selection().tags)
             need = replace(need, queues=with_sizes, log_because=because)
         check_segments(store.survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
-        queues = {(one.topic, one.queue_id): (one.start, one.end) for one in needs}
         return StoreWork(store.place, store.survey, need, replace(store.selection(), queues=queues))
 
     def progress(self, end: StreamOffset) -> Iterator[tuple[FollowedStore, dict[tuple[str, int], int]]]:

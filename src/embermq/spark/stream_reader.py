@@ -12,7 +12,7 @@ stream stops at what is durable (store/survey_log.py), so nothing it has shown i
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from embermq.errors import DataLost
+from embermq.errors import DataLost, OptionInvalid
 from embermq.spark import options as read_options
 from embermq.spark.batch_reader import cores, reading_of, slices
 from embermq.spark.clear_errors import clear_errors, clear_iterator
@@ -128,12 +128,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follow().commit(self._parsed(end))
 
 
+def _check_writable(stores: Sequence[FollowedStore]) -> None:
+    """Progress of a group is written into the store."""
+    for store in stores:
+        if store.place.shipped is not None:
+            raise OptionInvalid("groupId", f"{store.place.shown} is a shipped store, where no progress can be kept")
+
+
 class _Following:
     """The stores of a running stream, and what was seen of them."""
 
     def __init__(self, options: read_options.ReadOptions, *, by_queue: bool) -> None:
         self._fail_on_data_loss = options.fail_on_data_loss
-        self._stores = [FollowedStore(place, options) for place in find_stores(options.paths)]
+        self._stores = [FollowedStore(place, options) for place in find_stores(options.paths, shipped=True)]
         kind = QueueFollower if by_queue else LogFollower
         self.follower: Follower = kind(self._stores, options)
         self._target: StreamOffset | None = None
@@ -144,6 +151,7 @@ class _Following:
             )
         self._progress: dict[str, Progress] = {}
         if options.group_id is not None:
+            _check_writable(self._stores)
             self._progress = {store.name: Progress(store.place.path, options.group_id) for store in self._stores}
             for progress in self._progress.values():
                 progress.check()

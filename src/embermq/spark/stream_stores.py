@@ -15,7 +15,7 @@ from embermq.format.select import Selection, is_system_topic
 from embermq.spark.options import ReadOptions
 from embermq.spark.stores import StorePlace
 from embermq.spark.stream_offsets import StoreOffset
-from embermq.store.survey import Damage, LogMatch, QueueSpan, Survey
+from embermq.store.survey import Damage, LogMatch, QueueSpan
 
 _PATIENCE_SECONDS = 30.0
 _POLL_SECONDS = 0.1
@@ -29,7 +29,7 @@ class FollowedStore:
 
     def __init__(self, place: StorePlace, options: ReadOptions) -> None:
         self.place = place
-        self.survey = Survey.open(place.path)
+        self.survey = place.survey()
         self._options = options
         self._counted = _Counted()
         self._told: set[str] = set()
@@ -61,7 +61,7 @@ class FollowedStore:
         if match is LogMatch.OTHER:
             reason = "the records it began with are others; use a new checkpoint, or " + _GO_ON
             if self._options.fail_on_data_loss:
-                raise StoreReplaced(self.place.path, reason)
+                raise StoreReplaced(self.place.shown, reason)
             self._tell(f"another store than was read before: read from its beginning identity={known.identity}")
         elif match is LogMatch.CUT:
             self.lose("records that were read are not in the log any more: its end was lost in a crash")
@@ -70,12 +70,12 @@ class FollowedStore:
     def lose(self, what: str) -> None:
         """Something that should be there is gone: DataLost, or a warning."""
         if self._options.fail_on_data_loss:
-            raise DataLost(f"{self.place.path}: {what}; {_GO_ON}")
+            raise DataLost(f"{self.place.shown}: {what}; {_GO_ON}")
         self._tell(what)
 
     def _tell(self, what: str) -> None:
         if what not in self._told:
-            _log.warning("stream goes on store=%s: %s", self.place.path, what)
+            _log.warning("stream goes on store=%s: %s", self.place.shown, what)
             self._told.add(what)
 
     def wait_for(self, known: StoreOffset | None) -> None:

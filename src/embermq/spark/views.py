@@ -14,33 +14,47 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, TopicUnknown
 from embermq.format.select import SYSTEM_PREFIXES, SYSTEM_TOPICS
 from embermq.spark.lake import Lake, LakeRange
+from embermq.spark.lake.frames import with_values
+from embermq.spark.lake.json_bodies import VALUE
+from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.schema import COLUMNS
+from embermq.spark.shipped.places import shown
 from embermq.spark.stores import StorePlace, find_stores
 from embermq.spark.tables import table
-from embermq.store.survey import Survey
 
 ALL = "messages"
 
 
 def messages(
     spark: SparkSession, paths: Iterable[str] = (), *, lake: str | None = None, topics: Sequence[str] | None = None,
-    include_system: bool = False, fail_on_data_loss: bool = True,
+    include_system: bool = False, fail_on_data_loss: bool = True, value: StructType | None = None,
 ) -> DataFrame:  # fmt: skip
     """Every message of these stores and this lake, in the columns of the format.
+
+    With `value`, a schema of JSON bodies, also in a column of this name. Of topics for which the lake has such a
+    column it is read from there; whatever else there is gets decoded.
 
     A broker that is in the lake and not among the stores is answered from the lake alone.
     DataLost if a log no longer has something that the lake does not have either.
     """
-    places = find_stores(paths)
+    places = find_stores(paths, shipped=True)
     opened = Lake.open(lake, make=False) if lake is not None else None
     names = [column.name for column in COLUMNS]
     parts = [_live(spark, place, opened, topics, include_system, fail_on_data_loss) for place in places]
+    if value is not None:
+        parts = [with_values(part, value) for part in parts]
+        names.append(VALUE)
     if opened is not None:
-        rows = opened.frame(spark, topics).select(*names)
+        is_stored = value is not None and topics is not None and opened.schemas.keys() >= set(topics)
+        rows = opened.frame(spark, topics, value=value if is_stored else None)
+        if value is not None and not is_stored:
+            rows = with_values(rows, value)
+        rows = rows.select(*names)
         parts.append(rows if include_system else rows.where(_is_seen_by_consumers()))
     return reduce(DataFrame.unionByName, parts)
 
@@ -51,17 +65,17 @@ def _live(
 ) -> DataFrame:  # fmt: skip
     """What only the log has."""
     names = ",".join(topics) if topics else None
-    frame = table(spark, place.path, topic=names, includeSystemTopics=include_system)
+    frame = table(spark, place.source, topic=names, includeSystemTopics=include_system)
     frame = frame.withColumn("brokerName", F.lit(place.broker_name))
     held = lake.covered(place.broker_name) if lake is not None else []
     if not held or lake is None:
         return frame
-    survey = Survey.open(place.path)
+    survey = place.survey()
     lake.check_same_log(survey, place.broker_name)
     last = held[-1]
     if fail_on_data_loss and survey.log_min > last.end:
         raise DataLost(
-            f"{place.path}: the lake ends at {last.end:,} and the log begins at {survey.log_min:,}; what lies between"
+            f"{place.shown}: the lake ends at {last.end:,} and the log begins at {survey.log_min:,}; what lies between"
             " is gone. Set fail_on_data_loss=False to read what is left"
         )
     if len(held) == 1 and last.start <= survey.log_min:
@@ -92,8 +106,8 @@ class Topics:
     @classmethod
     def find(cls, paths: Iterable[str] = (), lake: str | None = None) -> "Topics":
         stores = {
-            str(place.path): frozenset(topic for topic, _ in Survey.open(place.path).queues())
-            for place in find_stores(paths)
+            place.source: frozenset(topic for topic, _ in place.survey().queues())
+            for place in find_stores(paths, shipped=True)
         }
         held = Lake.open(lake, make=False).live_files() if lake is not None else []
         return cls(stores, frozenset(file.topic for file in held))
@@ -106,23 +120,32 @@ class Topics:
         """TopicUnknown, with the nearest names, if there is no such topic."""
         if name not in self.names:
             near = difflib.get_close_matches(name, self.names, n=3)
-            raise TopicUnknown(name, ", ".join(self.stores) or "the lake", near)
+            raise TopicUnknown(name, ", ".join(map(shown, self.stores)) or "the lake", near)
 
 
 def register(
     spark: SparkSession, paths: Sequence[str] = (), *, lake: str | None = None, include_system: bool = False,
-    mentioned_in: str | None = None,
+    mentioned_in: str | None = None, json: JsonSchemas | None = None,
 ) -> list[str]:  # fmt: skip
     """Make each topic a table for SQL (`select * from orders`), and `messages` all of them. The names there are.
+
+    Topics with a schema for their JSON, from the lake or from `json`, have a column `value`.
 
     With `mentioned_in`, only topics whose names occur in that text: a broker may have thousands.
     """
     topics = Topics.find(paths, lake)
+    schemas = read_schemas(json)
+    for name in schemas:
+        topics.check(name)
+    if lake is not None:
+        schemas = Lake.open(lake, make=False, schemas=schemas).schemas
     messages(spark, paths, lake=lake, include_system=include_system).createOrReplaceTempView(ALL)
     for name in topics.names:
         if mentioned_in is None or name in mentioned_in:
             stores = [path for path, there in topics.stores.items() if name in there]
             held = lake if name in topics.lake else None
-            frame = messages(spark, stores, lake=held, topics=[name], include_system=True)
+            frame = messages(
+                spark, stores, lake=held, topics=[name], include_system=True, value=schemas.get(name)
+            )  # fmt: skip
             frame.createOrReplaceTempView(f"`{name}`")
     return [ALL, *topics.names]

@@ -12,7 +12,7 @@ all answers are about the log below it. One thread at a time.
 
 import functools
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -57,6 +57,8 @@ def _naming_files(method: Callable[Concatenate["Survey", P], R]) -> Callable[Con
 class Survey:
     """One look at a store, and further ones with `refresh`."""
 
+    has_queue_files = True  # May there be any? Where there cannot, units come from scans of the log.
+
     def __init__(self, path: Path, files: Files) -> None:
         """Use `open`."""
         self.path = path
@@ -76,7 +78,7 @@ class Survey:
     @_naming_files
     def refresh(self) -> None:
         """Look again: what was appended, rolled or deleted since, and whether it is still the same log."""
-        directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
+        self._check_root()
         self._log.look()
         if self._mark is not None and not self._is_there(self._mark):
             self._log.forget()
@@ -84,6 +86,9 @@ class Survey:
             self._mark = None
         if self._mark is None or self._mark.physical_offset < self.log_min:
             self._mark = self._log.oldest_mark()
+
+    def _check_root(self) -> None:
+        directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
 
     def _is_there(self, mark: RecordMark) -> bool:
         return mark.physical_offset < self.log_min or self._log.mark_at(mark.physical_offset) == mark
@@ -138,7 +143,11 @@ class Survey:
     def scan(self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX) -> Iterator[Scanned]:
         """Records that begin in [start, end), and ranges without one; `start` is where a record begins."""
         start, end = max(start, self.log_min), min(end, self.log_end)
-        return scan_segments(self.segments, start, end, check_crc=check_crc, rows_max=rows_max, files=self._files)
+        return scan_segments(self.segments, start, end, check_crc=check_crc, rows_max=rows_max, files=self._log.files)
+
+    def files_for(self, segments: tuple[LogSegment, ...], end: int) -> Files:
+        """What to read these log files with, up to about a place; picklable, if the survey's own is."""
+        return self._files
 
     # -- queues ----------------------------------------------------------------------------------------------
 
@@ -242,6 +251,18 @@ class Survey:
 
     def _is_record_late(self, place: int, time_ms: int) -> bool:
         return place >= self.log_end or self._time_at(place) >= time_ms
+
+    def extents(
+        self, queues: Mapping[tuple[str, int], tuple[int, int]] | None, begin_ms: int | None, end_ms: int | None
+    ) -> list[tuple[int, int]] | None:
+        """The only parts of the log in which records of these queue offsets and store times can lie, in order, each
+        begun where a record begins; None if nobody knows without reading the log."""
+        return None
+
+    def config_text(self, name: str) -> str | None:
+        """A file of the directory config/; None if it is not there. OSError or UnicodeDecodeError if unreadable."""
+        path = self.path / directory.CONFIG / name
+        return self._files.read_all(path).decode("utf-8") if self._files.exists(path) else None
 
     # -- keys ------------------------------------------------------------------------------------------------
 

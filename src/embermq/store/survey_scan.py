@@ -40,7 +40,9 @@ MISSING = "log file missing"
 ZEROS = "zeros where records should be"
 # The plain twin walks about 100 records a millisecond; past this many bytes loading the kernel pays.
 _TWIN_BYTES_MAX = 4 << 20
+_SEARCH_BYTES = 4 << 20
 _SIZE_MAGIC = struct.Struct(">ii")
+_MAGIC_STEM = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]  # What both magics begin with.
 _DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
 
 
@@ -238,15 +240,38 @@ def next_record(file: OpenFile, segment: LogSegment, physical_offset: int, limit
 
     Only what was ever written is looked at: a log file is mostly hole where it was not written yet.
     """
-    start = physical_offset - segment.start
+    at = physical_offset - segment.start
     size = min(segment.size, file.size)
     end = size if limit is None else min(size, limit - segment.start)
-    end = min(file.data_end(start), end) if start < end else start
-    if end - start < BLANK_BYTES:
-        return None
-    data = np.frombuffer(file.map(False, size), np.uint8)
-    found = _resync_for(end - start)(data, segment.start, start, end)
-    return None if found < 0 else segment.start + found
+    end = min(file.data_end(at), end) if at < end else at
+    resync, window_bytes = _resync_for(end - at), FIRST_WINDOW_BYTES
+    while end - at >= BLANK_BYTES:
+        data = np.frombuffer(file.pread(min(window_bytes, end - at), at), np.uint8)
+        found = resync(data, segment.start + at, 0, len(data))
+        if at + len(data) < end:
+            found = _cut_record(file, segment, at, data, end, found)
+        if found >= 0:
+            return segment.start + at + found
+        if len(data) < BLANK_BYTES:  # The file was cut meanwhile.
+            return None
+        at += len(data) - BLANK_BYTES + 1  # A head that the window cuts is looked at again.
+        window_bytes = min(2 * window_bytes, _SEARCH_BYTES)
+    return None
+
+
+def _cut_record(file: OpenFile, segment: LogSegment, at: int, data: NDArray[np.uint8], end: int, known: int) -> int:
+    """The first record that begins in a window at `at` of the file and ends behind it, though not behind `end`; or
+    the one that is known, if it comes first."""
+    raw = data.tobytes()
+    stop = len(raw) if known < 0 else known
+    found = raw.find(_MAGIC_STEM, 4, stop)
+    while found >= 0:
+        size = int.from_bytes(raw[found - 4 : found], "big", signed=True)
+        place = found - 4
+        if len(raw) - place < size <= end - at - place and is_record(file, segment, segment.start + at + place):
+            return place
+        found = raw.find(_MAGIC_STEM, found + 1, stop)
+    return known
 
 
 Scan = Callable[..., tuple[int, int, int]]

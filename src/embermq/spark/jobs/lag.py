@@ -4,12 +4,13 @@ Read from config/consumerOffset.json, so it is as old as the broker's last save 
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from embermq.errors import StoreError
 from embermq.format.config_json import parse_config, with_integer_keys
 from embermq.spark.stores import StorePlace
 from embermq.store.survey import Survey
+
+_FILE = "consumerOffset.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,14 @@ class Lag:
 
 def find_lags(place: StorePlace, survey: Survey) -> list[Lag]:
     """Every group and queue that has ever been committed; StoreError if the file cannot be read."""
-    path = Path(place.path) / "config" / "consumerOffset.json"
-    if not path.exists():
-        return []
     try:
-        table = parse_config(path.read_text("utf-8"))["offsetTable"]
+        text = survey.config_text(_FILE)
+        if text is None:
+            return []
+        table = parse_config(text)["offsetTable"]
         progress = {name: with_integer_keys(offsets) for name, offsets in table.items()}
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as problem:
-        raise StoreError(f"{path}: no consumer offsets can be read from it: {problem}") from None
+        raise StoreError(f"{place.shown}: config/{_FILE}: no consumer offsets can be read from it: {problem}") from None
     spans = survey.queues()
     found = []
     for name, offsets in sorted(progress.items()):

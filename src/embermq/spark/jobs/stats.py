@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812
 from embermq.spark.jobs.lag import Lag, find_lags
 from embermq.spark.stores import find_stores
 from embermq.spark.views import messages
-from embermq.store.survey import Survey
 
 STEPS_MAX = 240
 SIZE_BOUNDS = (128, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)
@@ -76,8 +75,8 @@ def stats(
         found.tags = _top(frame.select(F.concat_ws(" ", "topic", tag).alias("name")), 200)
         key = F.explode(F.split(F.col("keys"), " +")).alias("name")
         found.hot_keys = _top(frame.where("keys is not null").select(key).where("name <> ''"), hot_keys)
-    for place in find_stores(paths):
-        lags = find_lags(place, Survey.open(place.path))
+    for place in find_stores(paths, shipped=True):
+        lags = find_lags(place, place.survey())
         found.lags += [lag for lag in lags if topics is None or lag.topic in topics]
     return found
 

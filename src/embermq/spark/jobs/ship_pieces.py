@@ -1,0 +1,176 @@
+"""What of a log is to be shipped, piece by piece, and shipping a piece: upload, sum up, read back.
+
+`find_pieces` is pure, on the driver. `ship_piece` runs in a task, in bounded memory; done twice it writes the same
+object under the same name. What goes wrong there comes back as a value: an exception would reach the driver as a page
+of somebody's call stack.
+"""
+
+import hashlib
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embermq.errors import EmberError, StorePathInvalid
+from embermq.format.names import segment_name
+from embermq.spark.shipped.manifests import ShippedObject, ShippedPart, ShippedSegment
+from embermq.spark.shipped.places import Place
+from embermq.spark.shipped.summaries import STRETCH_BYTES, SummaryMaker, to_bytes
+from embermq.store.directory import COMMIT_LOG
+from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
+
+TAIL = "tail"
+SUMMARIES = "summaries"
+CONFIG = "config"
+CHUNK_BYTES = 4 << 20
+TAIL_PARTS_MAX = 64  # then the tail is shipped as one: every part is a round trip for who reads it
+
+
+@dataclass(frozen=True, slots=True)
+class ShipPiece:
+    """[start, end) of the log, from one log file, to one object."""
+
+    target: str  # an address
+    path: Path
+    segment_start: int
+    file_bytes: int
+    start: int
+    end: int
+    is_sealed: bool
+    name: str
+    summary_name: str
+    stretch_bytes: int = STRETCH_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PieceShipped:
+    piece: ShipPiece
+    part: ShippedPart
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An error of ours, by the name of its class."""
+
+    kind: str
+    text: str
+
+
+def find_pieces(
+    segments: Sequence[LogSegment], shipped: Sequence[ShippedSegment], log_end: int, target: str, *, tail: bool,
+    cuts: int = 0, stretch_bytes: int = STRETCH_BYTES,
+) -> list[ShipPiece]:  # fmt: skip
+    """What is not shipped yet: whole log files; with `tail` also what was added to the one that is written to."""
+    known = {one.start: one for one in shipped}
+    again = f"-cut{cuts}" if cuts else ""  # What another manifest names is never written again.
+    pieces = []
+    for segment in segments:
+        before = known.get(segment.start)
+        if segment.start >= log_end or (before is not None and before.is_sealed):
+            continue
+        file = segment_name(segment.start)
+        if segment.end <= log_end:
+            name, summary = f"{COMMIT_LOG}/{file}{again}", f"{SUMMARIES}/{file}{again}.parquet"
+            start, end, is_sealed = segment.start, segment.end, True
+        elif tail:
+            goes_on = before is not None and len(before.parts) < TAIL_PARTS_MAX
+            start = before.end if before is not None and goes_on else segment.start
+            end, is_sealed = log_end, False
+            if before is not None and before.end >= end:
+                continue
+            name = f"{TAIL}/{file}/{start:020d}-{end:020d}{again}"
+            summary = f"{name}.parquet"
+        else:
+            continue
+        pieces.append(
+            ShipPiece(target, segment.path, segment.start, segment.size, start, end, is_sealed, name, summary,
+                      stretch_bytes)
+        )  # fmt: skip
+    return pieces
+
+
+def ship_piece(piece: ShipPiece) -> PieceShipped | Failed:
+    """In a task: upload a piece and its summary, and read both back."""
+    try:
+        return PieceShipped(piece, _ship(piece))
+    except EmberError as problem:
+        return Failed(type(problem).__name__, str(problem))
+
+
+def _ship(piece: ShipPiece) -> ShippedPart:
+    place = Place(piece.target)
+    digest, size = hashlib.sha256(), piece.end - piece.start
+    place.write(piece.name, _summed(_chunks(piece), digest))
+    summary, data = _summarise(piece)
+    place.write(piece.summary_name, [data])
+    _check(place, piece.name, size, digest.hexdigest())
+    _check(place, piece.summary_name, len(data), hashlib.sha256(data).hexdigest())
+    return ShippedPart(
+        piece.start, piece.end, ShippedObject(piece.name, size, digest.hexdigest()),
+        ShippedObject(piece.summary_name, len(data), hashlib.sha256(data).hexdigest()), summary.records,
+        summary.damaged_bytes, *summary.times_ms,
+    )  # fmt: skip
+
+
+def _chunks(piece: ShipPiece) -> Iterator[bytes]:
+    """The bytes of a piece, a few MiB at a time."""
+    at, end = piece.start - piece.segment_start, piece.end - piece.segment_start
+    try:
+        with piece.path.open("rb", buffering=0) as file:
+            file.seek(at)
+            while at < end:
+                chunk = file.read(min(CHUNK_BYTES, end - at))
+                if not chunk:
+                    raise StorePathInvalid(piece.path, "became shorter while it was shipped; run it again")
+                yield chunk
+                at += len(chunk)
+    except FileNotFoundError:
+        raise _gone(piece) from None
+    except PermissionError:
+        raise StorePathInvalid(piece.path, "no permission to read it; check its owner and mode") from None
+
+
+def _gone(piece: ShipPiece) -> StorePathInvalid:
+    return StorePathInvalid(
+        piece.path,
+        f"is not there, as the worker on {socket.gethostname()} sees it: deleted by retention just now (run it again),"
+        " or not mounted at the same path on every machine",
+    )
+
+
+def _summed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+
+
+def _summarise(piece: ShipPiece) -> tuple[SummaryMaker, bytes]:
+    segment = LogSegment(piece.path, piece.segment_start, piece.file_bytes)
+    maker = SummaryMaker(piece.start, piece.end, piece.stretch_bytes)
+    for scanned in scan_segments([segment], piece.start, piece.end):
+        if isinstance(scanned, Damage) and scanned.reason == MISSING:
+            raise _gone(piece)
+        maker.take(scanned)
+    return maker, to_bytes(maker.table())
+
+
+def _check(place: Place, name: str, size: int, sha256: str) -> None:
+    """StorePathInvalid unless the object is what was written."""
+    wrong = StorePathInvalid(place.named(name), "is not what was written, read back it differs; try again")
+    try:
+        if place.size(name) != size:
+            raise wrong
+        digest = hashlib.sha256()
+        with place.open(name) as file:
+            at = 0
+            while at < size:
+                chunk = place.read_at(file, name, min(CHUNK_BYTES, size - at), at)
+                if not chunk:
+                    raise wrong
+                digest.update(chunk)
+                at += len(chunk)
+    except FileNotFoundError:
+        raise wrong from None
+    if digest.hexdigest() != sha256:
+        raise wrong

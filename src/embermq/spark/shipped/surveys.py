@@ -1,0 +1,146 @@
+"""A shipped store as a Survey: what there is comes from manifest and summaries, records come by range reads.
+
+    survey = ShippedSurvey.open(Place("s3://bucket/logs/broker-a"))
+
+Nothing of the log is read to find out what it holds. There are no queue files and no index: queues are known by
+stretches of some MiB, and `extents` says which of these can hold what is wanted. One thread at a time. Driver side.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from embermq.errors import StoreError, StorePathInvalid
+from embermq.files.files import Files
+from embermq.spark.shipped.files import ShippedFiles
+from embermq.spark.shipped.manifests import HEAD, Manifest, ShippedPart, is_shipped, newest_manifest
+from embermq.spark.shipped.places import Place
+from embermq.spark.shipped.summaries import OffsetRange, QueueName, Summary, from_bytes
+from embermq.store.survey import Survey
+from embermq.store.survey_log import LogView
+from embermq.store.survey_queues import Queue, QueueView
+from embermq.store.survey_scan import LogSegment
+
+_READERS = 16  # Summaries are small: it is the way there that takes time.
+
+
+class ShippedLog(LogView):
+    """The log as the manifest has it."""
+
+    def __init__(self, root: Path, place: Place) -> None:
+        self.place = place
+        self.manifest: Manifest | None = None
+        self.shipped = ShippedFiles(place.address, root, {})
+        super().__init__(root, self.shipped.as_files, lambda: 0)
+
+    def look(self) -> None:
+        before, manifest = self.manifest, newest_manifest(self.place, self.manifest)
+        if manifest is None:
+            raise StorePathInvalid(self.place.shown, "nothing was shipped here yet; run `embermq spark ship` again")
+        if manifest is before:
+            return
+        if before is not None and (manifest.cuts != before.cuts or manifest.end < before.end):
+            self.forget()
+        self.manifest = manifest
+        self.shipped = ShippedFiles.of(self.place.address, self._root, manifest.segments)
+        self.files, self.segments, self.end = self.shipped.as_files, self.shipped.segments, manifest.end
+
+
+class ShippedQueues(QueueView):
+    """Queues by the summaries; where units are asked for, by a scan of a stretch."""
+
+    def __init__(self, root: Path, log: ShippedLog) -> None:
+        super().__init__(root, log.files, log)
+        self._shipped_log = log
+        self._tables: dict[str, pa.Table] = {}  # by name of the summary
+        self._of: Manifest | None = None
+        self._summary = Summary([])
+
+    def summary(self) -> Summary:
+        """Of all that is shipped now."""
+        manifest = self._shipped_log.manifest
+        if manifest is not None and manifest is not self._of:
+            self._load(manifest.parts)
+            self._of = manifest
+            self._reset(self._log.end)
+            self._queues = self._summary.queues()
+        return self._summary
+
+    def _load(self, parts: list[ShippedPart]) -> None:
+        missing = [part for part in parts if part.summary.name not in self._tables]
+        if missing:
+            with ThreadPoolExecutor(min(_READERS, len(missing))) as pool:
+                for part, table in zip(missing, pool.map(self._read, missing), strict=True):
+                    self._tables[part.summary.name] = table
+        self._tables = {part.summary.name: self._tables[part.summary.name] for part in parts}
+        self._summary = Summary(list(self._tables.values()))
+
+    def _read(self, part: ShippedPart) -> pa.Table:
+        place, name = self._shipped_log.place, part.summary.name
+        try:
+            return from_bytes(place.read(name))
+        except (FileNotFoundError, pa.ArrowException, OSError) as problem:
+            reason = "is gone" if isinstance(problem, FileNotFoundError) else "is no summary any more"
+            raise StoreError(f"{place.named(name)}: {reason}; restore it, or ship the store anew") from None
+
+    def _current(self) -> dict[tuple[str, int], Queue]:
+        self.summary()
+        self._files = self._log.files
+        assert self._queues is not None
+        return self._queues
+
+
+class ShippedSurvey(Survey):
+    """One look at a shipped store, and further ones with `refresh`."""
+
+    has_queue_files = False
+
+    def __init__(self, place: Place) -> None:
+        """Use `open_at`."""
+        root = Path(place.shown)
+        super().__init__(root, ShippedFiles(place.address, root, {}).as_files)
+        self.place = place
+        self._log = self._shipped_log = ShippedLog(root, place)
+        self._queues = self._shipped_queues = ShippedQueues(root, self._shipped_log)
+
+    @classmethod
+    def open_at(cls, place: Place) -> "ShippedSurvey":
+        """StorePathInvalid if nothing was shipped there."""
+        if not is_shipped(place):
+            raise StorePathInvalid(place.shown, f"not a shipped store: there is no {HEAD} in it")
+        survey = cls(place)
+        survey.refresh()
+        return survey
+
+    def _check_root(self) -> None:
+        pass
+
+    @property
+    def manifest(self) -> Manifest:
+        assert self._shipped_log.manifest is not None
+        return self._shipped_log.manifest
+
+    @property
+    def bytes_read(self) -> int:
+        """What planning took of the log itself."""
+        return self._shipped_log.shipped.bytes_read
+
+    def files_for(self, segments: tuple[LogSegment, ...], end: int) -> Files:
+        return self._shipped_log.shipped.only(segments, end)
+
+    def extents(
+        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None
+    ) -> list[tuple[int, int]] | None:
+        if queues is None and begin_ms is None and end_ms is None:
+            return None
+        return self._shipped_queues.summary().extents(queues, begin_ms, end_ms)
+
+    def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
+        """No index was shipped."""
+        return None
+
+    def config_text(self, name: str) -> str | None:
+        found = self.manifest.config.get(name)
+        return None if found is None else self.place.read(found.name).decode("utf-8")
