@@ -18,13 +18,29 @@ from typing import Any
 
 import click
 
-from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics, verify
+from bench import (
+    append,
+    memory,
+    rebuild,
+    recovery,
+    scan,
+    spark_kafka,
+    spark_read,
+    spark_stream,
+    sync,
+    tools,
+    topics,
+    verify,
+)
 from bench.course import GIB, Course, Size
 from bench.figures import Figure, show_number
 from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option
 
 SCENARIOS: dict[str, ModuleType] = {
-    module.NAME: module for module in (scan, rebuild, recovery, append, topics, sync, memory, tools, verify, spark_read)
+    module.NAME: module
+    for module in (
+        scan, rebuild, recovery, append, topics, sync, memory, tools, verify, spark_read, spark_stream, spark_kafka,
+    )
 }
 _NO_DISK = ("tmpfs", "ramfs")
 _COLUMNS = [
@@ -67,7 +83,7 @@ def main(
     everything: list[dict[str, Any]] = []
     missed: list[str] = []
     for name, scenario in SCENARIOS.items():
-        if names and name not in names:
+        if name not in names if names else not peers and getattr(scenario, "PEERS_ONLY", False):
             continue
         figures = scenario.run(course)
         everything += [figure.as_json(name) for figure in figures]

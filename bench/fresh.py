@@ -3,6 +3,7 @@
     python -m bench.fresh fill PATH BODY_BYTES MESSAGES SIZE     fills a store, says so, and waits for its end
     python -m bench.fresh open PATH SIZE                          opens and closes a store and tells what it took
     python -m bench.fresh idle PATH SIZE                          opens a store, rests, and tells its memory
+    python -m bench.fresh write PATH BODY_BYTES PACE BYTES SIZE   appends so many bytes, so many of them a second
 
 Each prints one line of JSON. The functions below run in the benchmark's process and start these.
 """
@@ -25,6 +26,8 @@ from embermq import MessageStore
 Told = dict[str, Any]
 _WATCH_SECONDS = 0.005
 _IDLE_SECONDS = 1.5  # A little more than a turn of the housekeeping.
+_PACE_SECONDS = 0.01  # how often a steady writer looks at its clock
+_WRITE_BATCH = 1024
 _NEVER_MS = 24 * 3600 * 1000
 
 
@@ -126,7 +129,29 @@ def _idle(path: str, size: str) -> Told:
     return {"rss_mb": memory["VmRSS"] / 1e6, "anonymous_mb": memory["RssAnon"] / 1e6}
 
 
-_TASKS: dict[str, Callable[..., Told]] = {"fill": _fill, "open": _open, "idle": _idle}
+def _write(path: str, body_bytes: str, pace: str, log_bytes: str, size: str) -> Told:
+    """Catches up when it was held up; a writer that cannot keep its pace tells so by its seconds."""
+    from bench.spark_side import fixed_messages
+
+    messages, record_bytes = fixed_messages(int(body_bytes))
+    wanted, per_second = -(-int(log_bytes) // record_bytes), int(pace) / record_bytes
+    with MessageStore.open(path, _course(size).settings()) as store:
+        start, began, done = store.max_physical, time.perf_counter(), 0
+        while done < wanted:
+            due = min(wanted, int((time.perf_counter() - began) * per_second) + 1)
+            while done < due:
+                at = done % len(messages)
+                some = messages[at : at + min(_WRITE_BATCH, due - done)]
+                store.append_many(some)
+                done += len(some)
+            time.sleep(_PACE_SECONDS)
+        seconds = time.perf_counter() - began
+        store.wait_for_dispatch(600.0)
+        end = store.max_physical
+    return {"seconds": seconds, "messages": done, "log_bytes": end - start, "log_end": end}
+
+
+_TASKS: dict[str, Callable[..., Told]] = {"fill": _fill, "open": _open, "idle": _idle, "write": _write}
 
 
 def _main(words: list[str]) -> None:
