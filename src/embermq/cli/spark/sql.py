@@ -4,8 +4,10 @@ import click
 
 from embermq.cli.output import Column, Output, Rows, output_option
 from embermq.cli.spark.common import master_option, working
+from embermq.cli.spark.lake_options import json_option
 from embermq.errors import OptionInvalid
 from embermq.spark.jobs import sql as job
+from embermq.spark.lake.json_schemas import schemas_in_words
 
 ROWS_MAX = 10_000
 
@@ -16,23 +18,26 @@ ROWS_MAX = 10_000
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, ROWS_MAX), help="Rows at most.")
 @click.option("--include-system", is_flag=True, help="Also what no consumer sees, in the table `messages`.")
+@json_option
 @master_option
 @output_option
 def sql(
     output: Output, query: str, paths: tuple[str, ...], lake: str | None, limit: int, include_system: bool,
-    master: str | None,
+    master: str | None, json_words: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Ask stores and a lake with SQL. Each topic is a table, `messages` is all of them.
 
     \b
     embermq spark sql "select tags, count(*) from orders group by 1" --store /data/broker-a
+    embermq spark sql "select sum(value.amount) from orders" --store /data/broker-a --json orders='amount double'
     embermq spark sql "select * from orders where keys = 'o-1'" --store /data/broker-a --archive /data/lake
     """
     if not paths and lake is None:
         raise OptionInvalid("store", "name at least one store or a lake to ask")
+    schemas = schemas_in_words(json_words)
     with working(output, master, "embermq sql") as (spark, told):
         told("asking", 0, 1)
-        frame = job.sql(spark, query, list(paths), lake=lake, include_system=include_system)
+        frame = job.sql(spark, query, list(paths), lake=lake, include_system=include_system, json=schemas)
         names = frame.columns
         rows = [list(row) for row in frame.limit(limit + 1).collect()]
     shown = [[bytes(cell) if isinstance(cell, bytearray) else cell for cell in row] for row in rows[:limit]]

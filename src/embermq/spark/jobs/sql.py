@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from embermq.errors import OptionInvalid
+from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.views import register
 
 _READS = ("select", "with", "values", "from", "describe", "explain", "show", "(")
@@ -18,14 +19,17 @@ _READS = ("select", "with", "values", "from", "describe", "explain", "show", "("
 
 def sql(
     spark: SparkSession, text: str, paths: Sequence[str] = (), *, lake: str | None = None,
-    include_system: bool = False,
+    include_system: bool = False, json: JsonSchemas | None = None,
 ) -> DataFrame:  # fmt: skip
-    """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered."""
+    """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered.
+
+    `json` has schemas of JSON bodies by topic; they become a column `value` of its table.
+    """
     if not paths and lake is None:
         raise OptionInvalid("store", "name at least one store or a lake to ask")
     if not text.strip().lower().startswith(_READS):
         raise OptionInvalid("sql", "only queries are answered: begin with select or with", value=text.strip()[:60])
-    names = register(spark, paths, lake=lake, include_system=include_system, mentioned_in=text)
+    names = register(spark, paths, lake=lake, include_system=include_system, mentioned_in=text, json=json)
     try:
         return spark.sql(text)
     except (AnalysisException, ParseException) as problem:

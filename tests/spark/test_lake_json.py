@@ -1,0 +1,123 @@
+"""JSON bodies in the lake: typed beside the body, remembered, and the same in tables made of lake and log."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from embermq import Message
+from embermq.errors import OptionInvalid, TopicUnknown
+from embermq.spark.jobs.archive import archive
+from embermq.spark.jobs.sql import sql
+from embermq.spark.lake import Lake
+from embermq.spark.lake.json_schemas import read_schemas
+from embermq.spark.pipeline import pipeline
+from embermq.store.survey import Survey
+from embermq.testing.builder import StoreBuilder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = "id string not null, amount decimal(10,2)"
+LARGE = "amount decimal(10,2), part struct<n: int>"
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> StoreBuilder:
+    return StoreBuilder(tmp_path / "broker-a")
+
+
+def put(builder: StoreBuilder, *bodies: Any, topic: str = "orders") -> None:
+    with builder.open() as store:
+        store.append_many([
+            Message(topic, body if isinstance(body, bytes) else json.dumps(body).encode()) for body in bodies
+        ])  # fmt: skip
+
+
+def test_from_the_pipeline_to_a_query(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    store, lake = [str(builder.root)], str(tmp_path / "lake")
+
+    def add(**schemas: str) -> Any:
+        survey = Survey.open(builder.root)
+        return Lake.open(lake, schemas=read_schemas(schemas)).add(spark, survey, "broker-a", survey.log_end)
+
+    put(builder, {"id": "before"})
+    assert add().ranges[0].undecoded == 0
+    put(builder, {"id": "a", "amount": 1.5}, b"no JSON", {"id": 1}, {"id": "b", "amount": "2.25", "more": []})
+    put(builder, {"id": "other"}, topic="returns")
+    (done,) = pipeline(spark, store, into=lake, derive=["lake"], json={"orders": SMALL}).once()
+    assert (done.records, done.sinks["lake"].undecoded) == (5, 2)
+    put(builder, {"id": "c", "part": {"n": 7}})
+    assert add().ranges[0].undecoded == 0  # The lake knows the schema.
+    put(builder, {"id": "d", "amount": 4, "part": {"n": 8}})
+    assert add(orders=LARGE).ranges[0].undecoded == 0
+
+    def values(paths: list[str], **more: Any) -> list[Any]:
+        query = "select string(body) as body, value.* from orders order by physicalOffset"
+        found = sql(spark, query, paths, lake=lake, **more).collect()
+        return [(json.loads(row["body"])["id"] if row["id"] else row["body"], *row[2:]) for row in found]
+
+    wanted = [
+        ('{"id": "before"}', None, None),
+        ("a", Decimal("1.50"), None),
+        ("no JSON", None, None),
+        ('{"id": 1}', None, None),
+        ("b", Decimal("2.25"), None),
+        ("c", None, None),  # Its part was not asked for yet.
+        ("d", Decimal("4.00"), (8,)),
+    ]
+    assert values([]) == wanted
+    for number in range(3):  # Files with and without the column, and with fewer fields, become one.
+        put(builder, {"id": f"e{number}"})
+        add()
+    wanted += [(f"e{number}", None, None) for number in range(3)]
+    opened = Lake.open(lake)
+    assert opened.compact(spark).files_after < 7
+    opened.check(spark)
+    assert values([]) == wanted
+    (joined,) = [file for file in opened.live_files() if file.topic == "orders"]
+    assert joined.undecoded == 2
+    put(builder, {"id": "live", "part": {"n": 9}}, b"{")
+    assert values(store) == [*wanted, ("live", None, (9,)), ("{", None, None)]
+    assert "value" not in sql(spark, "select * from returns", lake=lake).columns
+    assert "value" not in sql(spark, "select * from messages", lake=lake).columns
+    with pytest.raises(OptionInvalid, match=r"topic orders: field part.n is int in the lake and string here"):
+        pipeline(spark, store, into=lake, derive=["lake"], json={"orders": "part struct<n: string>"})
+    with pytest.raises(OptionInvalid, match="field amount"):
+        sql(spark, "select value from orders", store, lake=lake, json={"orders": "amount string"})
+
+
+def test_bodies_may_go_where_they_were_decoded(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    store, lake = [str(builder.root)], str(tmp_path / "lake")
+    put(builder, {"id": "a"}, b"no")
+    with pytest.raises(OptionInvalid, match="no topic has a schema"):
+        pipeline(spark, store, into=str(tmp_path / "x"), derive=["lake"], drop_bodies=True)
+    pipeline(spark, store, into=lake, derive=["lake"], json={"orders": SMALL}, drop_bodies=True).once()
+    opened = Lake.open(lake)
+    table = pq.read_table(tmp_path / "lake" / opened.live_files()[0].path, partitioning=None)
+    found = [(row["body"], row["value"] and row["value"]["id"]) for row in table.to_pylist()]
+    assert found == [(None, "a"), (b"no", None)]
+    opened.check(spark)
+
+
+def test_an_archive_and_a_store_alone(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    store, lake = [str(builder.root)], str(tmp_path / "lake")
+    put(builder, {"id": "a", "amount": 1}, b"no")
+    query = "select sum(value.amount), count(value), count(*) from orders"
+    for more in ({"paths": store}, {"paths": store, "lake": None}):
+        assert tuple(sql(spark, query, **more, json={"orders": SMALL}).collect()[0]) == (Decimal(1), 1, 2)
+    (done,) = archive(spark, store, lake, json={"orders": SMALL})
+    assert done.undecoded == 1
+    put(builder, {"id": "b", "amount": 2})
+    assert tuple(sql(spark, query, store, lake=lake).collect()[0]) == (Decimal(3), 2, 3)
+    with pytest.raises(TopicUnknown, match="did you mean orders"):
+        sql(spark, query, store, json={"order": SMALL})
+    for wrong in ({"json": {"orders": SMALL}}, {"lake_format": "delta"}, {"drop_bodies": True}):
+        with pytest.raises(OptionInvalid, match="need the lake"):
+            pipeline(spark, store, into=str(tmp_path / "x"), derive=["stats"], **wrong)
+    with pytest.raises(OptionInvalid, match="no schema"):
+        pipeline(spark, store, into=str(tmp_path / "x"), derive=["lake"], json={"orders": "id strin"})
+    assert not (tmp_path / "x").exists()
