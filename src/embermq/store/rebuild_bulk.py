@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 PORTION_BYTES = 32 << 30
 SLICE_BYTES_MAX = 128 << 20
 SLICE_BYTES_MIN = 8 << 20
-_SLICES_PER_CORE = 8  # so that nobody waits long for the last one
+_SLICES_PER_CORE = 4  # so that nobody waits long for the last one
 _SYNCED_TOGETHER = 64
 
 P = TypeVar("P")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from embermq.store.rebuild_bulk import Workers
 
 CUT_BYTES = 32 << 20
-_STRETCHES_PER_CORE = 4
+_STRETCHES_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True)

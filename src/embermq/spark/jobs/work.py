@@ -4,9 +4,12 @@ Driver side. The pieces go through Spark's scheduler as an RDD, so they are retr
 not mind being done twice. `told` hears how many of how many are done, from another thread, a few times a second.
 """
 
+import gc
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from pyspark.core.rdd import RDD
@@ -29,8 +32,23 @@ def run(
     """`function` of every piece, each in a task of its own."""
     if not pieces:
         return []
-    mapped = spark.sparkContext.parallelize(pieces, len(pieces)).map(function)
+    mapped = spark.sparkContext.parallelize(pieces, len(pieces)).map(partial(_settled, function))
     return collected(spark, mapped, len(pieces), title, told)
+
+
+_modules_known = 0
+
+
+def _settled(function: Callable[[Piece], Result], piece: Piece) -> Result:
+    """In a task. A worker looks for garbage after each one, among all that was ever loaded: with the kernels that takes
+    60 ms, longer than many a piece. Modules stay, so they are put where nobody looks."""
+    global _modules_known
+    result = function(piece)
+    if len(sys.modules) != _modules_known:
+        gc.collect()
+        gc.freeze()
+        _modules_known = len(sys.modules)
+    return result
 
 
 def collected(
