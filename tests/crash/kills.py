@@ -96,6 +96,19 @@ class Child:
             assert text, f"the child ended by itself: {self._process.wait()}"
             self.text += text
 
+    def wait_or_kill(self, seconds: float) -> int:
+        """The exit code: of its own death within so long, or of SIGKILL."""
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while self._process.poll() is None and time.monotonic() < deadline:
+            poll = select.poll()
+            poll.register(self._pipe, select.POLLIN)
+            if poll.poll(100):
+                self.text += os.read(self._pipe, 1 << 16)  # Or it would stand still, its pipe full.
+        self._process.kill()
+        self._process.stdout.close()
+        return self._process.wait()
+
     def kill(self) -> int:
         """SIGKILL; what had been acknowledged by then, all of it heard."""
         self._process.send_signal(signal.SIGKILL)

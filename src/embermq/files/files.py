@@ -293,6 +293,8 @@ class RealFile:
 
     def map(self, writable: bool, size: int | None = None) -> memoryview:
         size = self.size if size is None else size
+        if not writable:
+            size = min(size, os.fstat(self._fd).st_size)  # Somebody may have cut it.
         if size == 0:
             return memoryview(b"")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ

@@ -228,7 +228,8 @@ class Segment:
             array = self._last_lent() if self._last_lent is not None else None
         if array is None:
             file = self.file
-            array = _NO_BYTES if file is None else np.frombuffer(file.map(False, self.size), np.uint8)
+            data = file.map(False, self.size) if file is not None else None
+            array = np.frombuffer(data, np.uint8) if data else _NO_BYTES
             self._last_lent = weakref.ref(array)
         lent = array.view()
         lent.flags.writeable = False

@@ -1,18 +1,20 @@
 """Housekeeping: what has to happen now and then, in one thread.
 
-Every second: statistics are sampled and pending queue units written out. Every minute, or when asked
-(`make_durable`): queues and index are synced, then, and only then, the state page and the checkpoint say
-so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
+Every second: statistics are sampled, pending queue units written out, and is the log file in use still there? Every
+minute, or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
+checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
 
 Each family's proof is written after that family's own sync, so none vouches for another.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from embermq.errors import AppendRefused
 from embermq.files.files import Files
 from embermq.format.checkpoint import Checkpoint, encode_checkpoint
 from embermq.settings import StoreSettings
@@ -54,6 +56,7 @@ class Housekeeping:
         self._index_durable = 0
         self._failing: dict[str, str] = {}  # job -> its last error
         self.checkpoint = Checkpoint()
+        self.refuse: Callable[[AppendRefused], None] = _ignore
 
     def start(self) -> None:
         self.check_disk()
@@ -69,6 +72,7 @@ class Housekeeping:
         while not self._stop.wait(TICK_SECONDS):
             tick += 1
             self._stats.sample()
+            self._try(self.check_log)
             if tick % DISK_CHECK_TICKS == 0:
                 self._try(self.check_disk)
             if tick % self._write_out_ticks == 0:
@@ -160,6 +164,16 @@ class Housekeeping:
         page.queue_files = _file_count(queues)
         return timestamp
 
+    def check_log(self) -> None:
+        """Refuse appends, for good, once the log file in use was deleted: what is appended to it will be in no file."""
+        active = self._log.active
+        if active is None or self._files.exists(active.path) or self._log.active is not active:
+            return
+        self.refuse(AppendRefused(
+            f"{active.path} was deleted while it is written to: no more appends; what it holds is lost when this"
+            f" process ends, unless it is copied back from /proc/{os.getpid()}/fd first"
+        ))  # fmt: skip
+
     def check_disk(self) -> None:
         """Refuse appends while a disk is too full, and take them again when there is room."""
         self._disk.check()
@@ -169,6 +183,10 @@ class Housekeeping:
         proof = prove_index(self._files, self._root, index)
         self._index_durable = proof.position
         return proof.full_until_ms
+
+
+def _ignore(refusal: AppendRefused) -> None:
+    """Nobody appends."""
 
 
 def _file_count(queues: ConsumeQueues) -> int:

@@ -115,6 +115,7 @@ class RunningStore:
             self.path, parts.files, settings, self._log, disk, self._dispatcher, self._queues, self._index,
             parts.page, self._stats,
         )  # fmt: skip
+        self._housekeeping.refuse = self._writer.refuse
         self._writer.wake_dispatch = self._dispatcher.wake
         if settings.role is BrokerRole.SLAVE:
             self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
