@@ -17,6 +17,8 @@ def test_the_second_act(tmp_path: Path) -> None:
     assert shown["demo"]["good"] is True
     assert shown["spark_killed"]["records"] > 0
     assert shown["spark_check"] == {"written": 4000, "found": 4000, "repeated": 0, "good": True}
+    assert shown["spark_archive"]["records"] == 4000
+    assert shown["spark_audit"] == {"records": 4000, "findings": 0, "sound": True}
     assert sum(row["orders"] for row in shown["sql"]) > 500
     assert shown["report"] == str(page)
     assert "payments" in page.read_text()

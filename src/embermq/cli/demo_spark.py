@@ -4,7 +4,9 @@
     pipeline  a child process runs `embermq spark pipeline` into a lake, and is killed after its first batch
     resume    the same pipeline in this process, until nothing is left
     check     lake and log together hold every event once
-    ask       SQL over both
+    archive   the whole log into a second lake, read back before it counts
+    audit     every sum, queue entry, index entry and unique key
+    ask       SQL over lake and log
     report    a page to look at
 
 What is imported here needs pyspark: the demo loads this module only if that is installed.
@@ -28,6 +30,8 @@ from embermq.cli.order_writer import demo_settings
 from embermq.cli.orders import OrderEvent, event_number
 from embermq.cli.output import Column, Fact, Facts, Output, Rows, number, show_bytes, show_count, show_seconds, show_yes
 from embermq.clock import SystemClock
+from embermq.spark.jobs.archive import Archived, archive
+from embermq.spark.jobs.audit import Audit, audit
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
 from embermq.spark.jobs.stats_report import stats_report
@@ -62,6 +66,9 @@ def run_spark_demo(output: Output, root: Path, lake: Path, events: Sequence[Orde
     found = [event_number(bytes(row[0])) for row in messages(spark, paths, lake=str(lake)).select("body").collect()]
     good = sorted(found) == [event.number for event in events]
     output.show(_check(len(events), found, good))
+    output.show(_archived(archive(spark, paths, str(lake.with_name(f"{lake.name}-archive")))))
+    audited = audit(spark, paths)
+    output.show(_audited(audited))
     answer = sql(spark, QUERY, paths, lake=str(lake))
     columns = [Column("region", "region"), number("orders", "orders"), number("amount_eur", "amount", _euros)]
     rows = [list(row) for row in answer.collect()]
@@ -70,7 +77,7 @@ def run_spark_demo(output: Output, root: Path, lake: Path, events: Sequence[Orde
     spark.stop()
     output.record("report", str(place))
     output.say(f"\nA page to look at: {place}", style="bold")
-    return good
+    return good and audited.is_sound
 
 
 def _euros(value: float) -> str:
@@ -205,5 +212,29 @@ def _check(count: int, found: Sequence[int], good: bool) -> Facts:
             Fact("found", "rows found", len(found), show_count),
             Fact("repeated", "found twice", len(found) - len(set(found)), show_count),
             Fact("good", "each once", good, show_yes),
+        ],
+    )
+
+
+def _archived(done: Sequence[Archived]) -> Facts:
+    return Facts(
+        "spark_archive",
+        "The log archived: written, read back, compared",
+        [
+            Fact("records", "records", sum(one.records for one in done), show_count),
+            Fact("files", "files", sum(one.files for one in done), show_count),
+            Fact("bytes", "written", sum(one.file_bytes for one in done), show_bytes),
+        ],
+    )
+
+
+def _audited(found: Audit) -> Facts:
+    return Facts(
+        "spark_audit",
+        "The store audited: sums, places, queue offsets, queue and index entries, repeats",
+        [
+            Fact("records", "records", found.records, show_count),
+            Fact("findings", "findings", len(found.findings), show_count),
+            Fact("sound", "sound", found.is_sound, show_yes),
         ],
     )
