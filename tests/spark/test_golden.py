@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from embermq.errors import OptionInvalid
 from embermq.format.select import is_system_topic
 from embermq.model.flags import has_queue_entry
 from embermq.model.properties import decode_properties
@@ -111,6 +112,26 @@ def test_every_queue_as_the_reference_has_it(name: str, golden_store: StoreCopy)
         assert rows == expected, queue.topic
         asked = {(offset, phy) for offset, phy, time_ms in queue.offset_phy_store_time if time_ms >= 0}
         assert asked <= set(rows)
+
+
+@pytest.mark.parametrize("topic", ["%LMQ%q1", "other"])
+def test_queues_of_other_topics_messages(spark: "SparkSession", topic: str, golden_store: StoreCopy) -> None:
+    """They cannot be read as topics; the error says what to do instead, and that is the right answer."""
+    store = golden_store("lmq")
+    with pytest.raises(OptionInvalid, match="has no messages of its own") as refused:
+        read(store, topic=topic)
+    filter_text = str(refused.value).split(" where ")[1]
+    rows = spark.read.format("rocketmq").load(str(store)).where(filter_text).select("physicalOffset").collect()
+    answers = golden.manifest("lmq").answers
+    asked = {
+        phy
+        for queue in answers.units
+        for _, phy, time_ms in queue.offset_phy_store_time
+        if queue.topic == topic and time_ms >= 0
+    }
+    assert asked
+    assert asked <= {row["physicalOffset"] for row in rows}
+    assert len(rows) == sum(queue.total for queue in answers.queues if queue.topic == topic)
 
 
 @pytest.mark.usefixtures("by_queue")

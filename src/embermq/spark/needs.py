@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, TopicUnknown
 from embermq.format.select import Selection, is_system_topic
+from embermq.model.properties import MULTI_DISPATCH
 from embermq.spark.offsets import (
     AtOffsets,
     AtTime,
@@ -27,6 +28,8 @@ from embermq.spark.plan import QueueNeed, StoreNeed
 from embermq.spark.pushdown import Pushed, Span
 from embermq.spark.samples import sampled
 from embermq.spark.stores import StorePlace
+from embermq.store import directory
+from embermq.store.multi_dispatch import LIGHT_PREFIX
 from embermq.store.survey import QueueSpan, Survey
 
 # Clocks are set back now and then: a filter on time looks so much further to both sides for the places it can rule
@@ -34,6 +37,7 @@ from embermq.store.survey import QueueSpan, Survey
 CLOCK_SLACK_MS = 3_600_000
 _TRIMMED_QUEUES_MAX = 256
 _KEY_LOOKUPS_MAX = 100
+_LIGHT_QUEUE = LIGHT_PREFIX.decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,12 @@ def check_topics(found: Sequence[tuple[StorePlace, Sequence[QueueSpan]]], option
         if topic not in topics:
             if is_system_topic(topic) and not options.include_system_topics:
                 raise OptionInvalid("topic", f"{topic} is a system topic; set includeSystemTopics=true to read it")
+            if topic.startswith(_LIGHT_QUEUE) or any(_has_queue(place, topic) for place, _ in found):
+                raise OptionInvalid(
+                    "topic",
+                    f"{topic} has no messages of its own in {where}; those that go to it from other topics lie there:"
+                    f" read them where array_contains(split(properties['{MULTI_DISPATCH}'], ','), '{topic}')",
+                )
             raise TopicUnknown(topic, where, nearest_names(topic, topics))
     wanted = {topic for topic in topics if options.wants_topic(topic)}
     if options.topic_pattern is not None and not wanted:
@@ -84,6 +94,11 @@ def check_topics(found: Sequence[tuple[StorePlace, Sequence[QueueSpan]]], option
     _check_queues(shown, wanted, options)
     for limit in (options.start, options.end):
         check_names(limit, shown, where)
+
+
+def _has_queue(place: StorePlace, topic: str) -> bool:
+    """Is there a queue of this name, of whatever messages?"""
+    return place.shipped is None and (place.path / directory.CONSUME_QUEUE / topic).is_dir()
 
 
 def _check_queues(shown: Sequence[QueueEnds], wanted: set[str], options: ReadOptions) -> None:
