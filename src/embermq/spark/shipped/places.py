@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,6 +23,8 @@ from embermq.errors import OptionInvalid, StorePathInvalid
 _PUTS_ARE_ATOMIC = {"s3", "gcs", "abfs"}
 HALF = ".half"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_UNKNOWN = "Unrecognized filesystem type"  # as pyarrow says it
+_SECRET = re.compile(r"key|secret|token|pass|cred|sig", re.IGNORECASE)
 _NOISE = re.compile(r"\s*(\(Request ID: [^)]*\)|Detail: .*|\[errno \d+\].*)", re.DOTALL)
 
 
@@ -39,6 +41,17 @@ def shown(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
 
 
+def without_secrets(text: str, address: str) -> str:
+    """What a file system says about an address, without what nobody should read over a shoulder."""
+    text = text.replace(address, shown(address))
+    parts = urlsplit(address)
+    secrets = [parts.username, parts.password]
+    secrets += [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
+    for secret in secrets:
+        text = text.replace(secret, "***") if secret else text
+    return text
+
+
 class Place:
     """Objects below one address, by names with `/` in them."""
 
@@ -48,7 +61,8 @@ class Place:
         try:
             self._files, path = _resolve(address)
         except (ValueError, pa.ArrowException, OSError) as problem:
-            raise OptionInvalid("path", f"this is no place for files: {_reason(problem)}", value=self.shown) from None
+            reason = without_secrets(_reason(problem), address)
+            raise OptionInvalid("path", f"this is no place for files: {reason}", value=self.shown) from None
         self._path = path.rstrip("/")
 
     def __reduce__(self) -> Any:
@@ -153,7 +167,7 @@ class Place:
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as problem:
-            raise StorePathInvalid(self.named(name), _reason(problem)) from None
+            raise StorePathInvalid(self.named(name), without_secrets(_reason(problem), self.address)) from None
 
 
 @lru_cache(maxsize=16)
@@ -165,10 +179,10 @@ def _resolve(address: str) -> tuple[fs.FileSystem, str]:
     try:
         files, path = fs.FileSystem.from_uri(address)
         return files, str(path)
-    except pa.ArrowInvalid as unknown:
-        found = _by_fsspec(address)
+    except pa.ArrowInvalid as problem:
+        found = _by_fsspec(address) if _UNKNOWN in str(problem) else None
         if found is None:
-            raise unknown from None
+            raise problem from None
         return found
 
 
