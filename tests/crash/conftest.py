@@ -7,7 +7,8 @@ import pytest
 from embermq.store import tail_mark
 from tests.crash.kills import Figures
 
-_seen: dict[str, Figures] = {}
+_kills: dict[str, Figures] = {}
+_lines: dict[str, str] = {}
 
 
 @pytest.fixture
@@ -20,14 +21,23 @@ def short_tail(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def kill_figures() -> Callable[[str, Figures], None]:
     """Takes what rounds of kills have shown, under a name; shown when all tests are over."""
-    return lambda name, figures: _seen.setdefault(name, Figures()).add(figures)
+    return lambda name, figures: _kills.setdefault(name, Figures()).add(figures)
+
+
+@pytest.fixture
+def figures() -> Callable[[str, str], None]:
+    """Takes any other line to be shown when all tests are over."""
+    return _lines.__setitem__
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _seen:
-        terminalreporter.section("kill -9")
-        total = Figures()
-        for name, figures in _seen.items():
-            terminalreporter.write_line(f"{name}: {figures}")
-            total.add(figures)
-        terminalreporter.write_line(f"all: {total}")
+    if _kills or _lines:
+        terminalreporter.section("what was seen")
+    for name, line in _lines.items():
+        terminalreporter.write_line(f"{name}: {line}")
+    total = Figures()
+    for name, seen in _kills.items():
+        terminalreporter.write_line(f"kill -9, {name}: {seen}")
+        total.add(seen)
+    if _kills:
+        terminalreporter.write_line(f"kill -9, all: {total}")

@@ -34,6 +34,7 @@ TINY: dict[str, Any] = {
     "index_slots_max": 16,
     "index_entries_max": 40,
     "delayed_delivery": False,
+    "sync_flush_timeout_ms": 600_000,  # Tests look around while a sync is under way.
     "kernels": KernelUse.NEVER,
 }
 

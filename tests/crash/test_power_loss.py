@@ -4,6 +4,7 @@ One run of a script serves all its moments: before every operation that changes 
 acknowledgement, several power cuts and a kill are played through on copies (power.py).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,14 @@ def builder(flush: FlushDisk, **settings: Any) -> StoreBuilder:
     return StoreBuilder(ROOT, clock=ManualClock(), flush=flush, **(numbered.TINY | settings))
 
 
-def run(cuts: PowerCuts, first: int, second: int) -> None:
+def run(cuts: PowerCuts, first: int, second: int) -> str:
     """Write, close, open again, write more, close: with rolls of every kind of file on the way."""
     with cuts.open() as store:
         end = numbered.append_until(store, 0, first, cuts.acknowledge)
     with cuts.open() as store:
         numbered.append_until(store, end, second, cuts.acknowledge)
     cuts.cut()
-    cuts.report()
+    return cuts.report()
 
 
 def test_sync_flush_keeps_everything_acknowledged() -> None:
@@ -63,7 +64,12 @@ def test_power_fails_again_while_recovering() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flush", list(FlushDisk))
-def test_power_loss_at_every_single_step(flush: FlushDisk) -> None:
-    settings = builder(flush, flush_interval_ms=10, flush_pages_min=0)
-    run(PowerCuts(settings, survives="power" if flush is FlushDisk.SYNC else "kill", seeds=range(10)), 120, 200)
+@pytest.mark.parametrize("way", ["sync", "async", "pool"])
+def test_power_loss_at_every_single_step(way: str, figures: Callable[[str, str], None]) -> None:
+    """And after every acknowledgement; at each moment a kill and 13 power cuts."""
+    flush = FlushDisk.SYNC if way == "sync" else FlushDisk.ASYNC
+    settings = builder(
+        flush, flush_interval_ms=10, flush_pages_min=0, transient_pool=way == "pool", transient_pool_buffers=4
+    )
+    survives = {"sync": "power", "async": "kill", "pool": "nothing"}[way]
+    figures(f"power cuts, {way}", run(PowerCuts(settings, survives=survives, seeds=range(4)), 90, 150))
