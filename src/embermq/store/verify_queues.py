@@ -253,6 +253,7 @@ class QueueCheck:
     def _flaws_of_units(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
         files = queue.files
         if files is None:
+            yield from (self._lost(queue, start, end, end - start) for start, end in queue.holes)
             return
         low, end = files.low_offset, files.max_offset
         if queue.first < 0:
@@ -275,10 +276,13 @@ class QueueCheck:
                 yield self._flaw(queue, offset, unit[0], f"the unit of queue offset {offset} leads to no record of it")
                 return
         if lost:
-            yield self._flaw(
-                queue, start, None, f"messages {start} to {end - 1} of the queue are lost: the log does not have them",
-                lost, severity=Severity.NOTE, remedy=self._remedies.nothing,
-            )  # fmt: skip
+            yield self._lost(queue, start, end, lost)
+
+    def _lost(self, queue: _Queue, start: int, end: int, count: int) -> Flaw:
+        return self._flaw(
+            queue, start, None, f"messages {start} to {end - 1} of the queue are lost: the log does not have them",
+            count, severity=Severity.NOTE, remedy=self._remedies.nothing,
+        )  # fmt: skip
 
     def _unclaimed(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
         """Units before the first and after the last record of the log: expired, in flight, of others, or wrong."""

@@ -22,7 +22,7 @@ from embermq.format.columns import C_STORE_TIME
 from embermq.spark.jobs import audit_findings
 from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_findings import AuditFinding, Owner
-from embermq.spark.jobs.audit_pieces import Reread, SparkReading
+from embermq.spark.jobs.audit_pieces import SparkReading
 from embermq.spark.jobs.audit_totals import Totals
 from embermq.spark.jobs.work import Told
 from embermq.spark.stores import StorePlace, find_stores
@@ -127,7 +127,7 @@ def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: Told 
     done = StoreAudit(place.broker_name, str(place.path), report, totals, damages, segments)
     owner, ends = Owner(place.broker_name, str(place.path)), {one.start: one.end for one in damages}
     done.findings += [owner.of_flaw(flaw, ends) for flaw in report.flaws]
-    done.findings += owner.of_duplicates(_really(reading.duplicates, reading.reread))
+    done.findings += owner.of_duplicates(_really(reading))
     done.findings += [owner.of_silence(*silence) for silence in totals.silences()]
     return done
 
@@ -158,18 +158,18 @@ def _merged(damages: list[Damage]) -> list[Damage]:
     return found
 
 
-def _really(parts: list[DuplicatesOfPart], reread: list[Reread]) -> list[DuplicatesOfPart]:
+def _really(reading: SparkReading) -> list[DuplicatesOfPart]:
     """Without records that only seemed to be some: a worker that begins in a body may take what lies there for one."""
     return [
-        part._replace(found=[real for one in part.found if len((real := _only_real(one, reread)).places) > 1])
-        for part in parts
+        part._replace(found=[real for one in part.found if len((real := _only_real(one, reading)).places) > 1])
+        for part in reading.duplicates
     ]
 
 
-def _only_real(one: Duplicate, reread: list[Reread]) -> Duplicate:
+def _only_real(one: Duplicate, reading: SparkReading) -> Duplicate:
     wrong = {
-        place for place in one.places for stretch in reread
-        if stretch.start <= place < stretch.end and place not in stretch.places
+        place for place in one.places for start, end in reading.rejected
+        if start <= place < end and place not in reading.reread
     }  # fmt: skip
     places = tuple(place for place in one.places if place not in wrong)
     return one._replace(places=places, messages=one.messages - len(wrong))

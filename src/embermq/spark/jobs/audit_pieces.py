@@ -104,21 +104,14 @@ class SparkReading:
     seen: Callable[[Piece], None]  # each piece, in the order of the log
     told: Told | None = None
     duplicates: list[DuplicatesOfPart] = field(default_factory=list)
-    reread: list["Reread"] = field(default_factory=list)
+    rejected: list[tuple[int, int]] = field(default_factory=list)  # stretches that workers read from a wrong place on
+    reread: set[int] = field(default_factory=set)  # places of messages with unique keys that really are there
 
     def make(
         self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: QueueFiles,
         index: IndexStream,
     ) -> "SparkPieces":  # fmt: skip
         return SparkPieces(self, segments, start, end, files, queues, index)
-
-
-class Reread(NamedTuple):
-    """A stretch that was read again on the driver, and the messages with unique keys that really are there."""
-
-    start: int
-    end: int
-    places: frozenset[int]
 
 
 class SparkPieces(LogPieces):
@@ -152,15 +145,18 @@ class SparkPieces(LogPieces):
             if isinstance(task, LogTask)
             for cut, piece in zip(task.cuts, answers[task.number].pieces, strict=True)
         ]
+        taken: set[int] = set()
         for piece in self.chained(found):
+            taken.add(id(piece))
             self._reading.seen(piece)
             yield piece
+        every = (piece for answer in answers.values() for piece in answer.pieces if piece is not None)
+        self._reading.rejected += [(piece.start, piece.end) for piece in every if id(piece) not in taken]
 
     def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
         """A piece that no worker read as it should be."""
         piece = super().read(segment, start, end, entry)
-        keys = piece.tally.finish()
-        self._reading.reread.append(Reread(piece.start, piece.end, frozenset(keys["place"].tolist())))
+        self._reading.reread.update(piece.tally.finish()["place"].tolist())
         return piece
 
     def _run(self, tasks: list[Task]) -> dict[int, LogAnswer]:
