@@ -11,11 +11,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 import embermq.spark
+from embermq import MessageStore
 from embermq.errors import OptionInvalid
+from embermq.spark.jobs.archive import archive
 from embermq.spark.options import parse
 from embermq.spark.schema import spark_schema
 from embermq.spark.sessions import PUSH_DOWN
 from embermq.spark.tables import chosen_schema, option_texts
+from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders
 
 # --- options -----------------------------------------------------------------------------------------
@@ -121,6 +124,20 @@ def test_all_columns(spark: SparkSession, store: Path) -> None:
     table = embermq.spark.table(spark, [store])
     assert table.schema == spark_schema("rocketmq")
     assert table.count() == 30
+
+
+def test_a_table_with_a_lake(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+    """Archived, and then some more: one table, each message once."""
+    lake = str(tmp_path / "lake")
+    archive(spark, [str(store)], lake)
+    with MessageStore.open(store, StoreBuilder(store).settings) as opened:
+        opened.append_many(orders(5, "returns"))
+    table = embermq.spark.table(spark, store, ["body", "tags"], topic="returns", lake=lake)
+    assert table.columns == ["body", "tags"]
+    wanted = [(one.body, one.tags) for one in [*orders(10), *orders(5)]]
+    assert sorted((bytes(row[0]), row[1]) for row in table.collect()) == sorted(wanted)
+    with pytest.raises(OptionInvalid, match="not together with a lake"):
+        embermq.spark.table(spark, store, lake=lake, startingOffsets="earliest")
 
 
 def test_a_stream(spark: SparkSession, store: Path, tmp_path: Path) -> None:

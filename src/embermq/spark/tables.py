@@ -1,6 +1,7 @@
 """Stores as DataFrames in one call, with only the wanted columns read.
 
     table(spark, "store", ["topic", "keys"], topic="orders", startingTimestamp=yesterday)
+    table(spark, "store", ["keys", "body"], topic="orders", lake="lake")       # archived ranges come from the lake
     stream(spark, ["broker-a", "broker-b"], ["body"], subscribe=["orders", "returns"])
 
 Spark never tells a Python source which columns a query needs, so somebody has to: here the list of columns
@@ -34,17 +35,42 @@ def table(
     spark: SparkSession,
     path: StorePath | Iterable[StorePath],
     columns: Iterable[str] | None = None,
+    *,
+    lake: str | None = None,
     **options: Any,
 ) -> DataFrame:
     """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given.
 
     `options` are those of the format. Besides text they may be numbers, booleans, datetimes (with a time zone),
-    lists (of names) and dicts (of offsets); None is an option that is not given.
+    lists (of names) and dicts (of offsets); None is an option that is not given. With `lake`, what is archived there
+    comes from there, and only topics, system topics and data loss can be spoken of: offsets and times are filters then.
     """
     texts = option_texts(options, path)
     parsed = parse(texts, streaming=False)
+    if lake is not None:
+        return _with_lake(spark, path, chosen_schema(columns, parsed), lake, options, parsed)
     spark.conf.set(PUSH_DOWN, "true")
     return spark.read.format(FORMAT).options(**texts).schema(chosen_schema(columns, parsed)).load()
+
+
+_WITH_LAKE = {"topic", "subscribe", "includesystemtopics", "failondataloss"}
+
+
+def _with_lake(
+    spark: SparkSession, path: StorePath | Iterable[StorePath], schema: StructType, lake: str,
+    options: Mapping[str, Any], parsed: ReadOptions,
+) -> DataFrame:  # fmt: skip
+    from embermq.spark.views import messages  # It is made of tables.
+
+    for name, value in options.items():
+        if value is not None and name.lower() not in _WITH_LAKE:
+            raise OptionInvalid(name, "not together with a lake; use a filter on the table instead", value=value)
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    rows = messages(
+        spark, [str(one) for one in paths], lake=lake, topics=parsed.topics,
+        include_system=parsed.include_system_topics, fail_on_data_loss=parsed.fail_on_data_loss,
+    )  # fmt: skip
+    return rows.select(*schema.names)
 
 
 def stream(
