@@ -15,6 +15,7 @@ from embermq.spark.jobs import ship_pieces
 from embermq.spark.shipped.manifests import HEAD, KEEP_MS, newest_manifest
 from embermq.spark.shipped.places import Place
 from embermq.spark.stores import find_stores
+from embermq.store.rebuild import rebuild
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
@@ -68,6 +69,27 @@ def test_round_trip(builder: StoreBuilder, tmp_path: Path) -> None:
     # A log file is shipped as it is.
     sealed = survey.segments[0]
     assert (target / "broker-a" / "commitlog" / sealed.path.name).read_bytes() == sealed.path.read_bytes()
+
+
+def test_back_into_a_store(builder: StoreBuilder, tmp_path: Path) -> None:
+    """As docs/format/shipped.md says: log files copied back, parts of the tail one behind the other."""
+    ship(builder.root, tmp_path / "far", tail=False)
+    with builder.open() as store:
+        store.append(Message("orders", b"in one part"))
+        store.flush()
+        ship(builder.root, tmp_path / "far")
+        store.append(Message("orders", b"in another"))
+        store.flush()
+        ship(builder.root, tmp_path / "far")
+    shutil.copytree(tmp_path / "far" / "broker-a" / "commitlog", tmp_path / "back" / "commitlog")
+    (tail,) = (tmp_path / "far" / "broker-a" / "tail").iterdir()
+    parts = sorted(part for part in tail.iterdir() if part.suffix != ".parquet")
+    assert len(parts) == 2
+    whole = b"".join(part.read_bytes() for part in parts)
+    (tmp_path / "back" / "commitlog" / tail.name).write_bytes(whole.ljust(SEGMENT_BYTES, b"\0"))
+    report = rebuild(tmp_path / "back", builder.settings)
+    assert report.records == 702, report
+    assert assert_same(builder.root, tmp_path / "back") == 702
 
 
 @pytest.mark.parametrize("name", [name for name in golden.ALL_STORES if name != "default-size"])

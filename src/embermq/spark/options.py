@@ -59,7 +59,11 @@ class Option:
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("path", "", "Store directory, or a glob of store directories, one for each broker; what `load` is given."),
+    Option(
+        "path", "",
+        "Store directory, or a glob of store directories, one for each broker; or where `embermq spark ship` put them,"
+        " for example `s3://bucket/logs`. What `load` is given.",
+    ),
     Option("paths", "", "Several of them, as a JSON list; what `load` makes of a list."),
     Option("topic", "all", "Topics to read, separated by commas."),
     Option("subscribe", "all", "The same, as Spark's Kafka source calls it."),
