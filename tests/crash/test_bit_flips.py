@@ -15,12 +15,17 @@ puts the record elsewhere in its queue, or into it, and nothing in the format te
 """
 
 import random
+import time
 from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-from embermq import MessageStore
+from embermq import Message, MessageStore
+from embermq.settings import FlushDisk
+from embermq.testing.builder import StoreBuilder
+from embermq.testing.clock import ManualClock
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
@@ -177,3 +182,70 @@ def test_every_byte(kind: str, store: str) -> None:
     disk = STORES[store]()
     for path in kinds_of_files(disk).get(kind, []):
         sweep(disk, path, 0 if kind in ("checkpoint", "embermq.state") else 1)
+
+
+# -- files that only some stores have ------------------------------------------------------------------------------
+
+RARE = ("consumequeue_ext", "config", "embermq.offsets.json", "embermq.deleted.json")
+RARE_CLOCK = ManualClock(4_000_000_000_000)  # Every file is old then.
+RARE_PLAN = StoreBuilder(
+    disks.ROOT, clock=RARE_CLOCK, flush=FlushDisk.SYNC,
+    **(numbered.TINY | {
+        "queue_extension": True, "queue_extension_file_bytes": 2048, "delayed_delivery": True, "retention_hours": 0,
+        "delete_segment_pause_ms": 0, "delete_queue_pause_ms": 0,
+    }),
+)  # fmt: skip
+
+
+@lru_cache
+def rare_store() -> tuple[LossyFiles, frozenset[int]]:
+    """A closed store with an extension, progress of delayed messages, a queue that was emptied and a deleted topic;
+    and the numbers it holds."""
+    disk = LossyFiles()
+    with RARE_PLAN.on(disk).open() as store:
+        for _ in range(3):
+            store.append(Message("Emptied", b"x"))
+            store.append(Message("Deleted", b"x"))
+        numbered.append_until(store, 0, 80)
+        store.delete_topic("Deleted")
+        assert store._delayed is not None
+        deadline = time.monotonic() + 60
+        while store._delayed.first_parked() is not None and time.monotonic() < deadline:
+            RARE_CLOCK.advance(s=60)  # What was parked is delivered, and holds nothing any more.
+            time.sleep(0.01)
+        store.wait_for_dispatch()
+        assert store.delete_expired().segments
+        numbers = frozenset(rare_numbers(store))
+    return disk, numbers
+
+
+def rare_numbers(store: MessageStore) -> list[int]:
+    return [numbered.number_of(one.body) for one in store.scan() if b"|" in one.body]
+
+
+def sweep_rare(kind: str, stride: int) -> None:
+    disk, numbers = rare_store()
+    files = kinds_of_files(disk).get(kind, [])
+    assert files, kind
+    for path in files:
+        for bit, changed in flips(disk, path, stride, ()):
+            where = f"{path.relative_to(disks.ROOT)}, byte {bit // 8}, bit {bit % 8}"
+            with RARE_PLAN.on(changed).open() as store:
+                assert set(rare_numbers(store)) == numbers, where  # Delayed ones may be delivered again.
+                for topic, queue_ids in store.topics().items():
+                    for queue_id in queue_ids:
+                        if topic in ("Topic0", "Topic1", numbered.BATCH_TOPIC):
+                            numbered.fetch_all(store, topic, queue_id)  # Checks each body against its number.
+                assert not store.recovery.damages, where
+                assert store.append(Message("Emptied", b"y")).queue_offset in (0, 3), where
+
+
+@pytest.mark.parametrize("kind", RARE)
+def test_a_flipped_bit_in_a_file_that_few_stores_have(kind: str) -> None:
+    sweep_rare(kind, 41 if kind == "consumequeue_ext" else 13)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", RARE)
+def test_every_byte_of_files_that_few_stores_have(kind: str) -> None:
+    sweep_rare(kind, 1)

@@ -46,7 +46,18 @@ def check_cut(disk: LossyFiles, count: int) -> None:
 
 @pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
 @pytest.mark.parametrize("rubbish", RUBBISH)
+def test_the_last_record_is_cut(rubbish: str, closed: bool) -> None:
+    cut_last_record(rubbish, closed, 2 if rubbish == "zeros" and not closed else 7)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("closed", [False, True], ids=["killed", "closed"])
+@pytest.mark.parametrize("rubbish", RUBBISH)
 def test_the_last_record_is_cut_at_every_byte(rubbish: str, closed: bool) -> None:
+    cut_last_record(rubbish, closed, 1)
+
+
+def cut_last_record(rubbish: str, closed: bool, stride: int) -> None:
     """`closed`: the disk had confirmed the record before, and lost it all the same; that is reported.
 
     The format has no sum over the properties, at the end of a record: there only zeros can be told, which is
@@ -57,7 +68,7 @@ def test_the_last_record_is_cut_at_every_byte(rubbish: str, closed: bool) -> Non
     log = whole.read_all(disks.FIRST_SEGMENT)
     properties_at = end - len(numbered.message(COUNT - 1).property_bytes())
     tells = rubbish == "zeros" and not closed
-    for at in range(start, end if tells else properties_at, 2 if tells else 7):
+    for at in range(start, end if tells else properties_at, stride):
         disk = disks.copy(whole)
         disks.overwrite(disk, disks.FIRST_SEGMENT, at, RUBBISH[rubbish](log[:end], len(log) - at))
         if closed:
@@ -77,11 +88,20 @@ def test_rubbish_after_the_last_record_goes(rubbish: str) -> None:
         check_cut(disk, COUNT)
 
 
-def test_a_log_file_cut_short_at_any_byte() -> None:
+def test_a_log_file_cut_short() -> None:
+    cut_file_short(3)
+
+
+@pytest.mark.long
+def test_a_log_file_cut_short_at_every_byte() -> None:
+    cut_file_short(1)
+
+
+def cut_file_short(stride: int) -> None:
     whole = disks.killed(COUNT, PLAN)
     places = disks.places(whole, PLAN)
     start, end = places[-1]
-    for size in (*range(start, end + 1, 3), end, end + 1, end + 5000, *(at for at, _ in places)):
+    for size in (*range(start, end + 1, stride), end, end + 1, end + 5000, *(at for at, _ in places)):
         disk = disks.copy(whole)
         disks.shorten(disk, disks.FIRST_SEGMENT, size)
         check_cut(disk, sum(1 for _, stop in places if stop <= size))

@@ -199,6 +199,31 @@ def test_what_the_disk_refuses_is_told_and_done_by_another_call(kind: str) -> No
         assert len(bodies(store, "U", 0)) == 2
 
 
+def test_a_crash_between_any_two_steps_leaves_the_whole_topic_or_none_of_it() -> None:
+    disk = LossyFiles()
+    files = FaultyFiles(disk)
+    left: list[LossyFiles] = []
+    with builder(files, flush=FlushDisk.SYNC).open() as store:
+        fill(store, "T", 30)
+        fill(store, "U", 10)
+        store.wait_for_dispatch()
+        old = bodies(store, "T", 0)
+        first = len(files.steps) + 1
+        for step in range(first, first + 200):
+            files.before(step=step, call=lambda: left.extend((disk.crash(), disk.crash(keep_everything))))
+        store.delete_topic("T")
+        files.heal()
+    assert len(left) > 10
+    seen = set()
+    for moment in left:
+        with builder(moment, flush=FlushDisk.SYNC).open() as opened:
+            found = bodies(opened, "T", 0)
+            assert found in ([], old)
+            assert len(bodies(opened, "U", 0)) == 5
+            seen.add(bool(found))
+    assert seen == {False, True}
+
+
 @pytest.mark.parametrize("flush", list(FlushDisk))
 def test_deleted_right_after_a_send_under_load(tmp_path: Path, flush: FlushDisk) -> None:
     """Threads append, one of them to the topic that goes again and again; readers read it all the time."""
