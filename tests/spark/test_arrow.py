@@ -279,6 +279,16 @@ def test_a_body_that_does_not_decompress_is_left_out_and_reported() -> None:
     assert list(builder_of("body").batches(log_of({"body": b"?", "sys_flag": 1}), on_damage=lambda *_: None)) == []
 
 
+def test_a_body_that_would_be_gigabytes_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embermq.model.message.PAYLOAD_BYTES_MAX", 10_000)
+    reasons: list[str] = []
+    records = log_of({"body": b"small"}, {"body": zlib.compress(bytes(1 << 20)), "sys_flag": 1})
+    batch = builder_of("body").build(records, on_damage=lambda _start, _end, reason: reasons.append(reason))
+    assert batch.column("body").to_pylist() == [b"small"]
+    assert len(reasons) == 1
+    assert "larger than 10,000 bytes decompressed" in reasons[0]
+
+
 @pytest.mark.usefixtures("either_gather")
 def test_bodies_that_grow_are_spread_over_batches() -> None:
     """Twenty records of some kilobytes that become 5 MiB each."""

@@ -21,6 +21,9 @@ from embermq.model.ids import message_id
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties, encode_properties, split_keys
 from embermq.model.status import PutStatus
 
+# The reference's clients refuse more than 4 MiB before they compress.
+PAYLOAD_BYTES_MAX = 64 << 20
+_ZSTD_STEP_BYTES = 512
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -229,20 +232,40 @@ class StoredMessage(msgspec.Struct, frozen=True, dict=True):
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """`body` decompressed by the method the flag names."""
+    """`body` decompressed by the method the flag names; ValueError, among others, when it cannot be.
+
+    A few bytes may claim to be gigabytes: what grows past PAYLOAD_BYTES_MAX, and past four times what is stored, is
+    refused while it grows.
+    """
+    limit = max(PAYLOAD_BYTES_MAX, 4 * len(body))
     match sys_flag & flags.COMPRESSION_MASK:
         case 0 | flags.COMPRESSION_ZLIB:
-            return zlib.decompress(body)
+            inflating = zlib.decompressobj()
+            whole, is_whole = inflating.decompress(body, limit + 1), inflating.eof
         case flags.COMPRESSION_LZ4:
-            return bytes(lz4.frame.decompress(body))
+            frames = lz4.frame.LZ4FrameDecompressor()
+            whole, is_whole = bytes(frames.decompress(body, limit + 1)), frames.eof
         case flags.COMPRESSION_ZSTD:
-            stream = zstandard.ZstdDecompressor().decompressobj()
-            whole = stream.decompress(body)
-            if not stream.eof:  # The library answers a part without a word.
-                raise ValueError("the compressed body ends too soon")
-            return whole
+            whole, is_whole = _zstd_decompressed(body, limit)
         case other:
             raise ValueError(f"unknown compression type 0x{other:x}")
+    if len(whole) > limit:
+        raise ValueError(f"it is larger than {limit:,} bytes decompressed")
+    if not is_whole:  # The libraries answer a part without a word.
+        raise ValueError("the compressed body ends too soon")
+    return whole
+
+
+def _zstd_decompressed(body: bytes, limit: int) -> tuple[bytes, bool]:
+    """Little by little: this library has no bound, and makes at most some 32 KiB of each byte."""
+    stream = zstandard.ZstdDecompressor().decompressobj()
+    parts, size = [], 0
+    for at in range(0, len(body), _ZSTD_STEP_BYTES):
+        parts.append(stream.decompress(body[at : at + _ZSTD_STEP_BYTES]))
+        size += len(parts[-1])
+        if stream.eof or size > limit:
+            break
+    return b"".join(parts), stream.eof
 
 
 __all__ = ["BatchItem", "Host", "Message", "MessageBatch", "Receipt", "StoredMessage"]

@@ -106,6 +106,14 @@ def test_a_body_that_does_not_decompress_is_given_as_stored_and_said_to_be(sys_f
     assert line_of(LineForm.RAW, body=packed, sys_flag=sys_flag)[1], "raw bodies are what they are"
 
 
+def test_a_body_that_would_be_gigabytes_is_given_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embermq.model.message.PAYLOAD_BYTES_MAX", 10_000)
+    packed = zlib.compress(bytes(1 << 20))
+    found, is_whole = line_of(body=packed, sys_flag=1)
+    assert base64.b64decode(found["body"]) == packed
+    assert not is_whole
+
+
 @pytest.mark.parametrize(
     ("encoded", "found"),
     [
