@@ -34,10 +34,11 @@ PATIENCE_SECONDS = 300.0
 
 
 class Child:
-    """The process with the query, and everything it starts."""
+    """A process, and everything it starts."""
 
-    def __init__(self, store: Path, place: Path, options: dict[str, Any]) -> None:
-        command = [sys.executable, "-m", "tests.spark.stream_child", str(store), str(place), json.dumps(options)]
+    def __init__(self, module: str, *arguments: Path | dict[str, Any]) -> None:
+        words = [json.dumps(one) if isinstance(one, dict) else str(one) for one in arguments]
+        command = [sys.executable, "-m", module, *words]
         path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
@@ -116,7 +117,7 @@ def kill_and_check(spark: "SparkSession", place: Path, rounds: int, options: dic
         writer = Writer(store)
         try:
             for _ in range(rounds):
-                with Child(builder.root, place / "sink", options) as child:
+                with Child("tests.spark.stream_child", builder.root, place / "sink", options) as child:
                     child.listen("begun", 1)
                     writer.go.set()
                     child.listen("batch", source.randrange(1, 5))
