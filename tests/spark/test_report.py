@@ -19,12 +19,14 @@ from embermq.spark.report import (
     Section,
     Series,
     Spread,
+    Steps,
     Stretch,
     Table,
     render,
     write_report,
 )
 from embermq.spark.report.charts import amount, draw
+from embermq.spark.report.times import usual_span
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000
@@ -93,7 +95,8 @@ def test_texts_of_messages_stay_texts() -> None:
         evil, evil, START_MS, [Fact(evil, evil, evil)],
         [Section(evil, [
             Series(evil, START_MS, 1000, [1.0]), Bars(evil, [Bar(evil, 1, evil)]),
-            Percentiles(evil, [Spread(evil, 1, 2, 3, 4)]), DamageMap(evil, 0, 10, [0], [Stretch(0, 5, evil)]),
+            Steps(evil, [evil], [1.0]), Percentiles(evil, [Spread(evil, 1, 2, 3, 4)]),
+            DamageMap(evil, 0, 10, [0], [Stretch(0, 5, evil)]),
             Table(evil, [evil], [[evil]]),
         ], evil)],
     )  # fmt: skip
@@ -107,13 +110,15 @@ def test_texts_of_messages_stay_texts() -> None:
     [
         Series("s", START_MS, 1000, []),
         Series("s", START_MS, 1000, [0.0, 0.0]),
+        Steps("s", [], []),
+        Steps("s", ["batch 0"], [0.0]),
         Bars("b", []),
         Percentiles("p", []),
         DamageMap("d", 7, 7, [], []),
         Table("t", ["a"], []),
     ],
 )
-def test_nothing_to_show_is_said(figure: Series | Bars | Percentiles | DamageMap | Table) -> None:
+def test_nothing_to_show_is_said(figure: Series | Steps | Bars | Percentiles | DamageMap | Table) -> None:
     assert 'class="none"' in draw(figure)
 
 
@@ -136,13 +141,50 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert "and 100 more" in rows
 
 
+def marks(html: str) -> list[tuple[float, float]]:
+    """Begin and width of each damaged place, in thousandths of its strip."""
+    found = re.findall(r'<rect class="bad" x="([0-9.]+)" y="0" width="([0-9.]+)"', html)
+    return [(float(x), float(width)) for x, width in found]
+
+
 def test_damage_is_marked_where_it_is() -> None:
-    html = draw(DamageMap("d", 0, 1600, [0, 800], [Stretch(400, 401, "flipped bit")]))
-    cells = re.findall(r'<i class="([a-z ]*)"', html)
-    assert [number for number, names in enumerate(cells) if "bad" in names] == [40]
-    assert [number for number, names in enumerate(cells) if "file" in names] == [80]
+    html = draw(DamageMap("d", 0, 1600, [0, 800], [Stretch(400, 401, "flipped bit"), Stretch(700, 1000, "zeros")]))
+    # In the log; then in each of its two files.
+    assert marks(html) == [(250, 3), (437.5, 187.5), (500, 3), (875, 125), (0, 250)]
+    assert re.findall(r'<line x1="([0-9.]+)"', html) == ["500.00"]
     assert "flipped bit" in html
-    assert "no damage" in draw(DamageMap("d", 0, 1600, [0], []))
+    assert "2 damaged places, 301 B; lines are file borders" in html
+    texts = checked(html)
+    assert "00000000000000000000" in texts
+    assert "101 B" in texts
+    assert "00000000000000000800" in texts
+    assert "200 B" in texts
+    whole = draw(DamageMap("d", 0, 1600, [0], []))
+    assert "no damage" in whole
+    assert marks(whole) == []
+    assert 'class="files"' not in whole
+
+
+def test_damage_at_the_very_end_is_seen() -> None:
+    ((x, width),) = marks(draw(DamageMap("d", 0, 1 << 40, [], [Stretch((1 << 40) - 1, 1 << 40, "cut")])))[:1]
+    assert x + width == 1000
+
+
+def test_a_log_of_very_many_files() -> None:
+    segments = [n << 20 for n in range(5000)]
+    damaged = [Stretch((n << 20) + 5, (n << 20) + 10, "bad crc") for n in range(0, 5000, 100)]
+    html = draw(DamageMap("d", 0, 5000 << 20, segments, damaged))
+    assert "<line" not in html  # Borders would hide the log.
+    assert html.count('class="row"') == 24
+    assert "and 26 more" in html
+
+
+def test_steps_show_the_last_ones() -> None:
+    html = draw(Steps("lag", [f"batch {n}" for n in range(300)], [float(n) for n in range(300)], "bytes/s"))
+    assert html.count("<rect") == 240
+    assert "the last 240 of 300" in html
+    assert "batch 299: 299 B/s" in html
+    assert "batch 59:" not in html
 
 
 @pytest.mark.parametrize(
@@ -150,7 +192,7 @@ def test_damage_is_marked_where_it_is() -> None:
     [
         (0, "bytes", "0 B"), (1023, "bytes", "1023 B"), (1536, "bytes", "1.5 KiB"), (3 << 40, "bytes", "3.0 TiB"),
         (12, "ms", "12 ms"), (1500, "ms", "1.5 s"), (600_000, "ms", "10 min"),
-        (1234, "count", "1,234"), (2_500_000, "count", "2.5 M"),
+        (1234, "count", "1,234"), (2_500_000, "count", "2.5 M"), (1536, "bytes/s", "1.5 KiB/s"),
     ],
 )  # fmt: skip
 def test_amounts_have_units(value: float, unit: str, text: str) -> None:
@@ -161,8 +203,16 @@ def test_a_page_is_written_whole(tmp_path: Path) -> None:
     path = write_report(example(), tmp_path / "report.html")
     assert path.read_text() == render(example())
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
-    with pytest.raises(OptionInvalid, match="report"):
-        write_report(example(), tmp_path / "missing" / "report.html")
+    for place, words in ((tmp_path / "missing" / "report.html", "no directory"), (tmp_path, "this is a directory")):
+        with pytest.raises(OptionInvalid, match=words):
+            write_report(example(), place)
+
+
+def test_a_time_that_is_wrong_by_years_does_not_stretch_a_chart() -> None:
+    assert usual_span([]) == (0, 0)
+    assert usual_span([7]) == (7, 8)
+    assert usual_span([9, 8, 12]) == (8, 13)
+    assert usual_span([0, *range(1_000_000, 1_000_100), 1 << 40]) == (1_000_000, 1_000_100)
 
 
 @pytest.mark.parametrize("width", [390, 1200])

@@ -1,6 +1,8 @@
 """`embermq spark pipeline`: follow logs and derive from them."""
 
 import json
+import time
+from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,10 +14,17 @@ from embermq.cli.output import Column, Output, Rows, number, output_option, show
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.store.options import settings_for, writing_options
+from embermq.clock import SystemClock
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import schemas_in_words
 from embermq.spark.pipeline import Progress
 from embermq.spark.pipeline import pipeline as make_pipeline
+from embermq.spark.pipeline.report import pipeline_report
+from embermq.spark.pipeline.report_sink import ReportSink
+from embermq.spark.report import check_report_place, write_report
+
+_BATCHES_KEPT = 5_000
+_PAGE_SECONDS = 10.0
 
 
 @click.command()
@@ -27,6 +36,7 @@ from embermq.spark.pipeline import pipeline as make_pipeline
 @click.option("--batch-bytes", default=512 << 20, show_default=True, type=click.IntRange(1 << 16), help="At most.")
 @lake_options
 @click.option("--drop-bodies", is_flag=True, help="Keep no body in the lake where its JSON was decoded.")
+@click.option("--report", metavar="FILE.html", help="Also write a page to look at; with --follow again and again.")
 @click.option("--ignore-data-loss", is_flag=True, help="Go on when the logs no longer have what comes next.")
 @writing_options
 @master_option
@@ -35,6 +45,7 @@ def pipeline(
     output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], into: str | None,
     derive: str, follow: bool, checkpoint: str | None, batch_bytes: int, ignore_data_loss: bool, master: str | None,
     lake_format: LakeFormat | None, catalog: str | None, json_words: tuple[str, ...], drop_bodies: bool,
+    report: str | None,
 ) -> None:  # fmt: skip
     """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
 
@@ -48,17 +59,20 @@ def pipeline(
     done: list[Progress] = []
     settings = settings_for(Path(paths[0]), config_file, changes)
     schemas = schemas_in_words(json_words)
+    page = _Page(report, ", ".join(paths)) if report is not None else None
     with working(output, master, "embermq pipeline") as (spark, told):
         made = make_pipeline(
             spark, list(paths), into=into, derive=[name.strip() for name in derive.split(",") if name.strip()],
             checkpoint=checkpoint, settings=settings, batch_bytes_max=batch_bytes,
             fail_on_data_loss=not ignore_data_loss, told=told, lake_format=lake_format, catalog=catalog,
-            json=schemas, drop_bodies=drop_bodies,
+            json=schemas, drop_bodies=drop_bodies, sinks=[page.sink] if page is not None else [],
         )  # fmt: skip
         steps = made.follow() if follow else made.once()
         with Live(console=output.notes, transient=True, auto_refresh=False) as view:
             for progress in steps:
                 done = [*done[-50:], progress]
+                if page is not None:
+                    page.add(progress)
                 if output.as_json:
                     click.echo(json.dumps(asdict(progress)), err=True)
                 elif output.notes.is_terminal:
@@ -66,11 +80,35 @@ def pipeline(
     output.record("batches", [asdict(one) for one in done])
     if not output.as_json:
         _show(output, done)
+    if page is not None:
+        place = page.write()
+        output.record("report", str(place))
+        output.say(f"report: {place}")
     damages = [text for one in done for figures in one.sinks.values() for text in figures.damages]
     for text in damages:
         output.say(f"damaged: {text}")
     if damages:
         raise click.exceptions.Exit(1)
+
+
+class _Page:
+    """The page of a run: made anew every few seconds, so that one may look while it goes on."""
+
+    def __init__(self, report: str, subject: str) -> None:
+        self._place, self._subject = check_report_place(report), subject
+        self.sink = ReportSink()
+        self._done: deque[Progress] = deque(maxlen=_BATCHES_KEPT)
+        self._written = time.monotonic()
+
+    def add(self, progress: Progress) -> None:
+        self._done.append(progress)
+        if time.monotonic() - self._written >= _PAGE_SECONDS:
+            self.write()
+
+    def write(self) -> Path:
+        made = pipeline_report(self.sink.figures(), list(self._done), self._subject, SystemClock().now_ms())
+        self._written = time.monotonic()
+        return write_report(made, self._place)
 
 
 _COLUMNS = ["batch", "records", "log", "took", "rate", "behind"]

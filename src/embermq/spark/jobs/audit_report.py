@@ -8,12 +8,12 @@ from embermq.spark.jobs.audit import Audit, StoreAudit
 from embermq.spark.jobs.audit_findings import KINDS, AuditFinding
 from embermq.spark.report import Bar, Bars, DamageMap, Fact, Report, Section, Series, Stretch, Table
 from embermq.spark.report.charts import amount, moment
+from embermq.spark.report.times import usual_span
 
 K = TypeVar("K")
 
 STORES_DRAWN_MAX = 20
 FINDINGS_SHOWN_MAX = 500
-_STEPS_MAX = 5_000
 
 
 def audit_report(found: Audit, subject: str, made_ms: int) -> Report:
@@ -80,21 +80,12 @@ def _map(store: StoreAudit) -> DamageMap:
 def _volume(found: Audit) -> list[Series]:
     step_ms = max((store.totals.step_ms for store in found.stores), default=1000)
     steps = _added([store.totals.volume for store in found.stores])
-    start, end = _usual_span(sorted(steps))
+    start, end = usual_span(steps)
     counts = [steps.get(step, (0, 0)) for step in range(start, end)]
     return [
         Series("Records over time", start * step_ms, step_ms, [messages for messages, _ in counts]),
         Series("Bytes of log over time", start * step_ms, step_ms, [octets for _, octets in counts], "bytes"),
     ]
-
-
-def _usual_span(steps: list[int]) -> tuple[int, int]:
-    """From the first to the last step of time; but a record whose time is wrong by years does not stretch it."""
-    if not steps:
-        return 0, 0
-    middle = steps[len(steps) // 2]
-    near = [step for step in steps if abs(step - middle) <= _STEPS_MAX]
-    return near[0], near[-1] + 1
 
 
 def _added(tables: list[dict[K, tuple[int, int]]]) -> dict[K, tuple[int, int]]:

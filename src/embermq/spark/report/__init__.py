@@ -2,6 +2,7 @@
 
     figures.py   what a page can show, as values
     charts.py    each of them as HTML or SVG
+    times.py     steps of time
     page.py      the page around them, and the one place that writes it
 
 Jobs build a `Report`; `write_report` makes the file. Pure but for that.

@@ -1,0 +1,88 @@
+"""What a pipeline did as a page: how much came when, of what, how late, and how the pipeline kept up. Pure."""
+
+from collections.abc import Sequence
+
+from embermq.format.select import is_system_topic
+from embermq.spark.pipeline.report_sink import LogFigures, RunFigures
+from embermq.spark.pipeline.running import Progress
+from embermq.spark.report import (
+    Bar,
+    Bars,
+    DamageMap,
+    Fact,
+    Percentiles,
+    Report,
+    Section,
+    Series,
+    Spread,
+    Steps,
+    Stretch,
+    Table,
+)
+from embermq.spark.report.charts import amount
+from embermq.spark.report.times import usual_span
+
+BATCHES_SHOWN_MAX = 50
+
+
+def pipeline_report(counted: RunFigures, done: Sequence[Progress], subject: str, made_ms: int) -> Report:
+    """Of the batches of one run; `done` may be the last ones of very many."""
+    topics = dict(sorted(counted.topics.items(), key=lambda item: (-item[1].bytes, item[0])))
+    users = {topic: figures for topic, figures in topics.items() if not is_system_topic(topic)}
+    names = [f"batch {one.batch}" for one in done]
+    return Report("What the pipeline did", subject, made_ms, _facts(counted, done), [
+        Section("Volume", [
+            *_volume(counted),
+            Bars("Topics by size", [
+                Bar(topic, figures.bytes, f"{figures.messages:,} records") for topic, figures in topics.items()
+            ], "bytes"),
+        ]),
+        Section("Delay", [
+            Percentiles("From the producer to the store", [
+                Spread(topic, *(figures.delay_ms(share) for share in (0.5, 0.9, 0.99, 1.0)))
+                for topic, figures in list(users.items())[:20]
+            ]),
+        ], "By the clocks of producer and broker; clocks that differ show up here."),
+        Section("How it kept up", [
+            Steps("Log not worked off yet, after each batch", names, [one.lag_bytes for one in done], "bytes"),
+            Steps("Rate of each batch", names, [one.bytes_per_second for one in done], "bytes/s"),
+            Table("Batches, newest first", ["batch", "records", "log", "seconds", "rate", "behind"], [
+                [
+                    one.batch, one.records, amount(one.bytes, "bytes"), round(one.seconds, 2),
+                    amount(one.bytes_per_second, "bytes/s"), amount(one.lag_bytes, "bytes"),
+                ]
+                for one in reversed(done)
+            ], BATCHES_SHOWN_MAX),
+        ]),
+        Section("Damage map of the log", [_map(name, log) for name, log in sorted(counted.logs.items())],
+                "What this run read, from the oldest byte to the newest. Red is what holds no whole record."),
+    ])  # fmt: skip
+
+
+def _facts(counted: RunFigures, done: Sequence[Progress]) -> list[Fact]:
+    octets, seconds = sum(one.bytes for one in done), sum(one.seconds for one in done)
+    messages = sum(figures.messages for figures in counted.topics.values())
+    lost = sum(damage.end - damage.start for log in counted.logs.values() for damage in log.damages)
+    behind = done[-1].lag_bytes if done else 0
+    return [
+        Fact("records", f"{messages:,}", f"{len(counted.topics):,} topics"),
+        Fact("log", amount(octets, "bytes"), f"{len(done):,} batches"),
+        Fact("rate", amount(octets / seconds if seconds else 0, "bytes/s"), "while a batch was worked on"),
+        Fact("behind", amount(behind, "bytes"), "after the last batch", "plain" if behind else "good"),
+        Fact("damaged", amount(lost, "bytes"), "of what was read", "bad" if lost else "good"),
+    ]
+
+
+def _volume(counted: RunFigures) -> list[Series]:
+    start, end = usual_span(counted.volume)
+    counts = [counted.volume.get(step, (0, 0)) for step in range(start, end)]
+    first, step_ms = start * counted.step_ms, counted.step_ms
+    return [
+        Series("Records over time", first, step_ms, [messages for messages, _ in counts]),
+        Series("Bytes of log over time", first, step_ms, [octets for _, octets in counts], "bytes"),
+    ]
+
+
+def _map(name: str, log: LogFigures) -> DamageMap:
+    damaged = [Stretch(one.start, one.end, one.reason) for one in log.damages]
+    return DamageMap(name, log.start, log.end, sorted(log.segments), damaged)
