@@ -111,12 +111,16 @@ class Child:
 
     def kill(self) -> int:
         """SIGKILL; what had been acknowledged by then, all of it heard."""
+        self.kill_quietly()
+        return self.acknowledged
+
+    def kill_quietly(self) -> None:
+        """SIGKILL, and hear the last of it."""
         self._process.send_signal(signal.SIGKILL)
         assert self._process.stdout is not None
         self.text += self._process.stdout.read()
         self._process.stdout.close()
         assert self._process.wait() == -signal.SIGKILL
-        return self.acknowledged
 
 
 class KillRounds:
