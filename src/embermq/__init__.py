@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from embermq.store.message_store import MessageStore, StatsSnapshot
     from embermq.store.plugins import StorePlugin
     from embermq.store.recovery import RecoveryReport
+    from embermq.store.retention import Cleaned, OldSegment, RetentionGuard
     from embermq.store.sink import Sink
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ _HOMES = {
     "Arrival": "embermq.store.arrivals",
     "BatchItem": "embermq.model.message",
     "BrokerRole": "embermq.settings",
+    "Cleaned": "embermq.store.retention",
     "Clock": "embermq.clock",
     "Damage": "embermq.store.damage",
     "EmberError": "embermq.errors",
@@ -45,9 +47,11 @@ _HOMES = {
     "Message": "embermq.model.message",
     "MessageBatch": "embermq.model.message",
     "MessageStore": "embermq.store.message_store",
+    "OldSegment": "embermq.store.retention",
     "PutStatus": "embermq.model.status",
     "Receipt": "embermq.model.message",
     "RecoveryReport": "embermq.store.recovery",
+    "RetentionGuard": "embermq.store.retention",
     "Sink": "embermq.store.sink",
     "StatsSnapshot": "embermq.store.message_store",
     "StorePlugin": "embermq.store.plugins",
@@ -60,6 +64,7 @@ __all__ = [
     "Arrival",
     "BatchItem",
     "BrokerRole",
+    "Cleaned",
     "Clock",
     "Damage",
     "EmberError",
@@ -70,9 +75,11 @@ __all__ = [
     "Message",
     "MessageBatch",
     "MessageStore",
+    "OldSegment",
     "PutStatus",
     "Receipt",
     "RecoveryReport",
+    "RetentionGuard",
     "Sink",
     "StatsSnapshot",
     "StorePlugin",

@@ -1,29 +1,6 @@
-"""Failures known from other stores, and the test here that walks into each of them.
+"""Failures known from other stores, and tests that walk into them.
 
-    trap                                                     test
-    -------------------------------------------------------  ---------------------------------------------------------
-    a sync fails, the position moves on, PUT_OK              test_failing_disk: a_failed_sync_of_the_log_refuses...
-    a position moves without a sync                          test_power_loss (all), test_failing_disk (every sync)
-    consumers see what a crash takes back (SYNC_FLUSH)       test_power_loss: `delivered`; here: not_visible_before...
-    the index vouches for the queues                         test_derived_files: an_index_does_not_vouch...
-    killed with the tail split over two files                test_torn_tail: the_tail_is_split_over_two_files
-    partial tail, then appended after it                     test_torn_tail: cut at every byte, then appended
-    empty, short, zeroed last queue file                     test_derived_files: one_derived_file
-    index dropped after a crash                              test_kill, test_power_loss (keys are checked)
-    checkpoint of zeros: everything is read again            test_kill: reads_only_the_tail; test_derived_files
-    the flag for a full disk never clears                    test_failing_disk: the_full_disk_flag_clears...
-    a missing directory counts as full                       unit test_bad_input: an_empty_directory_becomes_a_store
-    one bad record ends the log                              test_damage: a_damaged_record_in_the_middle
-    header, topic, properties outside the sum                test_bit_flips; here: entries_that_point_elsewhere
-    topic names that climb out of the directory              unit test_bad_input: topic that climbs; here: foreign names
-    a look-up by key returns the rest of the segment         numbered.check_keys, everywhere
-    an error is reported as "nothing found"                  here: each_reason_has_its_own_answer
-    derived files deleted after a crash come back in part    test_derived_files: a_whole_directory_is_deleted
-    v6 bits taken from the caller                            unit test_bad_input: the_v6_bits_are_computed...
-    a record one byte too large for a file                   unit test_bad_input: one_byte_too_large...
-    data deleted because metadata is missing                 here: nothing_is_deleted_for_want_of_metadata
-    our own proofs are wrong                                 here: a_wrong_proof_never_cuts_into_the_log; test_bit_flips
-    the clock jumps                                          here: a_clock_that_jumps
+docs/crash-proof.md lists them all with their tests, here and elsewhere; this file has those that fit nowhere else.
 """
 
 import threading
