@@ -2,8 +2,8 @@
 
     python -m tests.spark.rebuild_child STORE PLACE
 
-Lines of its output: `begun` when Spark runs, `deriving 0` before that work, `deriving half` in the middle of it, `swap 2`
-just before the second rename of a directory. After each it waits a moment, for whoever wants to kill it there.
+Lines of its output: `begun` when Spark runs, `deriving 0` before that work, `deriving half` in the middle of it,
+`swap 2` just before the second rename of a directory. After each it waits a moment, for whoever wants to kill it there.
 """
 
 import sys

@@ -37,7 +37,7 @@ Sums = dict[str, str]
 FAMILIES = ("consumequeue", "consumequeue_ext", "index")
 # What a log of our own is made of: (name, settings, messages).
 GENERATED: list[tuple[str, dict[str, Any], int]] = [
-    ("tiny files", {}, 200),
+    ("tiny files", {}, 100),
     ("one file each", {"segment_bytes": 1 << 20, "queue_file_bytes": 20 * 2000, "index_entries_max": 4000}, 160),
     ("index full to the last entry", {"index_entries_max": 2}, 48),
     ("long queues, short index", {"queue_file_bytes": 20 * 500, "index_slots_max": 3, "index_entries_max": 7}, 120),

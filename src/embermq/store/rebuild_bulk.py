@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+import numpy as np
 
 from embermq.clock import Clock
 from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.trees import remove_tree
+from embermq.format.frame import resync
 from embermq.format.names import index_name
 from embermq.settings import StoreSettings
 from embermq.store import directory
@@ -64,6 +66,7 @@ SLICE_BYTES_MAX = 128 << 20
 SLICE_BYTES_MIN = 8 << 20
 _SLICES_PER_CORE = 4  # so that nobody waits long for the last one
 _SYNCED_TOGETHER = 64
+_NEAR_BYTES = 64 << 10
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -142,10 +145,15 @@ class BulkBuild(Build):
         """Where the first record at or after a place begins, as far as can be seen."""
         for segment in self._segments.all:
             if segment.end > at and segment.start < limit and segment.file is not None:
+                first = max(at, segment.start)
+                near = segment.file.pread(min(_NEAR_BYTES, limit - first, segment.end - first), first - segment.start)
+                found = resync(np.frombuffer(near, np.uint8), first, 0, len(near))
+                if found >= 0:
+                    return first + found  # Nearly always.
                 place = LogSegment(segment.path, segment.start, segment.size)
-                found = next_record(segment.file, place, max(at, segment.start), limit)
-                if found is not None:
-                    return found
+                further = next_record(segment.file, place, first, limit)
+                if further is not None:
+                    return further
         return None
 
     def _begin(self, work: Path, *, anew: bool) -> Site:
@@ -207,10 +215,11 @@ class BulkBuild(Build):
         if site.queues:
             pieces += self._unsynced(site)
         self._workers(partial(_do, site), pieces, "completing")
-        if site.queues:
-            for topic, queue_id in idle - set(joined.queues):
+        kept = idle - set(joined.queues)
+        if kept:
+            for topic, queue_id in kept:
                 remove_tree(self._files, site.target / directory.CONSUME_QUEUE / topic / str(queue_id))
-            self._carry_over(idle - set(joined.queues))
+            self._carry_over(kept)
         self._sync_directories(self._target)
 
     def _sync_directories(self, path: Path) -> None:
