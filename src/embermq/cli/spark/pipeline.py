@@ -84,6 +84,9 @@ def pipeline(
         place = page.write()
         output.record("report", str(place))
         output.say(f"report: {place}")
+    undecoded = sum(figures.undecoded for one in done for figures in one.sinks.values())
+    if undecoded:
+        output.say(f"{undecoded:,} bodies are no JSON that fits; their rows have no value")
     damages = [text for one in done for figures in one.sinks.values() for text in figures.damages]
     for text in damages:
         output.say(f"damaged: {text}")

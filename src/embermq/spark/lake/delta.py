@@ -108,14 +108,9 @@ class DeltaTables:
 def _add_columns(table: DeltaTable, schema: pa.Schema) -> None:
     """Columns and fields of the JSON bodies that the table does not have yet."""
     there = pa.schema(table.schema().to_arrow())
-    new = [field for field in schema if field.name not in there.names or not _same(there.field(field.name), field)]
+    new = [field for field in schema if field.name not in there.names or there.field(field.name).type != field.type]
     if new:
         table.alter.add_columns(Schema.from_arrow(pa.schema(new)).fields)
-
-
-def _same(one: pa.Field, other: pa.Field) -> bool:
-    """Whether two columns have the same fields; names of the parts of lists and maps do not matter."""
-    return bool(pa.types.is_map(one.type) and pa.types.is_map(other.type)) or one.type == other.type
 
 
 @contextmanager
