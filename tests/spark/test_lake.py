@@ -9,6 +9,7 @@ import pytest
 from embermq import Message
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.lake import Lake, lakes, writing
+from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import COMMITS, PENDING, commit_name, date_of, file_name, quoted
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
@@ -153,6 +154,50 @@ def test_small_files_become_one(
     survey = fill(builder, 80, 96)
     again.add(spark, survey, BROKER, survey.log_end)
     assert rows(again, spark) == records(builder, all_of_them=True)
+
+
+@pytest.mark.parametrize("step", ["joined", "committed", "some removed"])
+def test_killed_while_files_are_joined(
+    builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Whoever reads the folder without its commits sees no row twice, once the next writer was there."""
+    import pyarrow.parquet as pq
+
+    no_spark: Any = None
+    monkeypatch.setattr(lakes, "run", lambda _, function, pieces, *rest: [function(piece) for piece in pieces])
+    monkeypatch.setattr(lakes, "parallelism", lambda _: 1)
+    lake = Lake.open(str(tmp_path / "lake"), include_system=True)
+    for number in range(5):
+        survey = fill(builder, number * 16, number * 16 + 16)
+        lake.add(no_spark, survey, BROKER, survey.log_end)
+    real_remove = LakeFiles.remove
+
+    def stop(*_: Any) -> None:
+        raise Stopped
+
+    def remove_one(files: LakeFiles, name: str) -> None:
+        real_remove(files, name)
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        if step == "joined":
+            patch.setattr(Lake, "_commit", stop)
+            patch.setattr(Lake, "_remove_files", lambda *_: None)  # A killed process clears nothing up.
+        elif step == "committed":
+            patch.setattr(Lake, "_finish", stop)
+        else:
+            patch.setattr(LakeFiles, "remove", remove_one)
+        with pytest.raises(Stopped):
+            lake.compact(no_spark)
+    survey = fill(builder, 80, 96)
+    again = Lake.open(str(tmp_path / "lake"))
+    again.add(no_spark, survey, BROKER, survey.log_end)
+    counted = {file.path for file in again.live_files()}
+    assert {path for path in again.files.list(recursive=True) if path.endswith(".parquet")} == counted
+    found = pq.read_table(tmp_path / "lake")
+    assert sorted(found.column("physicalOffset").to_pylist()) == [
+        record[0] for record in records(builder, all_of_them=True)
+    ]
 
 
 def test_another_store_is_refused(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from embermq import Message
+from embermq.cli.app import run
 from embermq.errors import OptionInvalid, TopicUnknown
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.sql import sql
@@ -17,9 +18,12 @@ from embermq.spark.lake.json_schemas import read_schemas
 from embermq.spark.pipeline import pipeline
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
+from tests.spark.test_job_commands import lend_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["lend_session"]  # a fixture
 
 SMALL = "id string not null, amount decimal(10,2)"
 LARGE = "amount decimal(10,2), part struct<n: int>"
@@ -85,12 +89,17 @@ def test_from_the_pipeline_to_a_query(spark: "SparkSession", builder: StoreBuild
         sql(spark, "select value from orders", store, lake=lake, json={"orders": "amount string"})
 
 
-def test_bodies_may_go_where_they_were_decoded(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+def test_bodies_may_go_where_they_were_decoded(
+    spark: "SparkSession", builder: StoreBuilder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a user types it."""
     store, lake = [str(builder.root)], str(tmp_path / "lake")
     put(builder, {"id": "a"}, b"no")
     with pytest.raises(OptionInvalid, match="no topic has a schema"):
         pipeline(spark, store, into=str(tmp_path / "x"), derive=["lake"], drop_bodies=True)
-    pipeline(spark, store, into=lake, derive=["lake"], json={"orders": SMALL}, drop_bodies=True).once()
+    words = ["--into", lake, "--derive", "lake", "--json", f"orders={SMALL}", "--drop-bodies"]
+    assert run(["spark", "pipeline", *store, *words]) == 0
+    assert "1 bodies are no JSON that fits" in capsys.readouterr().out
     opened = Lake.open(lake)
     table = pq.read_table(tmp_path / "lake" / opened.live_files()[0].path, partitioning=None)
     found = [(row["body"], row["value"] and row["value"]["id"]) for row in table.to_pylist()]
