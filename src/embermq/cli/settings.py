@@ -22,7 +22,12 @@ def settings() -> None:
 @click.option("--section", default="", help="Only sections whose title contains this text.")
 @output_option
 def list_settings(output: Output, section: str) -> None:
-    """List every setting with its default."""
+    """List every setting with its default.
+
+    \b
+    embermq settings list --section retention
+    embermq settings list --output json | jq '.retention[].name'
+    """
     columns = (
         Column("name", "setting"),
         Column("default", "default"),
@@ -70,7 +75,12 @@ def _row(attribute: str) -> tuple[str, str, str, str]:
 @click.argument("key")
 @output_option
 def explain(output: Output, key: str) -> None:
-    """Explain one setting, by its broker.conf name, its Python name or its environment variable."""
+    """Explain one setting, by its broker.conf name, its Python name or its environment variable.
+
+    \b
+    embermq settings explain flushDiskType
+    embermq settings explain fileReservedTime
+    """
     attribute = _attribute(key)
     about = PROPERTIES[attribute]
     kind: Any = type(getattr(StoreSettings(), attribute))
@@ -112,7 +122,12 @@ def _attribute(key: str) -> str:
 @click.option("--strict", is_flag=True, help="Fail, too, when a key is unknown or has no effect.")
 @output_option
 def check(output: Output, file: Path, strict: bool) -> None:
-    """Check a broker.conf: every value is usable, and every key is heard."""
+    """Check a broker.conf: every value is usable, and every key is heard.
+
+    \b
+    embermq settings check conf/broker.conf
+    embermq settings check conf/broker.conf --strict     for scripts: exit code 1 if a key is not heard
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SettingsWarning)
         found = StoreSettings.from_file(file)

@@ -28,6 +28,10 @@ _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the 
 def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) -> None:
     """Show what spark.read.format("rocketmq").load(PATH) would do, and why.
 
+    \b
+    embermq spark explain ~/store -o topic=orders
+    embermq spark explain '/data/broker-*' -o startingTimestamp=1700000000000 --output json
+
     A PATH is a store directory or a glob of them. Nothing is written and no Spark is started.
     """
     stores = explain_read(option_texts(dict(_name_and_value(option) for option in options), paths))

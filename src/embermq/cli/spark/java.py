@@ -10,7 +10,12 @@ from embermq.spark.java import find_java
 @click.option("--home", is_flag=True, help="Only the directory: export JAVA_HOME=$(embermq spark java --home)")
 @output_option
 def java(output: Output, home: bool) -> None:
-    """Show the Java that Spark is started with."""
+    """Show the Java that Spark is started with.
+
+    \b
+    embermq spark java
+    export JAVA_HOME=$(embermq spark java --home)
+    """
     found = find_java()
     if home and not output.as_json:
         click.echo(str(found.home))
