@@ -243,4 +243,4 @@ def units_of(queue: ConsumeQueue, start: int, end: int) -> Units:
             break
         parts.append(found)
         start += len(found)
-    return np.concatenate(parts) if parts else NO_UNITS
+    return np.concatenate(parts, dtype=ENTRY_DTYPE) if parts else NO_UNITS

@@ -116,7 +116,7 @@ class QueueView:
             parts.append(units_of(queue.files, start, min(end, queue.file_end)))
         if max(start, queue.file_end) < end:
             parts.append(self._units_of_log(queue, max(start, queue.file_end), end))
-        return np.concatenate(parts)
+        return np.concatenate(parts, dtype=ENTRY_DTYPE)
 
     def place_range(self, queue: Queue, start: int, end: int) -> tuple[int, int]:
         """A range of the log that holds the records of these queue offsets; a record begins at its start."""

@@ -11,6 +11,7 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
 from embermq.files.files import RealFiles
+from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.model.hosts import Host
 from embermq.store import survey_queues
 from embermq.store.survey import Survey
@@ -242,6 +243,24 @@ def test_a_hole_in_a_queue(builder: StoreBuilder) -> None:
         assert [places[n] for n in (0, 3, 6, 9)] == [receipts[n].physical_offset for n in (0, 3, 6, 9)]
         if without_files:
             assert places[4] == places[5] == places[6]
+
+
+def test_units_are_the_bytes_of_the_files_wherever_they_come_from(builder: StoreBuilder) -> None:
+    """Over several files, from files and log, and from the log alone."""
+    with builder.open() as store:
+        store.append_many([Message("t", b"m %d" % n, tags=f"tag{n}") for n in range(50)])
+    root = builder.root
+    files = sorted((root / "consumequeue" / "t" / "0").iterdir())
+    assert len(files) > 2
+    written = b"".join(file.read_bytes() for file in files)[: 50 * ENTRY_BYTES]
+    for gone in (0, 1, len(files)):
+        for file in files[len(files) - gone :]:
+            file.unlink(missing_ok=True)
+        (root / "abort").touch()  # Not closed: what files do not have comes from the log.
+        units = Survey.open(root).units("t", 0, 0, 100)
+        assert units.dtype == ENTRY_DTYPE
+        assert units.tobytes() == written
+    assert Survey.open(root).units("t", 0, 7, 7).dtype == ENTRY_DTYPE
 
 
 def test_what_is_not_there(builder: StoreBuilder) -> None:
