@@ -30,7 +30,7 @@ from embermq.spark.report.times import usual_span
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "wbr"}
 
 
 class Balanced(HTMLParser):
@@ -177,6 +177,12 @@ def test_a_log_of_very_many_files() -> None:
     assert "<line" not in html  # Borders would hide the log.
     assert html.count('class="row"') == 24
     assert "and 26 more" in html
+
+
+def test_paths_break_behind_slashes_and_words_not_at_all() -> None:
+    html = draw(Table("t", ["a", "b", "c"], [["index/<2026>", "fault", "run `a/b c/d`"]]))
+    assert '<td class="path">index/<wbr>&lt;2026&gt;</td><td class="fault">fault</td>' in html
+    assert "`a/b c/d`" in html
 
 
 def test_steps_show_the_last_ones() -> None:

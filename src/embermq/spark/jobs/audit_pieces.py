@@ -4,7 +4,7 @@
               a piece that does not begin where the one before it ended is read again, here
     worker    reads the pieces of a task one after the other, compares them with queues and index, and counts
     worker    gets all hashes of unique keys of one part, and finds those that are there twice
-    worker    looks at links and slots of one index file
+    worker    looks at links and slots of index files
 
 One Spark job; its only shuffle are the hashes, and the small answers. What a worker opened it keeps for the next task.
 """
@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.files.patient import BadBlock, PatientFiles
-from embermq.format.index import IndexHeader
+from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import PieceTally
 from embermq.spark.jobs.work import Told, collected, parallelism
@@ -34,6 +34,7 @@ from embermq.store.verify_units import QueueFiles, QueueName
 
 TASK_BYTES_MAX = 256 << 20  # Spark takes nearly as long to begin a task as a core to read 64 MiB.
 TASK_BYTES_MIN = 4 << 20
+LINK_TASK_BYTES = 64 << 20
 _NOWHERE = EntryPlace(-1, -1)  # of a piece that could not be compared with the index
 
 
@@ -68,7 +69,7 @@ class LogTask(NamedTuple):
 
 
 class LinkTask(NamedTuple):
-    file: IndexFile
+    files: list[IndexFile]
 
 
 Task = LogTask | LinkTask
@@ -83,8 +84,7 @@ class LogAnswer(NamedTuple):
 
 
 class LinkAnswer(NamedTuple):
-    name: str
-    flaws: list[LinkFlaw]
+    flaws: dict[str, list[LinkFlaw]]  # by the name of the file
     bad_blocks: list[BadBlock]
 
 
@@ -177,7 +177,7 @@ class SparkPieces(LogPieces):
             if isinstance(self._files, PatientFiles):
                 self._files.add(answer.bad_blocks)
             if isinstance(answer, LinkAnswer):
-                self.links[answer.name] = answer.flaws
+                self.links.update(answer.flaws)
                 continue
             by_number[answer.number] = answer
             self._names.update(*(piece.names for piece in answer.pieces[-1:] if piece is not None))
@@ -195,7 +195,20 @@ class SparkPieces(LogPieces):
                 taken = 0
             logs[-1].cuts.append(cut)
             taken += cut.end - cut.start
-        return [*logs, *(LinkTask(file) for file in self._plan.index)]
+        return [*logs, *_link_tasks(self._plan.index)]
+
+
+def _link_tasks(files: Iterable[IndexFile]) -> list[LinkTask]:
+    """Index files, small ones together."""
+    tasks: list[LinkTask] = []
+    taken = LINK_TASK_BYTES
+    for file in files:
+        if taken >= LINK_TASK_BYTES:
+            tasks.append(LinkTask([]))
+            taken = 0
+        tasks[-1].files.append(file)
+        taken += index_file_bytes(file.slots_max, file.entries_max)
+    return tasks
 
 
 def _answer(data: bytes) -> Answer:
@@ -271,11 +284,8 @@ def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, _Sent]]:
     """One task: blocks of hashes for their parts, and its answer, which any part passes on."""
     opened = _open(plan)
     if isinstance(task, LinkTask):
-        try:
-            flaws = link_flaws(_part(task.file, opened.files.as_files))
-        except FileNotFoundError:
-            flaws = []  # Retention took it.
-        yield 0, _Sent(False, pickle.dumps(LinkAnswer(task.file.path.name, flaws, opened.files.bad_blocks)))
+        flaws = {file.path.name: _link_flaws(file, opened.files.as_files) for file in task.files}
+        yield 0, _Sent(False, pickle.dumps(LinkAnswer(flaws, opened.files.bad_blocks)))
         return
     keys = []
     pieces: list[Piece | None] = []
@@ -286,6 +296,13 @@ def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, _Sent]]:
     if keys:
         yield from ((part, _Sent(True, block)) for part, block in split(np.concatenate(keys), plan.parts))
     yield task.number % plan.parts, _Sent(False, pickle.dumps(LogAnswer(task.number, pieces, opened.files.bad_blocks)))
+
+
+def _link_flaws(file: IndexFile, files: Files) -> list[LinkFlaw]:
+    try:
+        return link_flaws(_part(file, files))
+    except FileNotFoundError:
+        return []  # Retention took it.
 
 
 def _read(opened: _Opened, cuts: list[Cut]) -> Iterator[Piece | None]:

@@ -23,10 +23,6 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> Report:
     return Report("Is it sound?", subject, made_ms, _facts(found, len(topics)), [
         Section("What was found", [
             Table("By kind", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
-            Table(
-                "Findings, faults first", ["", "kind", "where", "at offset", "times", "what is wrong", "what helps"],
-                [_finding(one, len(found.stores) > 1) for one in findings[:FINDINGS_SHOWN_MAX]], FINDINGS_SHOWN_MAX,
-            ),
         ], "A fault is something the next start of a broker would not mend by itself; a note is worth knowing."),
         Section("Damage map of the log", [_map(store) for store in found.stores[:STORES_DRAWN_MAX]],
                 "From the oldest byte to the newest. Red is what holds no whole record."),
@@ -36,6 +32,12 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> Report:
                 Bar(topic, octets, f"{messages:,} records") for topic, (messages, octets) in topics.items()
             ], "bytes"),
             Bars("Topics and tags by records", [Bar(name, count) for name, count in _tags(found).items()]),
+        ]),
+        Section("Findings", [
+            Table(
+                "Faults first", ["", "kind", "where", "at offset", "times", "what is wrong", "what helps"],
+                [_finding(one, len(found.stores) > 1) for one in findings], FINDINGS_SHOWN_MAX,
+            ),
         ]),
     ])  # fmt: skip
 

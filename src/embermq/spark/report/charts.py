@@ -30,6 +30,7 @@ _DAMAGED_FILES_MAX = 24
 _NUMBER_DIGITS = 20
 _HEIGHT = 160
 _LONG_TEXT = 60
+_COLUMNS_SIDE_BY_SIDE = 4  # more do not fit on a phone
 
 
 def draw(figure: Figure) -> str:
@@ -254,19 +255,34 @@ def _table(table: Table) -> str:
         f'<th class="number">{escape(name)}</th>' if number else f"<th>{escape(name)}</th>"
         for name, number in zip(table.names, numeric, strict=True)
     )
-    body = "".join(_table_row(row) for row in table.rows[: table.shown_max])
+    # On a phone, a row of many columns becomes lines with the columns' names before them.
+    is_wide = len(table.names) > _COLUMNS_SIDE_BY_SIDE
+    names = [f"{name}: " if name else "" for name in table.names] if is_wide else [""] * len(table.names)
+    body = "".join(_table_row(row, names) for row in table.rows[: table.shown_max])
     rest = _rest(len(table.rows) - table.shown_max)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}'
+    opening = '<table class="stack">' if is_wide else "<table>"
+    return f'<div class="wide">{opening}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{rest}'
 
 
-def _table_row(row: Iterable[object]) -> str:
-    cells = []
-    for cell in row:
-        if isinstance(cell, int | float) and not isinstance(cell, bool):
-            text = f"{cell:,}" if isinstance(cell, int) else f"{cell:,.2f}"
-            cells.append(f'<td class="number">{text}</td>')
-        else:
-            text = "" if cell is None else str(cell)
-            name = "long" if len(text) > _LONG_TEXT else "text" if " " in text else ""
-            cells.append(f'<td class="{name}">{escape(text)}</td>' if name else f"<td>{escape(text)}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+def _table_row(row: Iterable[object], names: Sequence[str]) -> str:
+    return f"<tr>{''.join(_cell(cell, name) for cell, name in zip(row, names, strict=True))}</tr>"
+
+
+def _cell(cell: object, name: str) -> str:
+    label = f' data-name="{escape(name)}"' if name else ""
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return f'<td class="number"{label}>{f"{cell:,}" if isinstance(cell, int) else f"{cell:,.2f}"}</td>'
+    text = "" if cell is None else str(cell)
+    kind, html = _text_kind(text), escape(text)
+    if kind == "path":
+        html = html.replace("/", "/<wbr>")
+    return f'<td class="{kind}"{label}>{html}</td>' if kind else f"<td{label}>{html}</td>"
+
+
+def _text_kind(text: str) -> str:
+    """Text of many words is given room, a path may be broken behind each slash, one word stays one."""
+    if "/" in text and " /" not in text and "`" not in text:
+        return "path"
+    if len(text) > _LONG_TEXT:
+        return "long"
+    return "text" if " " in text else "fault" if text == "fault" else ""

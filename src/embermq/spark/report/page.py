@@ -56,12 +56,17 @@ figcaption { font-weight: 600; margin-bottom: 10px; }
 .files { margin-top: 14px; } .files .row { grid-template-columns: minmax(170px, 26%) 1fr minmax(84px, 26%); }
 .files .map { height: 18px; } .files .label { font-family: ui-monospace, monospace; font-size: 0.82rem; }
 .wide { overflow-x: auto; }
-td { overflow-wrap: anywhere; } td.text { min-width: 16ch; } td.long { min-width: 34ch; }
+td.text { min-width: 14ch; } td.long { min-width: 22ch; overflow-wrap: anywhere; }
+td.path { min-width: 20ch; font-family: ui-monospace, monospace; font-size: 0.94em; }
+td.fault { color: var(--bad); font-weight: 600; }
 table { border-collapse: collapse; min-width: 50%; font-size: 0.88rem; }
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 @media (max-width: 560px) { .row, .spreads .row, .files .row { grid-template-columns: 1fr auto; }
+  .stack thead { display: none; } .stack tr { display: block; padding: 8px 0; border-bottom: 1px solid var(--line); }
+  .stack td, .stack td.number { display: block; border: 0; padding: 1px 0; min-width: 0; text-align: left; }
+  .stack td:empty { display: none; } .stack td::before { content: attr(data-name); color: var(--soft); }
   .track, .files .map { grid-column: 1 / -1; grid-row: 2; } .spreads .value { grid-column: 1 / -1; text-align: left; } }
 @media print { body { background: #fff; } figure { break-inside: avoid; } }
 """
