@@ -24,6 +24,7 @@ from bench import (
     rebuild,
     recovery,
     scan,
+    spark_jobs,
     spark_kafka,
     spark_read,
     spark_stream,
@@ -39,7 +40,8 @@ from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option
 SCENARIOS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
-        scan, rebuild, recovery, append, topics, sync, memory, tools, verify, spark_read, spark_stream, spark_kafka,
+        scan, rebuild, recovery, append, topics, sync, memory, tools, verify, spark_read, spark_stream,
+        spark_jobs, spark_kafka,
     )
 }
 _NO_DISK = ("tmpfs", "ramfs")

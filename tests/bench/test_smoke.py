@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from bench import append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics, verify
+from bench import append, memory, rebuild, recovery, scan, spark_jobs, spark_read, sync, tools, topics, verify
 from bench.__main__ import SCENARIOS, main
 from bench.course import Course
 from bench.figures import Figure, at_least, at_most
@@ -44,6 +44,13 @@ ANSWERS = {
     "scan": {
         "1 KiB": "2b857a1a7048",
         "100 B": "ee2db8bae17f",
+    },
+    "spark_jobs": {
+        "rebuild, 4 MiB of 1 KiB": "c5dd093fd09f",
+        "audit, 4 MiB of 1 KiB": "3de2492591a4",
+        "pipeline into queues and index, 4 MiB of 1 KiB": "c5dd093fd09f",
+        "pipeline into a lake, 4 MiB of 1 KiB": "5653ba7a2b78",
+        "rebuild, 8 MiB of 1 KiB": "a12cb778af85",
     },
     "spark_read": {
         "1 KiB, all columns": "b9756b69d6cd",
@@ -111,7 +118,7 @@ def test_a_scenario_gives_the_known_answers(name: str, course: Course) -> None:
 
 
 def test_every_scenario_has_answers_to_compare_with() -> None:
-    modules = (append, memory, rebuild, recovery, scan, spark_read, sync, tools, topics, verify)
+    modules = (append, memory, rebuild, recovery, scan, spark_jobs, spark_read, sync, tools, topics, verify)
     assert set(ANSWERS) == set(SCENARIOS) == {module.NAME for module in modules}
 
 
