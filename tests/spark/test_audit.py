@@ -175,6 +175,13 @@ def wrong_slot(root: Path) -> None:
     flip(files_in(root / "index")[0], HEADER_BYTES + 4 * 3 + 3)
 
 
+def wrong_slot_beside_much_damage(root: Path) -> None:
+    """Entries of records that are lost must not crowd out what is wrong with the index itself."""
+    for path in files_in(root / "commitlog")[1:3]:
+        change(path, 0, bytes(8192))
+    wrong_slot(root)
+
+
 def wrong_header(root: Path) -> None:
     flip(files_in(root / "index")[1], 20)
 
@@ -213,6 +220,7 @@ PLANTS: list[tuple[Plant, str, str]] = [
     (unit_beyond, "queue", "past the end of the log"),
     (wrong_entry, "index", "entry 7 is"),
     (wrong_slot, "index", "does not name its newest entry"),
+    (wrong_slot_beside_much_damage, "index", "does not name its newest entry"),
     (wrong_header, "index", "header's begin"),
     (missing_index, "index", "has no entry"),
     (short_index, "index", "bytes long"),

@@ -82,10 +82,14 @@ class IndexView:
 
     def shape(self) -> Shape | None:
         """How many slots and entries a file has; its length alone does not say."""
-        names = self._names()
-        if not names:
-            return None
-        path = self._root / directory.INDEX / names[0]
+        while names := self._names():
+            try:
+                return self._shape_of(self._root / directory.INDEX / names[0])
+            except FileNotFoundError:
+                continue  # Retention took it; there is an older one no more.
+        return None
+
+    def _shape_of(self, path: Path) -> Shape | None:
         size = self._files.stat(path).size
         proof = load_index_proof(self._files, self._root)
         candidates = [_SHAPE_DEFAULT]

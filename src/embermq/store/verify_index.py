@@ -8,6 +8,7 @@ there at the beginning counts.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,8 @@ from embermq.store.verify_links import IndexPart, LinkFlaw
 FrameAt = Callable[[int], Frame | None]
 EVERYTHING = 1 << 62  # As a place: all that there is.
 _SAMPLES = 200
-_FLAWS_MAX = 100
+_FLAWS_MAX = 100  # told
+_KEPT_MAX = 20_000  # of which most may turn out to be about damaged ranges of the log
 
 
 class IndexCheck:
@@ -62,7 +64,10 @@ class IndexCheck:
                 fault = f"the file is {entry.size} bytes long; {expected}"
                 self._add(entry.name, fault, certain=self._is_trusted)
                 continue
-            file = self._files.open(self._directory / entry.name, False)
+            try:
+                file = self._files.open(self._directory / entry.name, False)
+            except FileNotFoundError:
+                continue  # Retention took it.
             header = decode_header(file.pread(HEADER_BYTES, 0))
             if header.count > shape[1]:
                 fault = f"the header counts {header.count} entries of at most {shape[1]}"
@@ -74,7 +79,7 @@ class IndexCheck:
     def _add(
         self, name: str, fault: str, *, at: int = 0, place: int | None = None, count: int = 1, certain: bool = True
     ) -> None:
-        if len(self._flaws) >= _FLAWS_MAX:
+        if len(self._flaws) >= _KEPT_MAX:
             return
         self._flaws.append(
             Flaw(
@@ -149,10 +154,8 @@ class IndexCheck:
         for name, wrong in links.items():
             for link in wrong:
                 self._add(name, link.fault, at=link.at, count=link.times, certain=self._is_trusted)
-        for flaw in self._flaws:
-            place = flaw.physical_offset
-            if place is None or (place >= log_min and not _is_in(damages, place)):
-                yield flaw
+        told = (flaw for flaw in self._flaws if _is_about_index(flaw.physical_offset, log_min, damages))
+        yield from islice(told, _FLAWS_MAX)
 
     def _check_header(self, part: IndexPart, log_min: int, log_end: int) -> None:
         """The header names the first and the last entry and the times of their records. A file that was cut back
@@ -192,7 +195,12 @@ class IndexCheck:
                     certain=self._believed > log_end,
                 )  # fmt: skip
             before = int(places[-1])
-        yield from self._flaws
+        yield from islice(self._flaws, _FLAWS_MAX)
+
+
+def _is_about_index(place: int | None, log_min: int, damages: list[Damage]) -> bool:
+    """And not about a place that retention took meanwhile, or that is damaged, which is told of the log."""
+    return place is None or (place >= log_min and not _is_in(damages, place))
 
 
 def _is_in(damages: list[Damage], place: int) -> bool:
