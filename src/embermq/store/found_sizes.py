@@ -15,6 +15,7 @@ from embermq.files.files import Files
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.store import directory
+from embermq.store.log_places import log_places
 from embermq.store.survey import Survey
 
 _SAMPLES = 64
@@ -36,9 +37,10 @@ def sizes_found(files: Files, root: Path) -> dict[str, Any]:
 
 
 def _log_sizes(files: Files, root: Path) -> Iterator[int]:
-    for entry in _files_of(files, root / directory.COMMIT_LOG):
-        if parse_segment_name(entry[0]) is not None and entry[1] >= 1024:
-            yield entry[1]
+    for place in log_places(files, root):
+        for entry in _files_of(files, place):
+            if parse_segment_name(entry[0]) is not None and entry[1] >= 1024:
+                yield entry[1]
 
 
 def _queue_sizes(files: Files, root: Path) -> Iterator[int]:

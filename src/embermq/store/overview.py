@@ -15,6 +15,7 @@ from embermq.settings import StoreSettings
 from embermq.store import directory
 from embermq.store.damage import DIRECTORY as QUARANTINE
 from embermq.store.damage import REPORT
+from embermq.store.log_places import log_places
 from embermq.store.lookup import message_at
 from embermq.store.opening import decide_opening
 from embermq.store.plan import IndexPlan
@@ -122,8 +123,9 @@ def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:
 
 def spaces(root: Path) -> list[Space]:
     """What the store's directories take, in the order of their importance."""
-    names = (directory.COMMIT_LOG, directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT, directory.INDEX)
-    return [_space(root / name) for name in (*names, directory.CONFIG, QUARANTINE) if (root / name).is_dir()]
+    names = (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT, directory.INDEX, directory.CONFIG, QUARANTINE)
+    places = (*log_places(RealFiles(), root), *(root / name for name in names))
+    return [_space(place) for place in places if place.is_dir()]
 
 
 def _space(path: Path) -> Space:

@@ -26,6 +26,7 @@ from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store import directory
+from embermq.store.log_places import log_places
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.survey_page import PageNumbers, PageReader
 from embermq.store.survey_scan import (
@@ -73,6 +74,7 @@ class LogView:
         self.generation = 0  # Another number: what was seen of the log before does not count any more.
         self.page: PageNumbers | None = None  # Of a page that fits the log.
         self._pages = PageReader(root, files)
+        self._places = log_places(files, root)
         self._last: _Last | None = None
         self._doubt: tuple[_Last, float] | None = None
         self._rows = new_rows(_WALK_ROWS)
@@ -106,16 +108,18 @@ class LogView:
         return None if self.page is None else self.page.epoch
 
     def _list(self) -> tuple[LogSegment, ...]:
-        path = self._root / directory.COMMIT_LOG
-        try:
-            entries = self.files.list_directory(path)
-        except FileNotFoundError:
-            return ()
         found = []
-        for entry in entries:
-            start = parse_segment_name(entry.name) if entry.is_file else None
-            if start is not None and entry.size:
-                found.append((start, path / entry.name, entry.size))
+        for place in self._places:
+            try:
+                entries = self.files.list_directory(place)
+            except FileNotFoundError:
+                continue
+            for entry in entries:
+                start = parse_segment_name(entry.name) if entry.is_file else None
+                if start is not None and entry.size:
+                    found.append((start, place / entry.name, entry.size))
+        if len(self._places) > 1:
+            found.sort()
         ends = [start for start, _, _ in found] + [1 << 63]
         return tuple(
             LogSegment(path, start, min(size, end - start))

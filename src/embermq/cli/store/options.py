@@ -11,6 +11,7 @@ from embermq.files.files import RealFiles
 from embermq.settings.names import BROKER_PROPERTIES
 from embermq.settings.store_settings import NAMES
 from embermq.store.found_sizes import sizes_found
+from embermq.store.log_places import places_said
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,10 +66,14 @@ def _split(option: str, pair: str) -> tuple[str, str]:
 
 
 def settings_for(directory: Path, config_file: Path | None, changes: Iterable[str]) -> StoreSettings:
-    """Settings for writing to a store that may lie there already: its file sizes, unless something else is said."""
+    """Settings for writing to a store that may lie there already: its file sizes, and where its log is, unless
+    something else is said."""
     spoken = list(changes)
     if config_file is None:
-        found = sizes_found(RealFiles(), directory)
+        found: dict[str, Any] = {**sizes_found(RealFiles(), directory)}
+        written, read = places_said(RealFiles(), directory)
+        if written or read:
+            found |= {"commit_log_paths": written, "commit_log_read_only_paths": read}
         mine = {NAMES.attributes.get(pair.partition("=")[0]) for pair in spoken}
         found = {name: size for name, size in found.items() if name not in mine}
         return read_settings(None, spoken).replace(**found)
