@@ -28,6 +28,9 @@ from embermq.store.survey_scan import MISSING, ROWS_MAX, Damage, LogSegment, sca
 
 _log = logging.getLogger(__name__)
 
+# A window becomes a batch. Of a small one, making the columns costs more than filling them; one of 8 MiB no longer fits
+# any cache. With 2 MiB a task takes a sixth less CPU time for whole rows of 1 KiB than with the 1 MiB that scan best.
+_WINDOW_BYTES = 2 << 20
 # Below so many bytes the plain way to choose rows is done before the kernel is loaded.
 _TWIN_BYTES_MAX = 4 << 20
 
@@ -88,7 +91,9 @@ class SliceReader:
         """The log as it lies there, counted."""
         verify = self.slice.reading.verify_crc
         segments, files = self.slice.segments, self.slice.files
-        for scanned in scan_segments(segments, start, end, check_crc=verify, rows_max=self.rows_max, files=files):
+        for scanned in scan_segments(
+            segments, start, end, check_crc=verify, rows_max=self.rows_max, files=files, window_bytes=_WINDOW_BYTES
+        ):
             if not isinstance(scanned, Damage):
                 self.count(scanned)
             yield scanned

@@ -86,7 +86,7 @@ class Stop(NamedTuple):
 
 def scan_segments(
     segments: Sequence[LogSegment], start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX,
-    files: Files | None = None,
+    files: Files | None = None, window_bytes: int = WINDOW_BYTES,
 ) -> Iterator[Scanned]:  # fmt: skip
     """Every record that begins in [start, end), in log order, and every range without one.
 
@@ -103,7 +103,7 @@ def scan_segments(
             yield Damage(at, onward, MISSING)
             at = onward
         else:
-            yield from _scan_file(files, segment, at, min(end, segment.end), rows, check_crc)
+            yield from _scan_file(files, segment, at, min(end, segment.end), rows, check_crc, window_bytes)
             at = segment.end
 
 
@@ -118,7 +118,9 @@ def _next_start(segments: Sequence[LogSegment], physical_offset: int, otherwise:
     return segments[number].start if number < len(segments) else otherwise
 
 
-def _scan_file(files: Files, segment: LogSegment, at: int, end: int, rows: Rows, check_crc: bool) -> Iterator[Scanned]:
+def _scan_file(
+    files: Files, segment: LogSegment, at: int, end: int, rows: Rows, check_crc: bool, window_bytes: int
+) -> Iterator[Scanned]:  # fmt: skip
     try:
         file = files.open(segment.path, False)
     except FileNotFoundError:
@@ -126,7 +128,9 @@ def _scan_file(files: Files, segment: LogSegment, at: int, end: int, rows: Rows,
         return
     try:
         while at < end:
-            stop = yield from records_of(file, segment, at, end, rows, check_crc=check_crc)
+            stop = yield from records_of(
+                file, segment, at, end, rows, check_crc=check_crc, window_bytes_max=window_bytes
+            )
             if stop.at >= end or stop.code == ScanStop.BLANK:
                 return
             at = min(_next_good(file, segment, stop), end)
@@ -136,8 +140,9 @@ def _scan_file(files: Files, segment: LogSegment, at: int, end: int, rows: Rows,
 
 
 def records_of(
-    file: OpenFile, segment: LogSegment, at: int, end: int, rows: Rows, *, check_crc: bool = True
-) -> Generator[RecordColumns, None, Stop]:
+    file: OpenFile, segment: LogSegment, at: int, end: int, rows: Rows, *, check_crc: bool = True,
+    window_bytes_max: int = WINDOW_BYTES,
+) -> Generator[RecordColumns, None, Stop]:  # fmt: skip
     """The records of one file that begin in [at, end), up to the first place without one; answers that place."""
     begun, window_bytes = at, FIRST_WINDOW_BYTES
     while at < end:
@@ -161,7 +166,7 @@ def records_of(
             if stop.code != ScanStop.ROWS_FULL:
                 return stop
         at = stop.at
-        window_bytes = min(2 * window_bytes, WINDOW_BYTES)
+        window_bytes = min(2 * window_bytes, window_bytes_max)
     return Stop(at, ScanStop.BUFFER_END)
 
 
