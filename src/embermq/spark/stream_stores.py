@@ -61,7 +61,7 @@ class FollowedStore:
         if match is LogMatch.OTHER:
             reason = "the records it began with are others; use a new checkpoint, or " + _GO_ON
             if self._options.fail_on_data_loss:
-                raise StoreReplaced(self.place.shown, reason)
+                raise StoreReplaced(self.place.path if self.place.shipped is None else self.place.shown, reason)
             self._tell(f"another store than was read before: read from its beginning identity={known.identity}")
         elif match is LogMatch.CUT:
             self.lose("records that were read are not in the log any more: its end was lost in a crash")
