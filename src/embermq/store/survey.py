@@ -23,6 +23,7 @@ from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.store import directory
+from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.survey_identity import Identity, LogMatch, compare, identity_at
 from embermq.store.survey_index import IndexView
 from embermq.store.survey_log import LogView, RecordMark
@@ -164,7 +165,16 @@ class Survey:
     @_naming_files
     def queues(self) -> dict[tuple[str, int], QueueSpan]:
         """Every topic and queue with what it has below `log_end`, whether in queue files yet or not."""
-        return self._queues.spans()
+        spans = self._queues.spans()
+        deleted = load_deleted_topics(self._files, self.path)
+        return {key: span for key, span in spans.items() if not self._is_deleted(span, deleted.get(span.topic))}
+
+    def _is_deleted(self, span: QueueSpan, place: int | None) -> bool:
+        """Has the queue nothing that came after its topic was deleted, with the log ending at `place`?"""
+        if place is None:
+            return False
+        newest = self.units(span.topic, span.queue_id, span.max_offset - 1, span.max_offset)
+        return len(newest) > 0 and int(newest[0]["physical_offset"]) < place
 
     @_naming_files
     def units(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:

@@ -11,6 +11,7 @@ from embermq.errors import StoreClosed, StoreError, StoreReadOnly, TopicNameInva
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from embermq.settings import FlushDisk
 from embermq.store.deleted_topics import NAME, load_deleted_topics
+from embermq.store.survey import Survey
 from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
@@ -197,6 +198,25 @@ def test_what_the_disk_refuses_is_told_and_done_by_another_call(kind: str) -> No
             assert store.delete_topic("T") in (0, 1, 2)
             assert store.topics() == {"U": [0, 1]}
         assert len(bodies(store, "U", 0)) == 2
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_who_looks_from_outside_sees_the_same(tmp_path: Path, again: bool) -> None:
+    plan = StoreBuilder(tmp_path / "store", **SMALL)
+    with plan.open() as store:
+        fill(store, "T", 60)
+        fill(store, "U", 10)
+        store.delete_topic("T")
+        if again:
+            fill(store, "T", 1, "new")
+        store.flush()
+        store.wait_for_dispatch()
+        store._housekeeping.write_out()
+        expected = {("U", 0): 5, ("U", 1): 5} | ({("T", 0): 1} if again else {})
+        live = Survey.open(plan.root).queues()
+    assert {key: span.max_offset for key, span in live.items() if key[0] == "U" or key[1] == 0} == expected
+    closed = Survey.open(plan.root).queues()
+    assert {key: span.max_offset for key, span in closed.items()} == expected
 
 
 def test_a_crash_between_any_two_steps_leaves_the_whole_topic_or_none_of_it() -> None:
