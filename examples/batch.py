@@ -27,10 +27,11 @@ def make_store(path: Path) -> None:
 
 
 def main(spark: SparkSession, path: str, topic: str) -> dict[str, int]:
-    orders = spark.read.format("rocketmq").option("topic", topic).load(path)
+    # spark.read.format("rocketmq").option("topic", topic).load(path) is the same, but for filters: `table` uses them.
+    orders = embermq.spark.table(spark, path, topic=topic)
 
     print("By tag. Only the tags are read: bodies stay where they are.")
-    by_tag = orders.groupBy("tags").count().orderBy("tags")
+    by_tag = embermq.spark.table(spark, path, ["tags"], topic=topic).groupBy("tags").count().orderBy("tags")
     by_tag.show()
 
     print("The newest messages of each queue:")

@@ -20,7 +20,8 @@ def write(store: MessageStore, first: int, end: int) -> None:
 
 def follow(spark: SparkSession, path: str, lake: str, checkpoint: str) -> None:
     """Whatever the store has and the lake has not. With `trigger(processingTime="5 seconds")` it would go on."""
-    stream = spark.readStream.format("rocketmq").option("topic", "orders").load(path)
+    source = spark.readStream.format("rocketmq").options(topic="orders", startingOffsets="earliest")
+    stream = source.load(path)
     query = (
         stream.select("queueId", "queueOffset", "keys", "storeTimestamp")
         .writeStream.format("parquet")

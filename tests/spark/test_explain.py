@@ -86,7 +86,7 @@ def test_what_is_said_is_what_a_query_does(
     """The same slices as Spark would get; and read, they take about the bytes that were said."""
     arguments = [argument for name, value in options.items() for argument in ("--option", f"{name}={value}")]
     (only,) = explained(capsys, str(store), *arguments, "--option", "minPartitions=3")["stores"]
-    reader = batch_reader(spark_schema("rocketmq"), {"path": str(store), "minPartitions": "3", **options})
+    reader = batch_reader(spark_schema("rocketmq"), {"path": str(store), "minPartitions": "3", **options}, "0")
     slices = reader.partitions()
     assert len(slices) == len(only["slices"])
     counts = Counts()

@@ -52,7 +52,7 @@ GOOD = {
     "includeHeaders": "false",
     "batchRows": "100",
     "batchBytes": "1m",
-    "pushdown": "false",
+    "pushdown": "true",
     "maxOffsetsPerTrigger": "10",
     "maxBytesPerTrigger": "1g",
     "minOffsetsPerTrigger": "10",
@@ -112,7 +112,7 @@ def test_defaults() -> None:
          AtTimes("endingOffsetsByTimestamp", {("a", None, 1): 1700000000000})),
         ({"maxBytesPerPartition": "64k"}, "max_bytes_per_partition", 65536),
         ({"onCorrupt": "SKIP"}, "on_corrupt", "skip"),
-        ({"pushdown": "True"}, "pushdown", "true"),
+        ({"pushdown": "True"}, "pushdown", True),
     ],
 )  # fmt: skip
 def test_values(given: dict[str, str], field: str, value: Any) -> None:
@@ -267,7 +267,7 @@ def test_bad_values_say_what_is_expected(given: dict[str, str], option: str, tex
         ({"groupId": " "}, "groupId", "name"),
         ({"endingOffsets": "latest"}, "endingOffsets", "only a batch"),
         ({"endingTimestamp": "0"}, "endingTimestamp", "only a batch"),
-        ({"pushdown": "auto"}, "pushdown", "only a batch"),
+        ({"pushdown": "true"}, "pushdown", "only a batch"),
     ],
 )
 def test_streams(given: dict[str, str], option: str, text: str) -> None:

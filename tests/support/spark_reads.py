@@ -6,6 +6,7 @@ processes. Tests that need Spark itself use its session; most do not.
 
 import json
 import pickle
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,8 @@ def read(*paths: Path, filters: Any = None, schema: Any = None, **options: str) 
     """What `spark.read.format("rocketmq").options(...).load(paths)` would give, filters (a list) given by hand.
 
     `schema` is a StructType, or names of columns."""
+    if filters is not None:
+        options.setdefault("pushdown", "true")
     reader = reader_of(*paths, schema=schema, **options)
     if filters is not None:
         assert list(reader.pushFilters(filters)) == filters, "Spark compares them again"
@@ -72,7 +75,7 @@ def reader_of(*paths: Path, schema: Any = None, **options: str) -> RocketMQBatch
         schema = whole
     elif not isinstance(schema, StructType):
         schema = StructType([whole[name] for name in schema])
-    return batch_reader(schema, given)
+    return batch_reader(schema, given, uuid.uuid4().hex)
 
 
 def arrow_schema_of(reader: RocketMQBatchReader) -> pa.Schema:

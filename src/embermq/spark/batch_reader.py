@@ -1,7 +1,7 @@
 """Batch reads: Spark's questions on the driver, answered with slices, and slices read in tasks.
 
     reader(schema)     driver; options and schema are checked, nothing is looked at yet
-    pushFilters        driver; only when the session lets Python sources have filters
+    pushFilters        driver; only with the option pushdown, in a session that lets Python sources have filters
     partitions         driver; stores are surveyed and cut into slices; every mistake of the user shows here at last
     read(slice)        a task, in a worker process, once for each slice
 
@@ -23,6 +23,7 @@ from embermq.spark.options import ReadOptions
 from embermq.spark.plan import Cut, LogCut, PlacesCut, StorePlan, Wish, plan
 from embermq.spark.pushdown import Pushed, understand
 from embermq.spark.schema import CORRUPT, column_names
+from embermq.spark.shared_filters import widen
 from embermq.spark.slices import Reading, Slice, read_slice
 from embermq.spark.stores import find_stores
 
@@ -48,16 +49,9 @@ class RocketMQBatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(RocketMQBatchReader):
-    """Uses filters; Spark refuses it where the session does not let Python sources have them."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Driver side, before `partitions`. All filters are given back: Spark compares rows once more."""
-        self.pushed = understand(filters, self.options.schema_mode)
-        return filters
-
-
-class WillingBatchReader(RocketMQBatchReader):
     """Uses filters if it gets some, and works in a session that gives none.
+
+    `table` names the table behind a DataFrame: all its queries share a plan (shared_filters.py).
 
     Spark fails a query whose reader overrides pushFilters while spark.sql.python.filterPushdown.enabled is off, the
     default, and no reader can see that setting. It looks at the function behind `reader.pushFilters`. So the method
@@ -65,29 +59,29 @@ class WillingBatchReader(RocketMQBatchReader):
     setting is off nobody calls it.
     """
 
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+    def __init__(self, schema: StructType, options: Mapping[str, str], table: str) -> None:
         super().__init__(schema, options)
-        vars(self)["pushFilters"] = _Push(self)
+        vars(self)["pushFilters"] = _Push(self, table)
 
 
 class _Push:
-    """The pushFilters of one reader."""
+    """The pushFilters of one reader. All filters are given back: Spark compares rows once more."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, reader: RocketMQBatchReader) -> None:
-        self._reader = reader
+    def __init__(self, reader: RocketMQBatchReader, table: str) -> None:
+        self._reader, self._table = reader, table
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.pushed = understand(filters, self._reader.options.schema_mode)
+        self._reader.pushed = widen(self._table, understand(filters, self._reader.options.schema_mode))
         return filters
 
 
-def batch_reader(schema: StructType, options: Mapping[str, str]) -> RocketMQBatchReader:
-    """The reader that the option pushdown asks for."""
-    pushdown = read_options.parse(options, streaming=False).pushdown
-    kinds = {"auto": WillingBatchReader, "true": FilteringBatchReader, "false": RocketMQBatchReader}
-    return kinds[pushdown](schema, options)
+def batch_reader(schema: StructType, options: Mapping[str, str], table: str) -> RocketMQBatchReader:
+    """The reader that the option pushdown asks for, for a table of this name."""
+    if read_options.parse(options, streaming=False).pushdown:
+        return FilteringBatchReader(schema, options, table)
+    return RocketMQBatchReader(schema, options)
 
 
 def reading_of(schema: StructType, options: ReadOptions) -> Reading:

@@ -41,7 +41,6 @@ from embermq.spark.option_values import (
 
 Scope = Literal["read", "batch", "stream"]
 OnCorrupt = Literal["fail", "skip", "rows"]
-Pushdown = Literal["auto", "true", "false"]
 SchemaMode = Literal["rocketmq", "kafka"]
 
 _FROM_EARLIEST, _TO_LATEST, _EVERY_QUEUE = Earliest(), Latest(), QueueChoice()
@@ -107,9 +106,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("batchRows", "16384", "At most so many rows in one Arrow batch; never more than 16384."),
     Option("batchBytes", "8m", "At most about so many bytes of records in one Arrow batch."),
     Option(
-        "pushdown", "auto",
-        "Use of the query's filters: `auto` when spark.sql.python.filterPushdown.enabled is on in the session; `true`:"
-        " fail the query when it is off; `false`: never.",
+        "pushdown", "false",
+        "Whether filters of a query leave bytes unread; see [Filters](#filters) before you set it."
+        " `embermq.spark.table` does, and sees to the rest.",
         "batch",
     ),
     Option("maxOffsetsPerTrigger", "", "At most about so many messages in one micro-batch.", "stream"),
@@ -162,7 +161,7 @@ class ReadOptions:
     include_headers: bool = False
     batch_rows: int = 16384
     batch_bytes: int = 8 << 20
-    pushdown: Pushdown = "auto"
+    pushdown: bool = False
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -295,7 +294,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("include_headers", "includeHeaders", parse_flag),
     ("batch_rows", "batchRows", parse_count),
     ("batch_bytes", "batchBytes", parse_size),
-    ("pushdown", "pushdown", parse_word(*get_args(Pushdown))),
+    ("pushdown", "pushdown", parse_flag),
     ("max_offsets_per_trigger", "maxOffsetsPerTrigger", parse_count),
     ("max_bytes_per_trigger", "maxBytesPerTrigger", parse_size),
     ("min_offsets_per_trigger", "minOffsetsPerTrigger", parse_count),

@@ -3,9 +3,10 @@
 Light to import: Spark imports this module in every process that looks for a format, also when another one is meant.
 Readers and writers, and with them pyarrow and the kernels, are imported when they are asked for.
 Spark makes an instance on the driver, in a Python process of its own, and sends it (pickled) to others: it holds
-the options and nothing else.
+the options, and a name by which processes that plan queries of one DataFrame know each other.
 """
 
+import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -46,6 +47,10 @@ class RocketMQSource(DataSource):
     Options are in `embermq.spark.options.OPTIONS`, columns in `embermq.spark.schema.COLUMNS`.
     """
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self.table = uuid.uuid4().hex
+
     @classmethod
     def name(cls) -> str:
         return "rocketmq"
@@ -68,7 +73,7 @@ class RocketMQSource(DataSource):
         """Driver side, once for each planning of a batch query."""
         from embermq.spark.batch_reader import batch_reader
 
-        return batch_reader(schema, self.options)
+        return batch_reader(schema, self.options, self.table)
 
     @clear_errors
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802

@@ -9,6 +9,9 @@ becomes the schema, and what is not in it is neither copied nor sent. Filters ar
 only when a setting of the session says so, which `table` makes sure of. What is wrong with options or columns is
 said at once, by an OptionInvalid.
 
+Spark plans a table anew only for queries that have a filter; one without gets the plan of the last that had one, rows
+missing. So a table comes with a filter that every row passes, on a column that every row has.
+
 Driver side.
 """
 
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from embermq.errors import OptionInvalid
 from embermq.spark.options import ReadOptions, parse
@@ -49,8 +52,19 @@ def table(
     parsed = parse(texts, streaming=False)
     if lake is not None:
         return _with_lake(spark, path, chosen_schema(columns, parsed), lake, options, parsed)
+    schema = chosen_schema(columns, parsed)
+    reading = spark.read.format(FORMAT).options(**texts)
+    if _is_said(options, "pushdown") or (parsed.schema_mode == "kafka" and parsed.on_corrupt == "rows"):
+        return reading.schema(schema).load()
     spark.conf.set(PUSH_DOWN, "true")
-    return spark.read.format(FORMAT).options(**texts).schema(chosen_schema(columns, parsed)).load()
+    place = "offset" if parsed.schema_mode == "kafka" else "physicalOffset"
+    has_place = place.lower() in map(str.lower, schema.names)
+    wider = schema if has_place else StructType([*schema.fields, StructField(place, LongType())])
+    return reading.option("pushdown", "true").schema(wider).load().where(f"{place} >= 0").select(*schema.names)
+
+
+def _is_said(options: Mapping[str, Any], name: str) -> bool:
+    return any(one.lower() == name and value is not None for one, value in options.items())
 
 
 _WITH_LAKE = {"topic", "subscribe", "includesystemtopics", "failondataloss"}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -50,7 +51,7 @@ class LogBatch:
     def bytes(self) -> int:
         return sum(one.end - one.start for one in self.ranges)
 
-    def frame(self, columns: Sequence[str] | None = None, **options: object) -> DataFrame:
+    def frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
         """The messages of this batch in the columns of the format; nothing else of the logs is read."""
         parts = []
         for one in self.ranges:
