@@ -131,11 +131,14 @@ def _growth(course: Course, spark: "SparkSession", small: Filled, store: Filled,
     answer, rows = answer_of(whole)
     assert rows == store.messages, (rows, store)
 
+    # Unlike a plain load it uses filters of the query.
+    from embermq.spark import table as whole_table
+
     def by_tag() -> "DataFrame":
-        return whole().where("tags = 'rare'")
+        return whole_table(spark, store.path).where("tags = 'rare'")
 
     def by_key() -> "DataFrame":
-        return whole().where("keys = 'g-011'")
+        return whole_table(spark, store.path).where("keys = 'g-011'")
 
     def by_topic() -> "DataFrame":
         return table(spark, store.path, "topic string")().groupBy("topic").count()
