@@ -66,11 +66,14 @@ def split(keys: KeyRows, parts: int) -> Iterator[tuple[int, bytes]]:
 def find_duplicates(blocks: Iterable[bytes], segments: Sequence[LogSegment], files: Files) -> DuplicatesOfPart:
     """Messages with the same topic and unique key among these rows."""
     rows = np.frombuffer(b"".join(blocks), KEY_ROW)
+    ordered = np.sort(rows["hash"])
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(twice):
+        return DuplicatesOfPart([], 0, 0)
+    rows = rows[np.isin(rows["hash"], twice)]
     order = np.argsort(rows["hash"], kind="stable")
     hashes = rows["hash"][order]
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
-    if not len(same):
-        return DuplicatesOfPart([], 0, 0)
     firsts = same[np.concatenate([[True], np.diff(same) > 1])]
     lasts = same[np.concatenate([np.diff(same) > 1, [True]])] + 1
     groups = [np.sort(rows["place"][order[first : last + 1]]) for first, last in zip(firsts, lasts, strict=True)]

@@ -144,6 +144,8 @@ class PieceTally:
 
     def _learn_tags(self, batch: RecordColumns, tags: NDArray[np.uint64]) -> None:
         """Keep the text of every tag that is met for the first time."""
+        if int(tags[0]) in self._tags and bool((tags == tags[0]).all()):
+            return  # Nothing new, as one sees at once.
         for tag in _arrow(tags).unique().to_pylist():
             number = tag & ((1 << 64) - 1)
             if number not in self._tags and len(self._tags) < TAGS_MAX:

@@ -23,7 +23,8 @@ assert sys.byteorder == "little"  # As the kernels: words are taken as they lie.
 
 def text_hashes(data: NDArray[np.uint8], at: Places, length: Places) -> Hashes:
     """The hash of each text data[at : at + length]; NO_TEXT where the length is below 0."""
-    found = (length.astype(np.uint64) + np.uint64(1)) * _SEED
+    at, length = np.ascontiguousarray(at), np.ascontiguousarray(length)
+    found = (length.view(np.uint64) + np.uint64(1)) * _SEED
     longest = int(length.max(initial=0))
     if longest > 0:
         data, at = _with_room(data, at, longest)
@@ -32,15 +33,18 @@ def text_hashes(data: NDArray[np.uint8], at: Places, length: Places) -> Hashes:
         for done in range(0, longest, _WORD_BYTES):
             if done + _WORD_BYTES <= shortest:
                 found = _stirred(found ^ words[at + done])
-                continue
-            left = length - done
-            rows = np.flatnonzero(left > 0)
-            word = words[at[rows] + done] & _MASKS[np.minimum(left[rows], _WORD_BYTES)]
-            found[rows] = _stirred(found[rows] ^ word)
+            elif shortest == longest:  # As unique keys and many tags are.
+                found = _stirred(found ^ (words[at + done] & _MASKS[longest - done]))
+            else:
+                left = length - done
+                rows = np.flatnonzero(left > 0)
+                word = words[at[rows] + done] & _MASKS[np.minimum(left[rows], _WORD_BYTES)]
+                found[rows] = _stirred(found[rows] ^ word)
     found ^= found >> np.uint64(32)
     found *= _LAST
     found ^= found >> np.uint64(29)
-    found[length < 0] = NO_TEXT
+    if int(length.min(initial=0)) < 0:
+        found[length < 0] = NO_TEXT
     return found
 
 
