@@ -275,13 +275,15 @@ def test_a_damaged_range_has_its_place_and_its_end(
 
 
 def test_sound_stores_have_no_faults(
-    spark: "SparkSession", sound: Path, tmp_path: Path, small_pieces: None
+    spark: "SparkSession", sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the Java reference as well: what `verify` calls sound, and neither duplicates nor silences."""
+    monkeypatch.setattr(verify_log, "PIECE_BYTES", 1500)
     roots = [sound, *(golden.restore(name, tmp_path / name) for name in golden.ALL_STORES)]
     before = golden.content(tmp_path)
     found = audit(spark, [str(root) for root in roots])
     assert golden.content(tmp_path) == before
+    assert not {one.kind for one in found.findings} & {"duplicate", "silence"}
     for store, root in zip(found.stores, roots, strict=True):
         report = verify(root)
         assert store.report.flaws == report.flaws, root

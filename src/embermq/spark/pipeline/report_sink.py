@@ -1,7 +1,7 @@
 """A sink that counts for the page of a pipeline: volume over time, topics, delay, damaged ranges. Writes nothing.
 
-Each batch is counted by tasks over its slices, without sums; what comes back is small, and so is what is kept: times
-are counted in coarser steps when there are too many, delays by classes that are a twelfth of their value wide.
+Each batch is counted by tasks over its slices; what comes back is small, and so is what is kept: times are
+counted in coarser steps when there are too many, delays by classes that are a twelfth of their value wide.
 """
 
 import copy
@@ -121,7 +121,7 @@ class ReportSink:
 def count_slice(piece: RangeSlice) -> SliceFigures:
     """Counts one slice, in a worker."""
     found, routes = SliceFigures(), Routes()
-    for scanned in scan_segments(piece.segments, piece.start, piece.end, check_crc=False):
+    for scanned in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(scanned, Damage):
             found.damages.append(scanned)
             continue
