@@ -5,6 +5,7 @@ the lake's commit; a table that has that number has the files.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from embermq.spark.lake.names import UNKNOWN_DATE, topic_folder
 from embermq.spark.lake.tables import stretch_of
 
 _PARTITIONS = ["date"]
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _BOUNDED = ("queueOffset", "physicalOffset")  # columns whose lowest and highest values help readers to skip files
 
 
@@ -118,5 +120,5 @@ def _clear_errors(topic: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as problem:
-        reason = str(problem).strip().splitlines()[0]
+        reason = " ".join(_COLOURS.sub("", str(problem)).split())  # The cause comes last, lines below.
         raise StoreError(f"the Delta table of topic {topic}: {reason}") from None
