@@ -26,6 +26,7 @@ BODIES = {"1 KiB": 1024, "100 B": 100}
 def run(course: Course) -> list[Figure]:
     load_kernels()
     import embermq.kernels.check
+    import embermq.kernels.check_log
     import embermq.kernels.links  # noqa: F401
 
     figures = [figure for case, body_bytes in BODIES.items() for figure in _verify(course, case, body_bytes)]

@@ -43,6 +43,22 @@ class CheckStop(IntEnum):
     ENTRIES_END = 4  # all entries are used up
     DIFFERENT = 5  # the entry is of another key or record
     SECONDS = 6  # the entry is right but for its time
+    UNKNOWN = 7  # this row's queue has no number yet, or no row in the table
+    WRONG = 8  # this row's unit is not its own
+
+
+# What a walk over a stretch of log (kernels.check_log) has come to. A few records at a time are between scan and index.
+W_AT = 0  # where the next record begins
+W_STOP = 1  # why the scan stopped; ScanStop.ROWS_FULL: it goes on
+W_COUNT = 2  # rows that hold records now
+W_ROW = 3  # the row whose unit is compared next
+W_QUEUE = 4  # the number of its queue
+W_KEY_ROW = 5  # the row and the number of the key that is compared next
+W_KEY = 6
+W_ENTRY = 7  # with this entry
+W_RECORDS = 8  # how many are behind
+W_NEWEST_MS = 9  # the latest store time among them
+W_COUNT_OF_NUMBERS = 10
 
 
 def check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong: Any) -> tuple[int, int, int]:
@@ -54,14 +70,14 @@ def check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong
         number = int(queues[i])
         if number < 0 or int(rows[i, C_SYS_FLAG]) & PREPARED:
             continue
+        if count == len(wrong):
+            return i, CheckStop.FULL, count
         state = table[number]
         offset = int(rows[i, C_QUEUE_OFFSET])
         if state[Q_FIRST] >= 0 and offset != state[Q_NEXT]:
             return i, CheckStop.BREAK, count
         if not state[Q_WINDOW_START] <= offset < state[Q_WINDOW_END]:
             return i, CheckStop.WINDOW, count
-        if count == len(wrong):
-            return i, CheckStop.FULL, count
         if state[Q_FIRST] < 0:
             state[Q_FIRST] = offset
         state[Q_NEXT] = offset + 1

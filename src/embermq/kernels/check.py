@@ -18,15 +18,41 @@ from embermq.format.check import (
 from embermq.format.columns import RecordColumns, Rows, as_bytes_array
 from embermq.format.index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from embermq.format.queue_entry import ENTRY_BYTES
-from embermq.kernels.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, kernel
+from embermq.kernels.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
 from embermq.kernels.derive import _collect_keys
 from embermq.kernels.memory import cell, i32_at, i64_at, set_cell
 from embermq.model.flags import PREPARED
 
-_DONE, _WINDOW, _BREAK, _FULL, _ENTRIES_END, _DIFFERENT, _SECONDS = (int(stop) for stop in CheckStop)
+_DONE, _WINDOW, _BREAK, _FULL, _ENTRIES_END, _DIFFERENT, _SECONDS, _, _WRONG = (int(stop) for stop in CheckStop)
 _SECONDS_MAX = 0x7FFF_FFFF
-_PENDING_KEYS = 64
+PENDING_KEYS = 64
 _NO_GUARD = -0x8000_0000_0000_0000
+
+
+@inlined
+def check_unit(rows: Any, i: int, number: int, table: Any, pool: Any) -> int:
+    """Compare row i, of queue `number`, with its unit: DONE, WINDOW, BREAK or WRONG; -1 when a window lies outside the
+    pool. After WINDOW and BREAK nothing has been noted."""
+    offset = cell(rows, i, c.C_QUEUE_OFFSET)
+    first = cell(table, number, Q_FIRST)
+    if first >= 0 and offset != cell(table, number, Q_NEXT):
+        return _BREAK
+    window = cell(table, number, Q_WINDOW_START)
+    if offset < window or offset >= cell(table, number, Q_WINDOW_END):
+        return _WINDOW
+    at = cell(table, number, Q_WINDOW_AT) + (offset - window) * ENTRY_BYTES
+    if at < 0 or at > len(pool) - ENTRY_BYTES:
+        return -1
+    if first < 0:
+        set_cell(table, number, Q_FIRST, offset)
+    set_cell(table, number, Q_NEXT, offset + 1)
+    if (
+        i64_at(pool, at) != cell(rows, i, c.C_PHYSICAL)
+        or i32_at(pool, at + 8) != cell(rows, i, c.C_SIZE)
+        or i64_at(pool, at + 12) != cell(rows, i, c.C_TAG_CODE)
+    ):
+        return _WRONG
+    return _DONE
 
 
 @kernel(f"UniTuple(int64, 3)({READ_ROWS}, {READ_I64}, {ROWS}, {READ_BYTES}, int64, {I64})")
@@ -38,28 +64,16 @@ def _check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wron
             continue
         if number >= len(table):
             return -1, _DONE, count
-        offset = cell(rows, i, c.C_QUEUE_OFFSET)
-        first = cell(table, number, Q_FIRST)
-        if first >= 0 and offset != cell(table, number, Q_NEXT):
-            return i, _BREAK, count
-        window = cell(table, number, Q_WINDOW_START)
-        if offset < window or offset >= cell(table, number, Q_WINDOW_END):
-            return i, _WINDOW, count
         if count == len(wrong):
             return i, _FULL, count
-        if first < 0:
-            set_cell(table, number, Q_FIRST, offset)
-        set_cell(table, number, Q_NEXT, offset + 1)
-        at = cell(table, number, Q_WINDOW_AT) + (offset - window) * ENTRY_BYTES
-        if at < 0 or at > len(pool) - ENTRY_BYTES:
+        found = check_unit(rows, i, number, table, pool)
+        if found < 0:
             return -1, _DONE, count
-        if (
-            i64_at(pool, at) != cell(rows, i, c.C_PHYSICAL)
-            or i32_at(pool, at + 8) != cell(rows, i, c.C_SIZE)
-            or i64_at(pool, at + 12) != cell(rows, i, c.C_TAG_CODE)
-        ):
+        if found == _WRONG:
             wrong[np.uint64(count)] = i
             count += 1
+        elif found != _DONE:
+            return i, found, count
     return len(rows), _DONE, count
 
 
@@ -79,11 +93,13 @@ def check_units(
     return row, stop, count
 
 
-@kernel(f"UniTuple(int64, 4)({READ_BYTES}, {READ_ROWS}, int64, int64, {READ_BYTES}, int64, int64, int64, {ROWS})")
-def _check_keys(
+@inlined
+def check_keys_of(
     data: Any, rows: Any, row: int, key: int, entries: Any, entry: int, begin_ms: int, first_physical: int,
     pending: Any,
-) -> tuple[int, int, int, int]:  # fmt: skip
+) -> Any:  # fmt: skip
+    """Compare keys from (row, key) on with entries from `entry` on. Returns (row, key, entry, stop); row -1 when a row
+    points outside the data."""
     total = len(entries) // INDEX_ENTRY_BYTES
     while 0 <= row < len(rows):
         count, row, key = _collect_keys(entries, 1, data, rows, row, key, _NO_GUARD, pending)
@@ -106,6 +122,15 @@ def _check_keys(
     return row, key, entry, _DONE
 
 
+@kernel(f"UniTuple(int64, 4)({READ_BYTES}, {READ_ROWS}, int64, int64, {READ_BYTES}, int64, int64, int64, {ROWS})")
+def _check_keys(
+    data: Any, rows: Any, row: int, key: int, entries: Any, entry: int, begin_ms: int, first_physical: int,
+    pending: Any,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    row, key, entry, stop = check_keys_of(data, rows, row, key, entries, entry, begin_ms, first_physical, pending)
+    return row, key, entry, stop
+
+
 def check_keys(
     columns: RecordColumns, row: int, key: int, entries: Any, entry: int, begin_ms: int, first_physical: int
 ) -> tuple[int, int, int, int]:
@@ -117,7 +142,7 @@ def check_keys(
     assert 0 <= row <= len(columns), row
     raw = as_bytes_array(entries)
     assert 0 <= entry <= len(raw) // INDEX_ENTRY_BYTES, entry
-    pending = np.empty((_PENDING_KEYS, 3), dtype=np.int64)
+    pending = np.empty((PENDING_KEYS, 3), dtype=np.int64)
     found = _check_keys(columns.data, columns.rows, row, key, raw, entry, begin_ms, first_physical, pending)
     assert found[0] >= 0, "rows and data do not belong together"
     return found

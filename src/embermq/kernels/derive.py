@@ -302,29 +302,38 @@ def _is_same(data: Any, at: int, other: Any, other_at: int, length: int) -> bool
     return True
 
 
+@inlined
+def slot_of(data: Any, rows: Any, i: int, table: Any, topics: Any) -> int:
+    """The slot of row i's queue, -1 when the table has none, -2 when the row points outside the data."""
+    mask = len(table) - 1
+    topic_at, topic_len = cell(rows, i, c.C_TOPIC_AT), cell(rows, i, c.C_TOPIC_LEN)
+    if not _is_inside(topic_at, topic_len, len(data)):
+        return -2
+    queue_id = cell(rows, i, c.C_QUEUE_ID) & 0xFFFF_FFFF
+    code = hash_text(data, topic_at, topic_len, 0) << 32 | queue_id
+    at = (code * _T_MULTIPLIER) >> 32 & mask
+    slot: int = cell(table, at, _T_SLOT)
+    while slot >= 0:
+        if (
+            cell(table, at, _T_CODE) == code
+            and cell(table, at, _T_TOPIC_LEN) == topic_len
+            and _is_same(data, topic_at, topics, cell(table, at, _T_TOPIC_AT), topic_len)
+        ):
+            break
+        at = (at + 1) & mask
+        slot = cell(table, at, _T_SLOT)
+    return slot
+
+
 @kernel(f"int64({READ_BYTES}, {READ_ROWS}, {READ_ROWS}, {READ_BYTES}, int32[::1])")
 def _route(data: Any, rows: Any, table: Any, topics: Any, slots: Any) -> int:
     """Fills `slots`; returns how many rows had no slot, or -1 when a row points outside the data."""
-    mask = len(table) - 1
     unknown = 0
     for i in range(len(rows)):
-        topic_at, topic_len = cell(rows, i, c.C_TOPIC_AT), cell(rows, i, c.C_TOPIC_LEN)
-        if not _is_inside(topic_at, topic_len, len(data)):
-            return -1
-        queue_id = cell(rows, i, c.C_QUEUE_ID) & 0xFFFF_FFFF
-        code = hash_text(data, topic_at, topic_len, 0) << 32 | queue_id
-        at = (code * _T_MULTIPLIER) >> 32 & mask
-        slot = cell(table, at, _T_SLOT)
-        while slot >= 0:
-            if (
-                cell(table, at, _T_CODE) == code
-                and cell(table, at, _T_TOPIC_LEN) == topic_len
-                and _is_same(data, topic_at, topics, cell(table, at, _T_TOPIC_AT), topic_len)
-            ):
-                break
-            at = (at + 1) & mask
-            slot = cell(table, at, _T_SLOT)
+        slot = slot_of(data, rows, i, table, topics)
         if slot < 0:
+            if slot < -1:
+                return -1
             unknown += 1
         slots[np.uint64(i)] = slot
     return unknown
@@ -371,6 +380,10 @@ class QueueTable:
         unknown = _route(columns.data, columns.rows, self._table, self._topics_array, slots)
         assert unknown >= 0, "rows and data do not belong together"
         return slots
+
+    def lent(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """The table as it is now, for kernels that look queues up themselves while others add some."""
+        return self._table.copy(), self._topics_array
 
     def _rebuild(self, capacity: int) -> None:
         self._table = np.full((capacity, _T_COLUMNS), -1, dtype=np.int64)

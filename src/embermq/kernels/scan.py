@@ -216,8 +216,9 @@ def _record(data: Any, base: int, at: int, end: int, rows: Any, i: int, delay_ms
     return size
 
 
-@kernel(f"UniTuple(int64, 3)({READ_BYTES}, int64, int64, int64, {ROWS}, {READ_I64}, int64)")
-def _scan(data: Any, base: int, start: int, end: int, rows: Any, delay_ms: Any, checks: int) -> tuple[int, int, int]:
+@inlined
+def scan_records(data: Any, base: int, start: int, end: int, rows: Any, delay_ms: Any, checks: int) -> Any:
+    """Returns (rows filled, position of the stop, code)."""
     count, at = 0, start
     while at < end:
         if count == len(rows):
@@ -228,6 +229,12 @@ def _scan(data: Any, base: int, start: int, end: int, rows: Any, delay_ms: Any, 
         at += size
         count += 1
     return count, at, _BUFFER_END
+
+
+@kernel(f"UniTuple(int64, 3)({READ_BYTES}, int64, int64, int64, {ROWS}, {READ_I64}, int64)")
+def _scan(data: Any, base: int, start: int, end: int, rows: Any, delay_ms: Any, checks: int) -> tuple[int, int, int]:
+    count, at, stop = scan_records(data, base, start, end, rows, delay_ms, checks)
+    return count, at, stop
 
 
 def scan(

@@ -46,6 +46,14 @@ class Routes:
             slots = self._table.route(batch)
         return self._table_numbers[slots]
 
+    def lent(self) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
+        """Table and topics for kernels that route on their own, and our number of each of the table's slots. What is
+        added later is not in them."""
+        if self._table is None:
+            self._make_table()
+        assert self._table is not None
+        return *self._table.lent(), self._table_numbers.copy()
+
     def _make_table(self) -> None:
         self._table = kernels.load("derive").QueueTable()
         for topic, queue_id in self._by_bytes:

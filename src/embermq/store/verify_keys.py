@@ -26,6 +26,8 @@ _FLAWS_MAX = 1_000
 Entries = NDArray[np.void]
 Keys = NDArray[np.int64]
 _NO_ENTRIES: Entries = np.empty(0, ENTRY_DTYPE)
+_NO_BYTES: NDArray[np.uint8] = np.empty(0, np.uint8)
+_NO_NUMBERS: NDArray[np.int64] = np.empty(0, np.int64)
 _NO_KEYS: Keys = np.empty((0, 3), np.int64)
 
 
@@ -118,6 +120,29 @@ class KeyPart:
             if stop in (CheckStop.DIFFERENT, CheckStop.SECONDS):
                 self._settle(self._tools.keys_of(batch), int(batch.rows[row, C_PHYSICAL]), key)
                 return
+
+    # -- for those who compare themselves (verify_sound.py) --------------------------------------------------------
+
+    def at_hand(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
+        """Entries in memory, begin time and first place of their file, and the number of the first to compare. No
+        numbers if there is no index, and no entries if others have to be read (`read_on`)."""
+        if not self._stream.parts:
+            return _NO_BYTES, _NO_NUMBERS, 0
+        if self._at == len(self._window):
+            return _NO_BYTES, np.zeros(2, np.int64), 0
+        header = self._stream.parts[self.end.file].header
+        index = np.array([header.begin_timestamp, header.begin_physical], np.int64)
+        return self._window.view(np.uint8), index, self._at
+
+    def advance(self, count: int) -> None:
+        """So many entries were compared, and right."""
+        self._pass(count)
+
+    def read_on(self) -> bool:
+        """All entries in memory were compared; False at the end of the index."""
+        return self._next_window()
+
+    # -- one batch after the other ---------------------------------------------------------------------------------
 
     def _next_window(self) -> bool:
         """Read on; False at the end of the index."""

@@ -24,7 +24,8 @@ from embermq.store.survey_routes import Routes
 from embermq.store.survey_scan import MISSING, Damage, LogSegment, Scanned, scan_segments
 from embermq.store.verify_keys import EntryPlace, IndexStream, KeyPart
 from embermq.store.verify_links import LinkFlaw, link_flaws
-from embermq.store.verify_mapped import mapped_records
+from embermq.store.verify_mapped import mapped, mapped_records
+from embermq.store.verify_sound import SoundPiece
 from embermq.store.verify_tools import Tools
 from embermq.store.verify_units import Numbers, QueueFiles, QueueName, QueuePart
 
@@ -172,6 +173,10 @@ class LogPieces:
 
     def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
         """The records that begin in [start, end) of a file. Any thread."""
+        if self._tools.is_compiled and self._tally is None:
+            piece = self._read_sound(segment, start, end, entry)
+            if piece is not None:
+                return piece
         reached, records, newest_ms = start, 0, 0
         damages: list[Damage] = []
         keys = KeyPart(self._index, entry, self._tools)
@@ -194,6 +199,20 @@ class LogPieces:
         if reached < end:
             reached = segment.end  # A blank ended the file: what lies behind it was never written, or is old.
         return Piece(start, reached, records, newest_ms, damages, queues, keys, self.routes.names, tally)
+
+    def _read_sound(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece | None:
+        """The same in one walk; None if anything is wrong."""
+        keys = KeyPart(self._index, entry, self._tools)
+        with mapped(self._files, segment, start, end) as stretch, self._queues.part(self._tools) as queues:
+            if stretch is None:
+                return None
+            walk = SoundPiece(stretch, queues, keys, self.routes, self._routing)
+            reached = walk.end()
+        if reached is None:
+            return None
+        if reached < end:
+            reached = segment.end
+        return Piece(start, reached, walk.records, walk.newest_ms, [], queues, keys, self.routes.names)
 
     def _scan(self, segment: LogSegment, start: int, end: int) -> Iterator[Scanned]:
         """Records, and ranges without one: through a map as long as all is well, and with pread from there on."""

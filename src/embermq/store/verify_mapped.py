@@ -5,7 +5,8 @@ instead (MADV_POPULATE_READ); where that is not to be had, or says no, the calle
 to be cut meanwhile: log files never are, they are unlinked, and what is mapped stays. Any thread.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from embermq.format.frame import BLANK_BYTES, ScanStop, TornReason
 from embermq.settings import StoreSettings
 from embermq.store.survey_scan import LogSegment
 
-_DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
+DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
 
 
 class Scanned(NamedTuple):
@@ -29,45 +30,79 @@ class Scanned(NamedTuple):
     is_done: bool
 
 
-def mapped_records(
-    files: Files, segment: LogSegment, start: int, end: int, rows: Rows
-) -> Generator[RecordColumns, None, Scanned]:
-    """The records that begin in [start, end), up to the first place without one. Columns are valid until the next
-    step."""
+class Stretch:
+    """Bytes [start, end) of a log file, in memory; `data` is the whole file, and more of it is read in on demand."""
+
+    def __init__(self, view: memoryview, segment: LogSegment, start: int, end: int) -> None:
+        self._view = view
+        self.segment, self.start, self.end = segment, start, end
+        self.limit = end  # Bytes before this are in memory.
+        self.data = np.frombuffer(view, np.uint8)
+
+    def lengthen(self, at: int, code: int) -> bool:
+        """A scan of everything up to `limit` stopped at `at`: does the last record only reach past the stretch? Then
+        `limit` is where it ends. That may be tried once."""
+        is_cut = code == TornReason.BAD_SIZE or self.end - at < BLANK_BYTES
+        if not (at < self.end and is_cut and self.limit == self.end < len(self.data)):
+            return False
+        head_end = min(at + BLANK_BYTES, len(self.data))
+        if not memory.populate_for_reading(self._view, self.end, head_end):
+            return False
+        limit = min(max(at + _size_at(self.data, at), head_end), len(self.data))
+        if not memory.populate_for_reading(self._view, self.end, limit):
+            return False
+        self.limit = limit
+        return True
+
+    def outcome(self, at: int, code: int) -> Scanned:
+        """What it means that a scan ended here."""
+        place = self.segment.start + at
+        if at >= self.end:
+            return Scanned(place, True)
+        return Scanned(self.segment.end, True) if code == ScanStop.BLANK else Scanned(place, False)
+
+
+@contextmanager
+def mapped(files: Files, segment: LogSegment, start: int, end: int) -> Iterator[Stretch | None]:
+    """The places [start, end) of a log file; None if they cannot be had this way."""
     try:
         file = files.open(segment.path, False)
         size = min(segment.size, file.size)
         view = file.map(False, size)
         file.close()
     except OSError:
-        return Scanned(start, False)
+        yield None
+        return
     first, last = start - segment.start, min(end - segment.start, size)
     if not memory.populate_for_reading(view, first, last):
-        return Scanned(start, False)
-    data = np.frombuffer(view, np.uint8)
-    scan = kernels.load("scan").scan
-    at, limit, code = first, last, ScanStop.ROWS_FULL
+        yield None
+        return
+    stretch = Stretch(view, segment, first, last)
     try:
-        while at < last:
-            count, at, code = scan(data, segment.start, at, limit, rows, _DELAY_MS, True, True)
+        yield stretch
+    finally:
+        memory.drop(view, first, stretch.limit)
+
+
+def mapped_records(
+    files: Files, segment: LogSegment, start: int, end: int, rows: Rows
+) -> Generator[RecordColumns, None, Scanned]:
+    """The records that begin in [start, end), up to the first place without one. Columns are valid until the next
+    step."""
+    with mapped(files, segment, start, end) as stretch:
+        if stretch is None:
+            return Scanned(start, False)
+        scan = kernels.load("scan").scan
+        at, code, data = stretch.start, ScanStop.ROWS_FULL, stretch.data
+        while at < stretch.end:
+            count, at, code = scan(data, segment.start, at, stretch.limit, rows, DELAY_MS, True, True)
             if count:
                 yield RecordColumns(data, segment.start, rows[:count])
-            is_cut = code == TornReason.BAD_SIZE or last - at < BLANK_BYTES
-            if at < last and is_cut and limit == last < size:
-                # Perhaps the last record only reaches past this stretch.
-                head_end = min(at + BLANK_BYTES, size)
-                if not memory.populate_for_reading(view, last, head_end):
-                    break
-                limit = min(max(at + _size_at(data, at), head_end), size)
-                if not memory.populate_for_reading(view, last, limit):
-                    break
+            if stretch.lengthen(at, code):
                 rows = rows[:1]
             elif code != ScanStop.ROWS_FULL:
                 break
-    finally:
-        memory.drop(view, first, limit)
-    is_done = at >= last or code == ScanStop.BLANK
-    return Scanned(segment.start + at if at >= last else (segment.end if is_done else segment.start + at), is_done)
+        return stretch.outcome(at, code)
 
 
 def _size_at(data: NDArray[np.uint8], at: int) -> int:

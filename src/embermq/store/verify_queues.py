@@ -261,18 +261,19 @@ class QueueCheck:
             return
         yield from self._unclaimed(queue, low, min(queue.first, end), log_min)
         for start, after in queue.holes:
-            yield from self._hole(queue, start, after)
+            yield from self._hole(queue, start, after, log_min)
         yield from self._unclaimed(queue, max(queue.next, low), end, log_min)
 
-    def _hole(self, queue: _Queue, start: int, end: int) -> Iterator[Flaw]:
-        """Queue offsets that no record has: lost to damage, or a light queue between its own records."""
+    def _hole(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
+        """Queue offsets that no record has: lost to damage, or a light queue between its own records. Retention may
+        have taken a file of the log between the reading of the one before it and its own."""
         behind = self.files.units(queue.name, end, 1)[0].item()
         lost = max(end - start - _UNCLAIMED_MAX, 0)
         units = self.files.units(queue.name, start, min(end - start, _UNCLAIMED_MAX)).tolist()
         for offset, unit in enumerate(units, start):
             if unit == behind or unit[1] == 0 or self._is_damaged(unit[0]):
                 lost += 1
-            elif not self._is_of_other_topic(queue, unit):
+            elif unit[0] >= log_min and not self._is_of_other_topic(queue, unit):
                 yield self._flaw(queue, offset, unit[0], f"the unit of queue offset {offset} leads to no record of it")
                 return
         if lost:

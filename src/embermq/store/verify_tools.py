@@ -27,11 +27,12 @@ class Tools:
 
     @staticmethod
     def are_loaded() -> bool:
-        return all(kernels.is_loaded(name) for name in ("scan", "check", "derive"))
+        return all(kernels.is_loaded(name) for name in ("scan", "check", "check_log", "derive"))
 
     @staticmethod
     def kernels() -> "Tools":
         loaded = kernels.load("check")
+        kernels.load("check_log")
         return Tools(
             kernels.load("scan").resync, loaded.check_units, loaded.check_keys, kernels.load("derive").index_keys, True
         )

@@ -80,6 +80,7 @@ class QueueFiles:
         self.findings: list[Finding] = []
         self._loaded: ConsumeQueues | None = None
         self._ends: dict[QueueName, int] = {}
+        self.usual_units: dict[int, int] = {}  # By number of the queue: how many a piece of the log needs, and some.
         self._pools: list[NDArray[np.uint8]] = []
         self._free = threading.Lock()
 
@@ -155,8 +156,9 @@ class QueuePart:
     """What one piece of the log says about the queues. One thread."""
 
     def __init__(self, files: QueueFiles, pool: NDArray[np.uint8], tools: Tools) -> None:
-        self._files, self._pool, self._check_units = files, pool, tools.check_units
-        self._table: Numbers = np.zeros((0, Q_COLUMNS), np.int64)
+        self._files, self._check_units = files, tools.check_units
+        self.pool = pool
+        self.table: Numbers = np.zeros((0, Q_COLUMNS), np.int64)
         self._window_units = 0
         self._wrong = np.empty(_WRONG_MAX, np.int64)
         self._run_places: dict[int, int] = {}
@@ -170,46 +172,48 @@ class QueuePart:
 
     def take(self, batch: RecordColumns, numbers: Numbers, names: list[QueueName]) -> None:
         """Records of the log, and the numbers of their queues."""
-        if len(names) > len(self._table):
-            self._grow(len(names))
+        self.make_room(len(names))
         row = 0
         while row < len(batch):
-            row, stop, count = self._check_units(batch.rows, numbers, self._table, self._pool, row, self._wrong)
+            row, stop, count = self._check_units(batch.rows, numbers, self.table, self.pool, row, self._wrong)
             if count:
                 self._suspect(batch, numbers, self._wrong[:count])
             if stop == CheckStop.WINDOW:
                 number = int(numbers[row])
-                self._load_window(number, names[number], int(batch.rows[row, C_QUEUE_OFFSET]))
+                self.load_window(number, names[number], int(batch.rows[row, C_QUEUE_OFFSET]))
             elif stop == CheckStop.BREAK:
-                self._end_run(int(numbers[row]), int(batch.rows[row, C_PHYSICAL]))
+                self.end_run(int(numbers[row]), int(batch.rows[row, C_PHYSICAL]))
 
-    def _grow(self, count: int) -> None:
-        """Room for more queues. Windows become smaller and are all read anew: their places in the pool move."""
-        grown = np.zeros((max(count, 2 * len(self._table)), Q_COLUMNS), np.int64)
-        grown[: len(self._table)] = self._table
-        grown[len(self._table) :, Q_FIRST] = -1
+    def make_room(self, count: int) -> None:
+        """Room for so many queues. Windows become smaller and are all read anew: their places in the pool move."""
+        if count <= len(self.table):
+            return
+        grown = np.zeros((max(count, 2 * len(self.table)), Q_COLUMNS), np.int64)
+        grown[: len(self.table)] = self.table
+        grown[len(self.table) :, Q_FIRST] = -1
         grown[:, Q_WINDOW_START] = grown[:, Q_WINDOW_END] = -1
-        self._table = grown
-        self._window_units = min(len(self._pool) // ENTRY_BYTES // len(grown), _WINDOW_UNITS_MAX)
+        self.table = grown
+        self._window_units = min(len(self.pool) // ENTRY_BYTES // len(grown), _WINDOW_UNITS_MAX)
         if self._window_units < _WINDOW_UNITS_MIN:
             self._window_units = _WINDOW_UNITS_MIN
-            self._pool = np.zeros(len(grown) * _WINDOW_UNITS_MIN * ENTRY_BYTES, np.uint8)
+            self.pool = np.zeros(len(grown) * _WINDOW_UNITS_MIN * ENTRY_BYTES, np.uint8)
 
-    def _load_window(self, number: int, name: QueueName, queue_offset: int) -> None:
-        """Read units from `queue_offset` on: few at first, twice as many each time."""
-        row = self._table[number]
-        count = min(max(2 * int(row[Q_WINDOW_END] - row[Q_WINDOW_START]), _WINDOW_UNITS_FIRST), self._window_units)
+    def load_window(self, number: int, name: QueueName, queue_offset: int) -> None:
+        """Read units from `queue_offset` on: as many as the piece before needed, then twice as many each time."""
+        row = self.table[number]
+        wanted = 2 * int(row[Q_WINDOW_END] - row[Q_WINDOW_START]) or self._files.usual_units.get(number, 0)
+        count = min(max(wanted, _WINDOW_UNITS_FIRST), self._window_units)
         if not 0 <= queue_offset < 1 << 58:
             units: NDArray[np.void] = np.zeros(count, ENTRY_DTYPE)  # An impossible offset has no unit.
         else:
             units = self._files.units(name, queue_offset, count)
         at = number * self._window_units * ENTRY_BYTES
-        self._pool[at : at + count * ENTRY_BYTES] = units.view(np.uint8)
+        self.pool[at : at + count * ENTRY_BYTES] = units.view(np.uint8)
         row[Q_WINDOW_START], row[Q_WINDOW_END], row[Q_WINDOW_AT] = queue_offset, queue_offset + count, at
 
-    def _end_run(self, number: int, place: int) -> None:
+    def end_run(self, number: int, place: int) -> None:
         """The next record of this queue, at `place`, does not follow: a new run begins with it."""
-        row = self._table[number]
+        row = self.table[number]
         self.runs[number].append(Run(int(row[Q_FIRST]), int(row[Q_NEXT]), self._run_places.get(number, -1)))
         row[Q_FIRST] = -1
         self._run_places[number] = place
@@ -227,7 +231,9 @@ class QueuePart:
 
     def finish(self) -> None:
         """No more records come. The pool is given back, so the table goes too."""
-        for number in np.flatnonzero(self._table[:, Q_FIRST] >= 0).tolist():
-            self._end_run(number, -1)
-        self._table = np.zeros((0, Q_COLUMNS), np.int64)
-        self._pool = np.zeros(0, np.uint8)
+        for number in np.flatnonzero(self.table[:, Q_FIRST] >= 0).tolist():
+            first, after = self.table[number, [Q_FIRST, Q_NEXT]].tolist()
+            self._files.usual_units[number] = (after - first) + (after - first) // 8
+            self.end_run(number, -1)
+        self.table = np.zeros((0, Q_COLUMNS), np.int64)
+        self.pool = np.zeros(0, np.uint8)

@@ -599,3 +599,24 @@ def test_a_fault_in_a_running_store_is_found(tmp_path: Path) -> None:
         path.write_bytes(raw)
         found = faults(verify(plan.root))
         assert [(flaw.queue_offset, flaw.byte_offset) for flaw in found] == [(55, 100)]
+
+
+def test_a_file_that_retention_takes_between_two_others_is_no_hole(
+    sound: LossyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first file was read, then both it and the second go: the queues still have units of the second."""
+    disk = disks.copy(sound)
+    first, second = paths(disk, "commitlog")[:2]
+    read = verify_log.LogPieces.read_cut
+
+    def read_late(pieces: verify_log.LogPieces, cut: verify_log.Cut) -> verify_log.Piece | None:
+        if cut.segment.path == second and disk.exists(second):
+            disk.remove(first)
+            disk.remove(second)
+        return read(pieces, cut)
+
+    monkeypatch.setattr(verify_log, "_THREADS_MAX", 1)
+    monkeypatch.setattr(verify_log.LogPieces, "read_cut", read_late)
+    report = look(disk)
+    assert not disk.exists(second)
+    assert [flaw for flaw in faults(report) if flaw.family in ("commitlog", "consumequeue")] == []
