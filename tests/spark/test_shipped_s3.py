@@ -179,7 +179,7 @@ def test_with_spark(
 
 
 def test_commands_say_what_is_wrong(
-    builder: StoreBuilder, endpoint: str, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch,
+    builder: StoreBuilder, endpoint: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
@@ -192,5 +192,16 @@ def test_commands_say_what_is_wrong(
         assert expected in said
         assert SECRET not in said
         assert len(said.strip().splitlines()) <= 3
+    run_here(monkeypatch)
+    words = ["spark", "ship", str(builder.root), "--to", address(endpoint, "bucket/cmd")]
+    assert run(words) == 0
+    shown = capsys.readouterr().out
+    assert "shipped to s3://bucket/cmd" in shown
+    assert SECRET not in shown
+    builder.root.rename(tmp_path / "old")
+    with StoreBuilder(builder.root, segment_bytes=SEGMENT_BYTES).open() as store:
+        store.append_many([Message("others", bytes(1000)) for _ in range(300)])
+    assert run(words) == 2
+    assert "s3://bucket/cmd/broker-a begins with other records; use another target" in capsys.readouterr().err
     assert run(["spark", "archive", address(endpoint, "bucket/a"), "--into", "lake"]) == 2
     assert SECRET not in capsys.readouterr().err

@@ -6,6 +6,8 @@ import click
 
 from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
 from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.store import BadInput
+from embermq.errors import StoreError
 from embermq.spark.jobs import ship as job
 from embermq.spark.shipped.places import shown
 
@@ -29,8 +31,11 @@ def ship(
     embermq spark ship /data/broker-a --to s3://bucket/logs
     embermq spark ship '/data/broker-*' --to 's3://bucket/logs?region=eu-west-1' --tail
     """
-    with working(output, master, "embermq ship") as (spark, told):
-        done = job.ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
+    try:
+        with working(output, master, "embermq ship") as (spark, told):
+            done = job.ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
+    except StoreError as problem:  # Another log, one with a gap, a manifest that was changed: nothing was shipped.
+        raise BadInput(str(problem)) from problem
     output.record("shipped", [asdict(one) for one in done])
     if not output.as_json:
         columns = [
