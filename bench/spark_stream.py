@@ -90,7 +90,7 @@ class Followed:
 def _batch(told: dict[str, Any]) -> Batch:
     (source,) = told["sources"]
     start, end = (_position(source[name]) for name in ("startOffset", "endOffset"))
-    seconds = told["durationMs"].get("triggerExecution", 0) / 1000
+    seconds = max(1, told["durationMs"].get("triggerExecution", 0)) / 1000  # Told in whole milliseconds.
     return Batch(told["timestamp"], int(told["numInputRows"]), start, end, seconds)
 
 
