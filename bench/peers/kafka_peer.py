@@ -8,6 +8,7 @@ its own: no jar comes near the session of the benchmark.
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -28,6 +29,8 @@ _START_SECONDS_MAX = 120.0
 _STOP_SECONDS_MAX = 60.0
 _POLL_SECONDS = 0.1
 _JVM = ("-Xms1g", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+# The broker ends when we do, whatever ends us: its shell waits for the end of its own standard input.
+_ENDS_WITH_INPUT = ("sh", "-c", '"$@" & broker=$!; read -r nothing; kill "$broker"; wait "$broker"', "sh")
 _SETTINGS = """\
 process.roles=broker,controller
 node.id=1
@@ -68,16 +71,18 @@ class KafkaPeer:
         self._format(settings)
         with self._said.open("ab") as said:
             self._broker = subprocess.Popen(
-                _java("kafka.Kafka", settings), stdin=subprocess.DEVNULL, stdout=said, stderr=said
-            )
+                [*_ENDS_WITH_INPUT, *_java("kafka.Kafka", settings)],
+                stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True,
+            )  # fmt: skip
             self._session: subprocess.Popen[bytes] | None = None
             try:
                 self._wait_for_port(ports[0])
                 jars = ",".join(map(str, source_jars()))
                 words = [sys.executable, "-m", "bench.peers.kafka_session", self.servers, jars, master, driver_memory]
                 self._session = subprocess.Popen(
-                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=_without_spark(os.environ)
-                )
+                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=_without_spark(os.environ),
+                    start_new_session=True,
+                )  # fmt: skip
                 assert self._hear()["is"] == "ready"
             except BaseException:
                 self.close()
@@ -115,15 +120,13 @@ class KafkaPeer:
         for process in (self._session, self._broker):
             if process is None:
                 continue
-            if process.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.close()  # The session ends with its standard input.
-            else:
-                process.terminate()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
             try:
                 process.wait(_STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
             if process.stdout is not None:
                 process.stdout.close()
