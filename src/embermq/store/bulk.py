@@ -15,6 +15,7 @@ rebuild_bulk.py puts the pieces together.
 """
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -44,6 +45,7 @@ from embermq.store.walk import Scanned, Walker
 
 KEYS = "keys"
 KEY_ROW_BYTES = 24
+PARTS = "parts"
 ODD = "odd"
 _KEYS_AT_ONCE = 1 << 20
 
@@ -256,7 +258,7 @@ class OddQueues:
 
 def derive_queues(site: Site, odd: OddQueues) -> None:
     """Derive queues by the dispatcher's own rules, from the whole log, and put them in place of what is there."""
-    aside = site.work / ODD
+    aside = site.work / f"{ODD}-{secrets.token_hex(4)}"
     files = RealFiles()
     with site.turn.writing():
         build = Build(
@@ -328,10 +330,11 @@ def index_borders(keys: int, entries_max: int) -> list[tuple[int, int]]:
 def build_index(site: Site, part: IndexPart) -> None:
     """Make one index file of the keys that slices left."""
     slots_max, entries_max = site.settings.index_slots_max, site.settings.index_entries_max
-    path = site.target / directory.INDEX / part.name
+    target = site.target / directory.INDEX / part.name
+    path = site.work / PARTS / f"{part.name}-{secrets.token_hex(4)}"  # Somebody may be doing the same a second time.
     with site.turn.writing():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # of an attempt that did not come to its end
+        target.parent.mkdir(parents=True, exist_ok=True)
         file = RealFiles().create(path, index_file_bytes(slots_max, entries_max), fallocate=True)
         try:
             view = file.map(True)
@@ -348,6 +351,7 @@ def build_index(site: Site, part: IndexPart) -> None:
             file.sync()
         finally:
             file.close()
+        path.rename(target)
 
 
 def _keys(site: Site, counts: Sequence[int], start: int, end: int) -> Iterator[NDArray[np.int64]]:

@@ -29,6 +29,7 @@ from embermq.files.files import Files, Lock, RealFiles
 from embermq.files.trees import remove_tree
 from embermq.settings import StoreSettings
 from embermq.store import directory
+from embermq.store.bulk_turn import end_turn
 from embermq.store.damage import Damage
 from embermq.store.index_proof import IndexProof, drop_index_proof, save_index_proof
 from embermq.store.inventory import NAME as INVENTORY
@@ -157,6 +158,7 @@ class _Rebuild:
         """Build, and compare what was built."""
         build = self._build_in(work)
         try:
+            end_turn(work)  # Tasks of a call that was killed may still be at work.
             built = build.run(work, lambda done, total: self._progress("building", done, total))
             log_facts = build.log_facts(built.end)
             build.compare(work, built.end, lambda done, total: self._progress("comparing", done, total))
