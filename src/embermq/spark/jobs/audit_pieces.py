@@ -25,7 +25,7 @@ from embermq.files.patient import BadBlock, PatientFiles
 from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import PieceTally
-from embermq.spark.jobs.work import Told, collected, parallelism
+from embermq.spark.jobs.work import Told, collected, parallelism, settle
 from embermq.store.survey_scan import LogSegment
 from embermq.store.verify_keys import EntryPlace, IndexStream
 from embermq.store.verify_links import IndexPart, LinkFlaw, link_flaws
@@ -296,6 +296,7 @@ def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, _Sent]]:
     if keys:
         yield from ((part, _Sent(True, block)) for part, block in split(np.concatenate(keys), plan.parts))
     yield task.number % plan.parts, _Sent(False, pickle.dumps(LogAnswer(task.number, pieces, opened.files.bad_blocks)))
+    settle()
 
 
 def _link_flaws(file: IndexFile, files: Files) -> list[LinkFlaw]:
@@ -344,3 +345,4 @@ def _gather(plan: AuditPlan, pairs: Iterable[tuple[int, _Sent]]) -> Iterator[byt
             yield sent.data
     if blocks:
         yield pickle.dumps(find_duplicates(blocks, plan.segments, RealFiles()))
+    settle()

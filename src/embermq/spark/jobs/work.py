@@ -40,15 +40,19 @@ _modules_known = 0
 
 
 def _settled(function: Callable[[Piece], Result], piece: Piece) -> Result:
-    """In a task. A worker looks for garbage after each one, among all that was ever loaded: with the kernels that takes
-    60 ms, longer than many a piece. Modules stay, so they are put where nobody looks."""
-    global _modules_known
     result = function(piece)
+    settle()
+    return result
+
+
+def settle() -> None:
+    """At the end of a task. A worker looks for garbage after each one, among all that was ever loaded: with the kernels
+    that takes 60 ms, longer than many a piece. Modules stay, so they are put where nobody looks."""
+    global _modules_known
     if len(sys.modules) != _modules_known:
         gc.collect()
         gc.freeze()
         _modules_known = len(sys.modules)
-    return result
 
 
 def collected(
