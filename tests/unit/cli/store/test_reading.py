@@ -202,7 +202,7 @@ def test_get_what_is_not_there(command: Command, directory: Path, words: list[st
 
 def test_every_verb_is_here() -> None:
     assert set(READING) <= set(VERBS)
-    assert set(VERBS) - set(READING) <= {"append", "load", "verify", "rebuild", "salvage"}
+    assert set(VERBS) - set(READING) <= {"append", "clean", "drop", "load", "verify", "rebuild", "salvage"}
 
 
 @pytest.mark.parametrize("verb", sorted(READING))
