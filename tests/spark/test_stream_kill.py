@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from embermq import MessageStore
 from embermq.format.select import is_system_topic
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 300.0
+STARTS_MAX = 5
 
 
 class Child:
@@ -105,8 +107,15 @@ class Writer:
 def finish(spark: "SparkSession", store: Path, place: Path, options: dict[str, Any]) -> None:
     """The same query in this process, to the end of what is there."""
     rows = spark.readStream.format("rocketmq").options(**{**options, "maxOffsetsPerTrigger": "100000"}).load(str(store))
-    query = start(rows, place, available_now=True)
-    assert query.awaitTermination(int(PATIENCE_SECONDS))
+    for attempt in range(STARTS_MAX):
+        try:
+            assert start(rows, place, available_now=True).awaitTermination(int(PATIENCE_SECONDS))
+        except StreamingQueryException as problem:
+            # Spark gives a stream's Python process some seconds to start, and a busy machine may take longer.
+            if attempt + 1 == STARTS_MAX or "failed to connect back" not in str(problem):
+                raise
+        else:
+            return
 
 
 def kill_and_check(spark: "SparkSession", place: Path, rounds: int, options: dict[str, Any], seed: int) -> None:
