@@ -48,6 +48,7 @@ KEY_ROW_BYTES = 24
 PARTS = "parts"
 ODD = "odd"
 _KEYS_AT_ONCE = 1 << 20
+_WINDOW_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,29 +149,33 @@ class _SliceSink:
 
 
 class _OneThread(Walker):
-    """A piece of work has one core. The pages of its slice are read in together, and let go at the end."""
+    """A piece of work has one core. Pages are read in some megabytes at a time, and let go behind."""
 
     def __init__(self, log: CommitLog, site: Site, piece: Slice) -> None:
         super().__init__(log, site.settings.delay_ms, KernelUse.ALWAYS)
         self._piece = piece
         self._held: Lent | None = None  # Keeps the map of a segment from one step to the next.
+        self._ready = 0  # Pages of it up to here were read in.
 
     def _scan(self, lent: Lent, check_crc: bool) -> Scanned:
         if self._held is None or self._held.base != lent.base:
             self._let_go()
-            self._held = lent
-            memory.populate_for_reading(lent.data.data, lent.start, self._end_in(lent))
+            self._held, self._ready = lent, lent.start
+        end = min(lent.end, self._piece.end - lent.base)
+        if self._ready < min(lent.start + _WINDOW_BYTES // 2, end):
+            # Not all at once: the last file of a log is mostly hole, and memory stays flat.
+            memory.drop(lent.data.data, self._held.start, lent.start)
+            onward = min(max(self._ready, lent.start) + _WINDOW_BYTES, end)
+            memory.populate_for_reading(lent.data.data, max(self._ready, lent.start), onward)
+            self._ready = onward
         return super()._scan(lent, check_crc)
-
-    def _end_in(self, lent: Lent) -> int:
-        return min(lent.end, self._piece.end - lent.base)
 
     def _scan_ahead(self, lent: Lent, check_crc: bool) -> None:
         """Others are at work on the other cores."""
 
     def _let_go(self) -> None:
         if self._held is not None:
-            memory.drop(self._held.data.data, self._held.start, self._end_in(self._held))
+            memory.drop(self._held.data.data, self._held.start, self._held.end)
             self._held = None
 
     def close(self) -> None:
