@@ -128,7 +128,7 @@ def _log_alone(store: Filled, path: Path) -> Iterator[Path]:
 
 
 def _pipeline(course: Course, spark: "SparkSession", store: Filled, scratch: Path) -> list[Figure]:
-    from embermq.spark.pipeline import pipeline
+    from embermq.spark.pipelines import pipeline
 
     derived, lake = [], []
     answers, rows = set(), set()

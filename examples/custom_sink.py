@@ -15,7 +15,7 @@ from pyspark.sql.functions import sum as total
 
 import embermq.spark
 from embermq import Message, MessageStore
-from embermq.spark.pipeline import LogBatch, SinkFigures, pipeline
+from embermq.spark.pipelines import LogBatch, SinkFigures
 
 REGIONS = ("eu", "us", "ap")
 
@@ -49,7 +49,7 @@ def make_store(path: Path) -> None:
 
 def main(spark: SparkSession, directory: Path) -> dict[str, float]:
     make_store(directory / "store")
-    work = pipeline(
+    work = embermq.spark.pipeline(
         spark, [str(directory / "store")], derive=[], sinks=[Revenue(directory / "revenue")],
         checkpoint=str(directory / "progress"), batch_bytes_max=256 << 10,
     )  # fmt: skip

@@ -22,9 +22,9 @@ from embermq.spark.lake import joining, lakes, writing
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import COMMITS, PENDING
-from embermq.spark.pipeline import Pipeline, derive, pipeline, running
-from embermq.spark.pipeline.derive import DerivedSink
-from embermq.spark.pipeline.minutes import MinutesSink
+from embermq.spark.pipelines import Pipeline, derive, pipeline, running
+from embermq.spark.pipelines.derive import DerivedSink
+from embermq.spark.pipelines.minutes import MinutesSink
 from embermq.store.follower import Follower
 from tests.crash import numbered
 from tests.support.jvm import SHORT_LIVED_JVM

@@ -10,8 +10,8 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.lake import Lake
-from embermq.spark.pipeline import LogBatch, SinkFigures, pipeline
-from embermq.spark.pipeline.minutes import read_minutes
+from embermq.spark.pipelines import LogBatch, SinkFigures, pipeline
+from embermq.spark.pipelines.minutes import read_minutes
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered

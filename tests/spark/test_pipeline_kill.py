@@ -17,7 +17,7 @@ from embermq import MessageStore
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.names import PENDING
-from embermq.spark.pipeline.minutes import read_minutes
+from embermq.spark.pipelines.minutes import read_minutes
 from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered

@@ -12,10 +12,10 @@ import pytest
 import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
-from embermq.spark.pipeline.batches import RangeSlice
-from embermq.spark.pipeline.report import pipeline_report
-from embermq.spark.pipeline.report_sink import STEPS_KEPT, RunFigures, SliceFigures, TopicFigures, count_slice
-from embermq.spark.pipeline.running import Progress
+from embermq.spark.pipelines.batches import RangeSlice
+from embermq.spark.pipelines.report import pipeline_report
+from embermq.spark.pipelines.report_sink import STEPS_KEPT, RunFigures, SliceFigures, TopicFigures, count_slice
+from embermq.spark.pipelines.running import Progress
 from embermq.spark.report import render
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder

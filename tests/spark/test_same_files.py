@@ -21,7 +21,7 @@ from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import StoreError
 from embermq.files.files import RealFiles
 from embermq.spark.jobs import rebuild as job
-from embermq.spark.pipeline import pipeline
+from embermq.spark.pipelines import pipeline
 from embermq.store.rebuild import rebuild, settings_as_found
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock

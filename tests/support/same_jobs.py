@@ -25,7 +25,7 @@ from embermq.spark.jobs.replay import Window, replay
 from embermq.spark.jobs.ship import ship
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
-from embermq.spark.pipeline import pipeline
+from embermq.spark.pipelines import pipeline
 from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders

@@ -35,7 +35,7 @@ from embermq.spark.jobs.audit import Audit, audit
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
 from embermq.spark.jobs.stats_report import stats_report
-from embermq.spark.pipeline import Progress, pipeline
+from embermq.spark.pipelines import Progress, pipeline
 from embermq.spark.report import write_report
 from embermq.spark.views import messages
 

@@ -5,6 +5,8 @@
     spark = embermq.spark.session()
     spark.read.format("rocketmq").load("store").groupBy("topic").count().show()
     embermq.spark.table(spark, "store", ["topic", "keys"], topic="orders").show()
+    embermq.spark.pipeline(spark, ["store"], into="lake").once()
+    embermq.spark.sql(spark, "select tags, count(*) from orders group by 1", ["store"], lake="lake").show()
 
 The only package that knows pyspark and pyarrow (the extra `spark`). Names are imported when they are first
 used: Spark's worker processes import this package, and need none of them.
@@ -16,18 +18,58 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from embermq.spark.java import Java, find_java
+    from embermq.spark.jobs.archive import archive, archive_guard
+    from embermq.spark.jobs.audit import audit
+    from embermq.spark.jobs.dead_letters import dead_letters
+    from embermq.spark.jobs.rebuild import rebuild
+    from embermq.spark.jobs.replay import replay
+    from embermq.spark.jobs.ship import ship
+    from embermq.spark.jobs.sql import sql
+    from embermq.spark.jobs.stats import stats
+    from embermq.spark.pipelines import pipeline
     from embermq.spark.sessions import session
     from embermq.spark.tables import stream, table
+    from embermq.spark.views import messages, register
 
 _HOMES = {
     "Java": "embermq.spark.java",
+    "archive": "embermq.spark.jobs.archive",
+    "archive_guard": "embermq.spark.jobs.archive",
+    "audit": "embermq.spark.jobs.audit",
+    "dead_letters": "embermq.spark.jobs.dead_letters",
     "find_java": "embermq.spark.java",
+    "messages": "embermq.spark.views",
+    "pipeline": "embermq.spark.pipelines",
+    "rebuild": "embermq.spark.jobs.rebuild",
+    "register": "embermq.spark.views",
+    "replay": "embermq.spark.jobs.replay",
     "session": "embermq.spark.sessions",
+    "ship": "embermq.spark.jobs.ship",
+    "sql": "embermq.spark.jobs.sql",
+    "stats": "embermq.spark.jobs.stats",
     "stream": "embermq.spark.tables",
     "table": "embermq.spark.tables",
 }
 
-__all__ = ["Java", "find_java", "session", "stream", "table"]
+__all__ = [
+    "Java",
+    "archive",
+    "archive_guard",
+    "audit",
+    "dead_letters",
+    "find_java",
+    "messages",
+    "pipeline",
+    "rebuild",
+    "register",
+    "replay",
+    "session",
+    "ship",
+    "sql",
+    "stats",
+    "stream",
+    "table",
+]
 
 # What the extra brings, by the name it is imported under.
 _EXTRA = ("pyspark", "pyarrow")

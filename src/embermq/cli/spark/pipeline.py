@@ -17,10 +17,10 @@ from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import schemas_in_words
-from embermq.spark.pipeline import Progress
-from embermq.spark.pipeline import pipeline as make_pipeline
-from embermq.spark.pipeline.report import pipeline_report
-from embermq.spark.pipeline.report_sink import ReportSink
+from embermq.spark.pipelines import Progress
+from embermq.spark.pipelines import pipeline as make_pipeline
+from embermq.spark.pipelines.report import pipeline_report
+from embermq.spark.pipelines.report_sink import ReportSink
 from embermq.spark.report import check_report_place, write_report
 
 _BATCHES_KEPT = 5_000

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from embermq.format.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
 from embermq.spark.jobs.work import run
-from embermq.spark.pipeline.batches import LogBatch, RangeSlice
-from embermq.spark.pipeline.sinks import SinkFigures
+from embermq.spark.pipelines.batches import LogBatch, RangeSlice
+from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.survey_routes import Routes
 from embermq.store.survey_scan import Damage, scan_segments
 

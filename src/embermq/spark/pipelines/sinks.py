@@ -21,7 +21,7 @@ from embermq.errors import OptionInvalid
 from embermq.settings import StoreSettings
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
-from embermq.spark.pipeline.batches import LogBatch
+from embermq.spark.pipelines.batches import LogBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ def make_sinks(names: list[str], context: SinkContext) -> list[PipelineSink]:
 
 
 def _derived(context: SinkContext, names: list[str]) -> PipelineSink:
-    from embermq.spark.pipeline.derive import DerivedSink
+    from embermq.spark.pipelines.derive import DerivedSink
 
     return DerivedSink(context.settings.replace(index="index" in names))
 
 
 def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
-    from embermq.spark.pipeline.lake_sink import LakeSink
+    from embermq.spark.pipelines.lake_sink import LakeSink
 
     return LakeSink(
         _into(context, "lake"), context.compact_every, lake_format=context.lake_format, catalog=context.catalog,
@@ -81,7 +81,7 @@ def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
 
 
 def _minutes(context: SinkContext, names: list[str]) -> PipelineSink:
-    from embermq.spark.pipeline.minutes import MinutesSink
+    from embermq.spark.pipelines.minutes import MinutesSink
 
     return MinutesSink(_into(context, "stats"))
 

@@ -23,8 +23,8 @@ from embermq.spark.arrow import BatchBuilder
 from embermq.spark.jobs.work import run
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import SUFFIX, stem
-from embermq.spark.pipeline.batches import LogBatch, RangeSlice
-from embermq.spark.pipeline.sinks import SinkFigures
+from embermq.spark.pipelines.batches import LogBatch, RangeSlice
+from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.spark.schema import spark_schema
 from embermq.store.survey_scan import Damage, scan_segments
 

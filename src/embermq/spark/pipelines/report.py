@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from embermq.format.select import is_system_topic
-from embermq.spark.pipeline.report_sink import LogFigures, RunFigures
-from embermq.spark.pipeline.running import Progress
+from embermq.spark.pipelines.report_sink import LogFigures, RunFigures
+from embermq.spark.pipelines.running import Progress
 from embermq.spark.report import (
     Bar,
     Bars,

@@ -7,8 +7,8 @@ from pyspark.sql.types import StructType
 
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
-from embermq.spark.pipeline.batches import LogBatch
-from embermq.spark.pipeline.sinks import SinkFigures
+from embermq.spark.pipelines.batches import LogBatch
+from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.survey import Survey
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.work import run
-from embermq.spark.pipeline.batches import LogBatch
-from embermq.spark.pipeline.sinks import SinkFigures
+from embermq.spark.pipelines.batches import LogBatch
+from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.follower import Follower
 
 

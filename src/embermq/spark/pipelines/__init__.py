@@ -11,8 +11,8 @@
 A micro-batch may come again after a kill, with the same stretch: every sink notices what it already has.
 """
 
-from embermq.spark.pipeline.batches import LogBatch, LogRange
-from embermq.spark.pipeline.running import Pipeline, Progress, pipeline
-from embermq.spark.pipeline.sinks import PipelineSink, SinkFigures
+from embermq.spark.pipelines.batches import LogBatch, LogRange
+from embermq.spark.pipelines.running import Pipeline, Progress, pipeline
+from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
 
 __all__ = ["LogBatch", "LogRange", "Pipeline", "PipelineSink", "Progress", "SinkFigures", "pipeline"]

@@ -27,9 +27,9 @@ from embermq.spark.jobs.work import Told
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_schemas import JsonSchemas
-from embermq.spark.pipeline.batches import LogBatch, LogRange
-from embermq.spark.pipeline.ranges import FORMAT, LogRanges
-from embermq.spark.pipeline.sinks import PipelineSink, SinkContext, SinkFigures, make_sinks
+from embermq.spark.pipelines.batches import LogBatch, LogRange
+from embermq.spark.pipelines.ranges import FORMAT, LogRanges
+from embermq.spark.pipelines.sinks import PipelineSink, SinkContext, SinkFigures, make_sinks
 from embermq.spark.stores import find_stores
 from embermq.store.survey import Survey
 
