@@ -173,7 +173,8 @@ class LogPieces:
 
     def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
         """The records that begin in [start, end) of a file. Any thread."""
-        if self._tools.is_compiled and self._tally is None:
+        is_mixed = start < self._queues.deleted_end
+        if self._tools.is_compiled and self._tally is None and not is_mixed:
             piece = self._read_sound(segment, start, end, entry)
             if piece is not None:
                 return piece
@@ -189,7 +190,10 @@ class LogPieces:
                     continue
                 with self._routing:
                     numbers = self.routes.route(scanned)
-                queues.take(scanned, numbers, self.routes.names)
+                if is_mixed:
+                    queues.take(*self._queues.living(scanned, numbers, self.routes.names), self.routes.names)
+                else:
+                    queues.take(scanned, numbers, self.routes.names)
                 keys.take(scanned)
                 if tally is not None:
                     tally.take(scanned, numbers, self.routes.names)

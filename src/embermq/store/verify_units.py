@@ -32,6 +32,7 @@ from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.consume_queues import ConsumeQueues
+from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.queue_loading import FAMILY
 from embermq.store.sink import Finding
 from embermq.store.verify_tools import Tools
@@ -77,6 +78,7 @@ class QueueFiles:
 
     def __init__(self, root: Path, files: Files, file_bytes: int, log_min: int) -> None:
         self.root, self._files, self.file_bytes, self._log_min = root / FAMILY, files, file_bytes, log_min
+        self._deleted = load_deleted_topics(files, root)
         self.findings: list[Finding] = []
         self._loaded: ConsumeQueues | None = None
         self._ends: dict[QueueName, int] = {}
@@ -85,14 +87,15 @@ class QueueFiles:
         self._free = threading.Lock()
 
     def load(self) -> dict[QueueName, ConsumeQueue]:
-        """The queues that are there now."""
+        """The queues that are there now, but for those of deleted topics: the next start removes them."""
         self.close()
         log_min = self._log_min
         self._loaded = ConsumeQueues(
             self.root, self._files, self.file_bytes, SystemClock(), read_only=True, log_min=lambda: log_min
         )
         self.findings = self._loaded.load()
-        found = {(queue.topic, queue.queue_id): queue for queue in self._loaded.all()}
+        living = [one for one in self._loaded.all() if one.max_physical > self._deleted.get(one.topic, -1)]
+        found = {(queue.topic, queue.queue_id): queue for queue in living}
         self._ends = {name: self._end_of_files(queue) for name, queue in found.items()}
         return found
 
@@ -115,6 +118,17 @@ class QueueFiles:
     def units_per_file(self) -> int:
         assert self._loaded is not None
         return self._loaded.file_bytes // ENTRY_BYTES
+
+    @property
+    def deleted_end(self) -> int:
+        """From here on no record belongs to a topic that was deleted since."""
+        return max(self._deleted.values(), default=0)
+
+    def living(self, batch: RecordColumns, numbers: Numbers, names: list[QueueName]) -> tuple[RecordColumns, Numbers]:
+        """Those records, and the numbers of their queues, that should have units: not of a topic deleted since."""
+        ends = np.array([self._deleted.get(topic, 0) for topic, _ in names], np.int64)
+        lives = batch.rows[:, C_PHYSICAL] >= ends[numbers]
+        return RecordColumns(batch.data, batch.base, batch.rows[lives]), numbers[lives]
 
     def close(self) -> None:
         if self._loaded is not None:

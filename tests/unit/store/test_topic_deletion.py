@@ -11,6 +11,7 @@ from embermq.errors import StoreClosed, StoreError, StoreReadOnly, TopicNameInva
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from embermq.settings import FlushDisk
 from embermq.store.deleted_topics import NAME, load_deleted_topics
+from embermq.store.rebuild import rebuild
 from embermq.store.survey import Survey
 from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
@@ -217,6 +218,35 @@ def test_who_looks_from_outside_sees_the_same(tmp_path: Path, again: bool) -> No
     assert {key: span.max_offset for key, span in live.items() if key[0] == "U" or key[1] == 0} == expected
     closed = Survey.open(plan.root).queues()
     assert {key: span.max_offset for key, span in closed.items()} == expected
+
+
+@pytest.mark.parametrize("again", [0, 6])
+def test_a_deletion_is_no_fault(tmp_path: Path, again: int) -> None:
+    """Records of the deleted topic need no units; queues that a rebuild brings back are gone with the next start."""
+    plan = StoreBuilder(tmp_path / "store", **SMALL)
+    with plan.open() as store:
+        fill(store, "T", 60)
+        fill(store, "U", 10)
+        store.delete_topic("T")
+        fill(store, "T", again, "new")
+    assert not verify(plan.root).flaws
+    rebuild(plan.root, plan.settings)
+    assert not verify(plan.root).flaws
+    with plan.open() as store:
+        assert bodies(store, "T", 0) == NEW[:again]
+        assert len(bodies(store, "U", 0)) == 5
+    assert not verify(plan.root).flaws
+
+
+def test_a_lost_unit_of_a_new_life_is_a_fault(tmp_path: Path) -> None:
+    plan = StoreBuilder(tmp_path / "store", **SMALL)
+    with plan.open() as store:
+        fill(store, "T", 60)
+        store.delete_topic("T")
+        fill(store, "T", 6, "new")
+    (file,) = (plan.root / "consumequeue" / "T" / "1").iterdir()
+    file.write_bytes(bytes(20) + file.read_bytes()[20:])
+    assert verify(plan.root).faults
 
 
 def test_a_crash_between_any_two_steps_leaves_the_whole_topic_or_none_of_it() -> None:
