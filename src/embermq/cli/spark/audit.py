@@ -65,7 +65,7 @@ def audit(
         output.record("report", str(place))
         output.say(f"report: {place}")
     if not found.is_sound:
-        output.say(f"\n{show_count(found.faults)} faults", style="bold red")
+        output.say(f"\nfaults: {show_count(found.faults)}", style="bold red")
         click.get_current_context().exit(1)
     output.say("\nsound", style="bold green")
 

@@ -47,7 +47,7 @@ def verify(output: Output, directory: Path, fast: bool) -> None:
     output.show(_facts(report), finding_rows(report.flaws))
     output.record("sound", report.is_sound)
     if not report.is_sound:
-        output.say(f"\n{show_count(report.faults)} faults", style="bold red")
+        output.say(f"\nfaults: {show_count(report.faults)}", style="bold red")
         click.get_current_context().exit(1)
     output.say("\nsound", style="bold green")
 
