@@ -119,7 +119,7 @@ def test_audit_of_a_damaged_store(
     out = capsys.readouterr().out
     assert "bad crc" in out
     assert "more; --save writes all of them" in out
-    assert "1 faults" in out
+    assert "faults: 1" in out
 
 
 @pytest.mark.usefixtures("lend_session")

@@ -57,7 +57,7 @@ def test_a_fault_names_file_place_and_remedy(command: Command, directory: Path) 
     assert f"embermq store salvage {directory} --into NEW" in fault["remedy"]
     text = command("verify", directory)
     assert text.code == 1
-    assert "1 faults" in text.out
+    assert "faults: 1" in text.out
 
 
 def test_a_running_store(command: Command, tmp_path: Path, settings: StoreSettings) -> None:
