@@ -92,7 +92,9 @@ def test_stopped_anywhere_it_goes_on(spark: "SparkSession", bare: StoreBuilder, 
             break
         except StoreError as problem:
             failures.append(str(problem))
-    assert "pulled the plug" in failures  # A machine that is too busy for Spark is only one more reason to stop.
+    assert "pulled the plug" in failures
+    # A machine that is too busy for Spark to start a worker is only one more reason to stop.
+    assert all(one == "pulled the plug" or "connect back" in one for one in failures), failures
     assert breaking.seen[0][0] == 0
     assert [end for _, end in breaking.seen[:-1]] == [start for start, _ in breaking.seen[1:]]
     assert derived(bare.root) == live(tmp_path)
