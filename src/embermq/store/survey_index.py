@@ -6,6 +6,7 @@ behind its files are walked for the key, if they are short together. One thread 
 """
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,9 @@ from embermq.store.survey_scan import Damage, scan_segments
 
 WALK_BYTES_MAX = 64 << 20
 _FOREVER_MS = (1 << 63) - 1
-_LOADS_MAX = 3  # The newest file of a live store may be looked at between an entry and the header.
+# The newest file of a live store may be looked at between an entry and the header.
+_LOADS_MAX = 10
+_LOAD_AGAIN_SECONDS = 0.002
 _SHAPE_DEFAULT = (5_000_000, 20_000_000)
 _ENTRIES_PER_SLOT = 4
 
@@ -71,13 +74,15 @@ class IndexView:
         return [entry.name for entry in self._files.list_directory(path) if entry.is_file and _is_index(entry.name)]
 
     def _load(self) -> IndexFiles | None:
-        shape = self.shape()
-        if shape is None:
-            return None
-        for _ in range(_LOADS_MAX):
-            index = IndexFiles(self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True)
-            if not index.load():
-                return index
+        for left in reversed(range(_LOADS_MAX)):
+            shape = self.shape()
+            if shape is not None:
+                index = IndexFiles(self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True)
+                if not index.load():
+                    return index
+            if not left or not self._names() or lock_holder(self._root) is None:
+                break
+            time.sleep(_LOAD_AGAIN_SECONDS)
         return None
 
     def shape(self) -> Shape | None:
