@@ -88,6 +88,8 @@ def messages_in(log_bytes: int, body_bytes: int, form: Form = Form.ENCODED) -> i
 
 def load_kernels() -> None:
     """Load everything that is loaded once, so that no round pays for it."""
+    import embermq.kernels.check
+    import embermq.kernels.check_log
     import embermq.kernels.derive
     import embermq.kernels.encode
     import embermq.kernels.messages
