@@ -295,7 +295,7 @@ def test_rolling_and_deleting_are_noticed(builder: StoreBuilder) -> None:
         assert (survey.log_min, survey.log_end, survey.queues()) == (0, 0, {})
         n = fill(store, 150)
         survey.refresh()
-        segments = survey.segments
+        segments, end = survey.segments, survey.log_end
         queues = survey.queues()
         store.wait_for_dispatch()
         store._log.segments.delete_first()
@@ -304,7 +304,7 @@ def test_rolling_and_deleting_are_noticed(builder: StoreBuilder) -> None:
         survey.refresh()
         assert survey.log_min == 2 * 8192
         assert survey.segments[0] == segments[2]
-        assert survey.segments[-1].start > segments[-1].start
+        assert survey.log_end // 8192 > end // 8192, "in a later file; how many lie ahead of it is another matter"
         frames = frames_of(builder.root)
         assert frames[0].physical_offset == 2 * 8192
         assert queues.keys() <= survey.queues().keys()
