@@ -66,10 +66,10 @@ def test_power_fails_again_while_recovering() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["sync", "async", "pool"])
 def test_power_loss_at_every_single_step(way: str, figures: Callable[[str, str], None]) -> None:
-    """And after every acknowledgement; at each moment a kill and 11 power cuts."""
+    """And after every acknowledgement; at each moment a kill, and power cuts of every kind."""
     flush = FlushDisk.SYNC if way == "sync" else FlushDisk.ASYNC
     settings = builder(
         flush, flush_interval_ms=10, flush_pages_min=0, transient_pool=way == "pool", transient_pool_buffers=4
     )
     survives = {"sync": "power", "async": "kill", "pool": "nothing"}[way]
-    figures(f"power cuts, {way}", run(PowerCuts(settings, survives=survives, seeds=range(3)), 48, 80))
+    figures(f"power cuts, {way}", run(PowerCuts(settings, survives=survives, seeds=range(10)), 120, 200))
