@@ -38,6 +38,7 @@ from embermq.store.bulk_turn import Turn
 from embermq.store.bulk_units import QueueRun, SliceUnits, blank_before, queue_directory
 from embermq.store.commit_log import CommitLog, Lent
 from embermq.store.damage import Damage, Quarantine
+from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.rebuild_build import NEW, Build, QueueBytes, open_log
 from embermq.store.rebuild_journal import Family
 from embermq.store.recovery import Plan, Recovery, RecoveryReport
@@ -117,7 +118,7 @@ class _SliceSink:
     def __init__(self, site: Site, end: int) -> None:
         self._end = end
         self.position = self.records = 0
-        self.units = SliceUnits() if site.queues else None
+        self.units = SliceUnits(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
         self._index_keys = kernels.load("derive").index_keys if site.index else None
         self.keys: list[NDArray[np.int64]] = []
 

@@ -6,7 +6,7 @@ write other places of the same files at the same time.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -51,8 +51,10 @@ class QueueRun:
 class SliceUnits:
     """Collects the units of a slice, and writes them queue by queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, deleted: Mapping[str, int]) -> None:
+        """`deleted`: topics that were deleted, and where the log ended then; records before that have no units."""
         self._table = kernels.load("derive").QueueTable()
+        self._deleted = deleted
         self._queues: list[tuple[bytes, int]] = []
         self._parts: list[NDArray[np.int64]] = []
 
@@ -65,6 +67,9 @@ class SliceUnits:
             slots = self._table.route(batch)
         rows = batch.rows
         has_unit = (rows[:, C_SYS_FLAG] & PREPARED) == 0  # Rolled back ones have this bit too.
+        if self._deleted:
+            begun = [self._deleted.get(topic.decode("utf-8", "replace"), 0) for topic, _ in self._queues]
+            has_unit &= rows[:, C_PHYSICAL] >= np.array(begun, np.int64)[slots]
         if not has_unit.all():
             rows, slots = rows[has_unit], slots[has_unit]
         part = np.empty((5, len(rows)), np.int64)

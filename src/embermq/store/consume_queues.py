@@ -104,6 +104,11 @@ class ConsumeQueues:
         """Units taken and not yet written."""
         return self._books.pending.count
 
+    @property
+    def unsynced_files(self) -> int:
+        """How many files hold units that were written and not synced."""
+        return self._open.unsynced_count
+
     # Taking and writing
 
     def take(self, batch: RecordColumns, end: int) -> None:

@@ -1,8 +1,8 @@
 """Housekeeping: what has to happen now and then, in one thread.
 
 Every second: statistics are sampled, pending queue units written out, and is the log file in use still there? Every
-minute, or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
-checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
+minute, when there is much of it, or when asked (`make_durable`): queues and index are synced, then, and only then, the
+state page and the checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
 
 Each family's proof is written after that family's own sync, so none vouches for another.
 """
@@ -31,8 +31,11 @@ from embermq.store.stats import StoreStats
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-# A power cut leaves at most this much log, and what comes in a second, to be derived again.
-UNPROVEN_BYTES_MAX = 256 << 20
+# How much log a power cut may leave to be derived again, beside what comes in a second. With many queues it is more:
+# a sync of each of their files is to be shared by many messages.
+UNPROVEN_BYTES = 256 << 20
+UNPROVEN_BYTES_PER_FILE = 1 << 20
+UNPROVEN_BYTES_MAX = 1 << 30
 DISK_CHECK_TICKS = 10
 
 
@@ -77,7 +80,7 @@ class Housekeeping:
                 self._try(self.check_disk)
             if tick % self._write_out_ticks == 0:
                 self._try(self.write_out)
-            if tick % self._durable_ticks == 0 or self._unproven_bytes > UNPROVEN_BYTES_MAX:
+            if tick % self._durable_ticks == 0 or self._is_too_much_unproven():
                 self._try(self.make_durable)
 
     def _try(self, job: Callable[[], object]) -> None:
@@ -91,9 +94,12 @@ class Housekeeping:
         else:
             self._failing.pop(job.__name__, None)
 
+    def _is_too_much_unproven(self) -> bool:
+        return self._log.wrote_offset - self._durable_offset > unproven_bytes_max(self._unsynced_files)
+
     @property
-    def _unproven_bytes(self) -> int:
-        return self._log.wrote_offset - self._durable_offset
+    def _unsynced_files(self) -> int:
+        return 0 if self._queues is None else self._queues.unsynced_files
 
     @property
     def durable_position(self) -> int:
@@ -183,6 +189,11 @@ class Housekeeping:
         proof = prove_index(self._files, self._root, index)
         self._index_durable = proof.position
         return proof.full_until_ms
+
+
+def unproven_bytes_max(unsynced_files: int) -> int:
+    """Behind how much log queues and index are synced before their time, when that takes so many syncs."""
+    return min(max(UNPROVEN_BYTES, unsynced_files * UNPROVEN_BYTES_PER_FILE), UNPROVEN_BYTES_MAX)
 
 
 def _ignore(refusal: AppendRefused) -> None:

@@ -93,6 +93,11 @@ class OpenFiles:
         with self._lock:
             self._touched.add(path)
 
+    @property
+    def unsynced_count(self) -> int:
+        """How many files a sync would have to do with."""
+        return len(self._touched)
+
     def remove(self, path: Path) -> None:
         """Unlink, durable with the next sync; fine if it is gone already."""
         assert not self._read_only

@@ -5,10 +5,12 @@ store recovers from its proofs. One thread; the walker scans ahead on a second o
 files in pieces, on several machines if need be.)
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from embermq import kernels
 from embermq.clock import Clock
@@ -16,12 +18,14 @@ from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.segments import Segments
 from embermq.files.trees import copy_file, remove_tree
-from embermq.format.columns import RecordColumns
+from embermq.format.columns import C_PHYSICAL, RecordColumns
 from embermq.settings import StoreSettings
 from embermq.store import directory
 from embermq.store.commit_log import CommitLog
+from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.damage import Damage, Quarantine
+from embermq.store.deleted_topics import load_deleted_topics, settle
 from embermq.store.opening import DerivedFiles
 from embermq.store.rebuild_journal import Family, Journal, load_journal, save_journal
 from embermq.store.recovery import Plan, Recovery, RecoveryReport
@@ -72,6 +76,7 @@ class Build:
         self._root, self._target, self._settings, self._families = root, target, settings, families
         self._files, self._clock, self._only = files, clock, only
         self._log = open_log(root, settings, files)
+        self._deleted = load_deleted_topics(files, root)
         self._segments = self._log.segments
         self._walker = Walker(self._log, settings.delay_ms, settings.kernels)
         self.fingerprint = {
@@ -79,6 +84,7 @@ class Build:
             "index": [settings.index_slots_max, settings.index_entries_max],
             "extension": [settings.queue_extension, settings.queue_extension_file_bytes],
             "multi_dispatch": [settings.multi_dispatch, settings.light_queues], "delays": list(settings.delay_ms),
+            "deleted": sorted([topic, place] for topic, place in self._deleted.items()),
             "only": None if only is None else sorted([topic.hex(), queue_id] for topic, queue_id in only),
         }  # fmt: skip
 
@@ -117,7 +123,9 @@ class Build:
             remove_tree(self._files, work)
             return self.run(work, progress)
         sinks: list[Sink] = [sink for sink in (queues, index) if sink is not None]
-        fed: list[Sink] = [_Only(sink, self._only) for sink in sinks] if self._only is not None else sinks
+        fed: list[Sink] = [_Only(sink, self._only) for sink in sinks] if self._only is not None else [*sinks]
+        if queues is not None and self._deleted:
+            fed[0] = _Deleting(fed[0], queues, self._deleted, place)
         portions = _Portions(self, work, sinks, place, progress)
         built = self._walk(queues, [*fed, portions], place)
         if index is not None:
@@ -156,6 +164,7 @@ class Build:
         if queues is not None:
             queues.finish_replay(place, end, keep_ends=quarantine.has_filled)
             queues.correct_min(self._log.min_offset)
+            settle(self._files, self._root, queues, end, read_only=True)  # Deletions that the log does not reach.
         return Built(end, report.records, {}, {}, None, report.damages)
 
     def _proven(self) -> int | None:
@@ -176,13 +185,17 @@ class Build:
         before.load()
         for queue in before.all():
             is_wanted = wanted is None or (queue.topic, queue.queue_id) in wanted
-            if is_wanted and queue.max_physical <= self._log.min_offset:
+            if is_wanted and self._is_idle(queue):
                 target = self._target / directory.CONSUME_QUEUE / queue.topic / str(queue.queue_id)
                 self._files.make_directory(target)
                 for start in sorted(queue.file_starts):
                     copy_file(self._files, queue.path_of(start), target / queue.path_of(start).name)
                 self._files.sync_directory(target)
         before.close()
+
+    def _is_idle(self, queue: ConsumeQueue) -> bool:
+        """Have all records of a queue left the log? Of a deleted topic there is nothing to go on with."""
+        return self._deleted.get(queue.topic, -1) < queue.max_physical <= self._log.min_offset
 
     def compare(self, work: Path, end: int, progress: Progress) -> None:
         """Every unit and every key with its record; StoreError if they do not agree."""
@@ -238,6 +251,38 @@ class _Only:
     def take(self, batch: RecordColumns, end: int) -> None:
         rows = batch.rows[self._table.route(batch) >= 0]
         self._sink.take(RecordColumns(batch.data, batch.base, rows), end)
+        self.position = end
+
+    def flush(self) -> None:
+        self._sink.flush()
+
+    def truncate_to(self, physical_offset: int) -> None:
+        self._sink.truncate_to(physical_offset)
+
+    def close(self) -> None:
+        """The sink belongs to somebody else."""
+
+
+class _Deleting:
+    """Hands a sink all records, and removes the queues of a deleted topic where the log ended then, between the same
+    two records as the live dispatcher: what comes later is of the topic's new life."""
+
+    def __init__(self, sink: Sink, queues: ConsumeQueues, deleted: Mapping[str, int], position: int) -> None:
+        self.name, self._sink, self._queues = sink.name, sink, queues
+        self.position = position
+        self._due = sorted((place, topic) for topic, place in deleted.items() if place > position)
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        while self._due and self._due[0][0] <= end:
+            place, topic = self._due.pop(0)
+            before = int(np.searchsorted(batch.column(C_PHYSICAL), place))
+            if before:
+                self._sink.take(batch.slice(0, before), place)
+                batch = batch.slice(before, len(batch))
+            for queue_id in self._queues.topics().get(topic, []):
+                self._queues.discard(topic, queue_id)
+        if len(batch):
+            self._sink.take(batch, end)
         self.position = end
 
     def flush(self) -> None:

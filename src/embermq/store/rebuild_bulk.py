@@ -234,7 +234,7 @@ class BulkBuild(Build):
         old = DerivedFiles(self._root, self._settings, self._files, self._clock, read_only=True)
         before = old.queues(lambda: self._log.min_offset)
         before.load()
-        found = {(one.topic, one.queue_id) for one in before.all() if one.max_physical <= self._log.min_offset}
+        found = {(one.topic, one.queue_id) for one in before.all() if self._is_idle(one)}
         before.close()
         return found
 

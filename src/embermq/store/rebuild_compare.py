@@ -105,7 +105,7 @@ def compare(site: Site, piece: Links | Stretch) -> Compared:
     if isinstance(piece, Links):
         (part,) = _index_parts(site, files, [piece.name])
         return Compared(links=link_flaws(part))
-    queues = QueueFiles(site.target, files, site.queue_file_bytes, piece.start)
+    queues = QueueFiles(site.target, files, site.queue_file_bytes, piece.start, store=site.root)
     queues.load()
     index = IndexStream(_index_parts(site, files, _index_names(site, files)))
     reader = LogPieces(piece.segments, piece.start, piece.end, files, queues, index)

@@ -188,7 +188,7 @@ class _Verification:
     def _queue_check(self, root: Path, file_bytes: int) -> QueueCheck:
         survey = self._survey
         bounds = Bounds(survey.log_min, survey.log_end, self._queues_believed(), self._is_live)
-        return QueueCheck(root, self._files, file_bytes, bounds, self._frames.at, self._remedies)
+        return QueueCheck(root, self._files, file_bytes, bounds, self._frames.at, self._remedies, store=self._root)
 
     def _queues_believed(self) -> int:
         """Units of all records below this place are believed to be there, by a start or by those who read now."""

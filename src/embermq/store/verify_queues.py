@@ -92,10 +92,11 @@ class QueueCheck:
     """Compares the queues below `root` with the log."""
 
     def __init__(
-        self, root: Path, files: Files, file_bytes: int, bounds: Bounds, frame_at: FrameAt, remedies: Remedies
-    ) -> None:
+        self, root: Path, files: Files, file_bytes: int, bounds: Bounds, frame_at: FrameAt, remedies: Remedies, *,
+        store: Path | None = None,
+    ) -> None:  # fmt: skip
         self._bounds, self._frame_at, self._remedies = bounds, frame_at, remedies
-        self.files = QueueFiles(root, files, file_bytes, bounds.log_min)
+        self.files = QueueFiles(root, files, file_bytes, bounds.log_min, store=store)
         self._extension = ExtensionCheck(root, files, remedies)
         self._queues: dict[QueueName, _Queue] = {}
         self._attach()

@@ -76,9 +76,12 @@ class Run(NamedTuple):
 class QueueFiles:
     """The queue files of a store as they lie there. Any thread, but for `load`."""
 
-    def __init__(self, root: Path, files: Files, file_bytes: int, log_min: int) -> None:
+    def __init__(
+        self, root: Path, files: Files, file_bytes: int, log_min: int, *, store: Path | None = None
+    ) -> None:
+        """`store`: whose note of deleted topics counts, if the files were made aside."""
         self.root, self._files, self.file_bytes, self._log_min = root / FAMILY, files, file_bytes, log_min
-        self._deleted = load_deleted_topics(files, root)
+        self._deleted = load_deleted_topics(files, store or root)
         self.findings: list[Finding] = []
         self._loaded: ConsumeQueues | None = None
         self._ends: dict[QueueName, int] = {}
