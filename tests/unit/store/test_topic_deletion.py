@@ -222,7 +222,7 @@ def test_who_looks_from_outside_sees_the_same(tmp_path: Path, again: bool) -> No
 
 @pytest.mark.parametrize("again", [0, 6])
 def test_a_deletion_is_no_fault(tmp_path: Path, again: int) -> None:
-    """Records of the deleted topic need no units; queues that a rebuild brings back are gone with the next start."""
+    """Records of the deleted topic need no units, and a rebuild makes none."""
     plan = StoreBuilder(tmp_path / "store", **SMALL)
     with plan.open() as store:
         fill(store, "T", 60)
