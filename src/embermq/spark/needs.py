@@ -156,12 +156,12 @@ class NeedFinder:
             QueueNeed(span.topic, span.queue_id, wanted.start, wanted.end, span.first_physical, span.end_physical)
             for span, wanted in ranges
         ]
-        if not self._survey.has_queue_files:
-            need = replace(need, queues=tuple(needs), log_because="there are no queue files in a shipped store")
-            return self._work(need, selection)
         places = self._places(ranges, selection.keys)
         if places is not None:
             return self._work(replace(need, queues=tuple(needs), places=places), selection)
+        if not self._survey.has_queue_files:
+            need = replace(need, queues=tuple(needs), log_because="there are no queue files in a shipped store")
+            return self._work(need, selection)
         with_sizes, because = sampled(self.place, needs, selection.tags)
         return self._work(replace(need, queues=with_sizes, log_because=because), selection)
 
@@ -176,7 +176,8 @@ class NeedFinder:
     def _extents(self, selection: Selection) -> tuple[tuple[int, int], ...] | None:
         # Prepared records are in no queue, and may be wanted with those of the system.
         queues = None if selection.include_system else selection.queues
-        extents = self._survey.extents(queues, selection.begin_ms, selection.end_ms)
+        keys = None if selection.include_system else selection.keys  # Rolled-back ones are in no index either.
+        extents = self._survey.extents(queues, selection.begin_ms, selection.end_ms, keys)
         return None if extents is None else tuple(extents)
 
     def _selection(self) -> Selection:

@@ -17,7 +17,7 @@ from embermq.format import pick as pick_twin
 from embermq.format.columns import RecordColumns, new_rows
 from embermq.format.pick import ANY_SIZE
 from embermq.spark.plan import PlacesCut
-from embermq.spark.slice_rows import SliceReader, chooser
+from embermq.spark.slice_rows import Keep, SliceReader, chooser
 from embermq.store.survey_scan import MISSING, Damage, LogSegment, segment_at
 
 TWIN_RECORDS_MAX = 2_000  # so many are done by the plain twin before the kernel is loaded
@@ -121,6 +121,9 @@ def read_places(reader: SliceReader, cut: PlacesCut) -> Iterator[pa.RecordBatch]
     place = np.array(cut.places, np.int64)
     size, none = np.full(len(place), ANY_SIZE, np.int64), np.zeros(len(place), np.int64)
     choose = chooser(reader.slice.selection, len(place) * 1024)
+    if not isinstance(reader.slice.files, RealFiles):
+        yield from _read_far_places(reader, cut, choose)
+        return
     for picked in Picker(reader).pick(Candidates(place, size, none, none)):
         if picked.records is None:
             start, end = int(picked.candidates.place[0]), int(picked.candidates.place[-1]) + 1
@@ -129,6 +132,18 @@ def read_places(reader: SliceReader, cut: PlacesCut) -> Iterator[pa.RecordBatch]
         yield from reader.batches(picked.records, choose(picked.records))
         for at in np.delete(picked.candidates.place, picked.found).tolist():
             yield from _damage_at(reader, at)
+
+
+def _read_far_places(
+    reader: SliceReader, cut: PlacesCut, choose: Callable[[RecordColumns], Keep | None]
+) -> Iterator[pa.RecordBatch]:
+    """Where log files cannot be mapped: one record at a time."""
+    for at in cut.places:
+        for scanned in reader.scan(at, at + 1):
+            if isinstance(scanned, Damage):
+                yield from reader.troubles.meet(scanned)
+            else:
+                yield from reader.batches(scanned, choose(scanned))
 
 
 def _damage_at(reader: SliceReader, physical_offset: int) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ all answers are about the log below it. One thread at a time.
 
 import functools
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -263,10 +263,11 @@ class Survey:
         return place >= self.log_end or self._time_at(place) >= time_ms
 
     def extents(
-        self, queues: Mapping[tuple[str, int], tuple[int, int]] | None, begin_ms: int | None, end_ms: int | None
-    ) -> list[tuple[int, int]] | None:
-        """The only parts of the log in which records of these queue offsets and store times can lie, in order, each
-        begun where a record begins; None if nobody knows without reading the log."""
+        self, queues: Mapping[tuple[str, int], tuple[int, int]] | None, begin_ms: int | None, end_ms: int | None,
+        keys: Collection[str] | None = None,
+    ) -> list[tuple[int, int]] | None:  # fmt: skip
+        """The only parts of the log in which records of these queue offsets and store times, with one of these keys,
+        can lie, in order, each begun where a record begins; None if nobody knows without reading the log."""
         return None
 
     def config_text(self, name: str) -> str | None:

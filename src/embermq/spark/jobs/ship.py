@@ -33,7 +33,6 @@ from embermq.spark.shipped.manifests import (
     Head,
     Manifest,
     ShippedObject,
-    ShippedPart,
     ShippedSegment,
     load_head,
     manifest_name,
@@ -98,7 +97,7 @@ class _Run:
         self._clock = clock or SystemClock()
         self._survey = Survey.open(place.path)
         self._manifest = Manifest(0, 0, place.broker_name, "", [])
-        self._has_head = False
+        self._head: Head | None = None
         self._old: list[str] = []  # counted no longer when this run began, and long enough
 
     # -- before anything is written ------------------------------------------------------------------------------
@@ -106,7 +105,7 @@ class _Run:
     def prepare(self, ignore_data_loss: bool) -> None:
         """See what is there already, and whether this log can go on after it."""
         head = load_head(self._target)
-        self._has_head = head is not None
+        self._head = head
         if head is None:
             if some := sorted(self._target.objects().keys() - {HEAD + HALF})[:3]:
                 raise OptionInvalid(
@@ -146,7 +145,7 @@ class _Run:
         gone = [part for segment in manifest.segments[-2:] for part in segment.parts]
         return msgspec.structs.replace(
             manifest, segments=manifest.segments[:-2], cuts=manifest.cuts + 1,
-            dropped=[*manifest.dropped, *self._dropped(name for one in gone for name in _names_of(one))],
+            dropped=[*manifest.dropped, *self._dropped(name for one in gone for name in one.names)],
         )  # fmt: skip
 
     def _dropped(self, names: Iterable[str]) -> list[Dropped]:
@@ -155,9 +154,10 @@ class _Run:
     # -- shipping ------------------------------------------------------------------------------------------------
 
     def ship(self, tail: bool) -> Shipped:
-        if not self._has_head:
-            head = Head(VERSION, self._store.broker_name, self._clock.now_ms())
-            self._target.write(HEAD, [msgspec.json.encode(head)])
+        if self._head is None or self._head.version != VERSION:
+            made_ms = self._clock.now_ms() if self._head is None else self._head.made_ms
+            self._head = Head(VERSION, self._store.broker_name, made_ms)
+            self._target.write(HEAD, [msgspec.json.encode(self._head)])
         survey, before = self._survey, self._manifest
         pieces = find_pieces(
             survey.segments, before.segments, survey.log_end, self._target.address, tail=tail, cuts=before.cuts,
@@ -198,7 +198,7 @@ class _Run:
             goes_on = known is not None and not piece.is_sealed and known.end == piece.start
             kept = known.parts if known is not None and goes_on else []
             if known is not None and not goes_on:
-                replaced += [name for part in known.parts for name in _names_of(part)]
+                replaced += [name for part in known.parts for name in part.names]
             segments[piece.segment_start] = ShippedSegment(
                 piece.segment_start, piece.file_bytes, piece.is_sealed, [*kept, one.part]
             )
@@ -239,7 +239,7 @@ class _Run:
 
     def _write(self) -> None:
         now_ms, manifest = self._clock.now_ms(), self._manifest
-        named = {name for part in manifest.parts for name in _names_of(part)}
+        named = {name for part in manifest.parts for name in part.names}
         named |= {one.name for one in manifest.config.values()}
         dropped = [one for one in manifest.dropped if one.name not in named]
         young = [one for one in dropped if one.since_ms > now_ms - KEEP_MS]
@@ -253,7 +253,7 @@ class _Run:
         manifests, as soon as nobody can be reading them."""
         manifest = self._manifest
         kept = {one.name for one in manifest.dropped}
-        kept |= {name for part in manifest.parts for name in _names_of(part)}
+        kept |= {name for part in manifest.parts for name in part.names}
         kept |= {one.name for one in manifest.config.values()}
         there = [name for folder in (TAIL, CONFIG) for name in self._target.objects(folder)]
         for name in {*there, *self._old} - kept:
@@ -271,7 +271,3 @@ class _Run:
             sum(part.object.bytes for part in parts), sum(part.records for part in parts),
             sum(part.damaged_bytes for part in parts), self._manifest.number,
         )  # fmt: skip
-
-
-def _names_of(part: ShippedPart) -> tuple[str, str]:
-    return part.object.name, part.summary.name

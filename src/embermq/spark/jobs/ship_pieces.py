@@ -14,6 +14,7 @@ from typing import Any
 
 from embermq.errors import EmberError, StorePathInvalid
 from embermq.format.names import segment_name
+from embermq.spark.shipped.key_lists import KeyListMaker
 from embermq.spark.shipped.manifests import ShippedObject, ShippedPart, ShippedSegment
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES, SummaryMaker, to_bytes
@@ -23,6 +24,7 @@ from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
 TAIL = "tail"
 SUMMARIES = "summaries"
 CONFIG = "config"
+SUMMARY_SUFFIX, KEYS_SUFFIX = ".parquet", ".keys"
 CHUNK_BYTES = 4 << 20
 TAIL_PARTS_MAX = 64  # then the tail is shipped as one: every part is a round trip for who reads it
 
@@ -41,6 +43,10 @@ class ShipPiece:
     name: str
     summary_name: str
     stretch_bytes: int = STRETCH_BYTES
+
+    @property
+    def keys_name(self) -> str:
+        return self.summary_name.removesuffix(SUMMARY_SUFFIX) + KEYS_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ def find_pieces(
             continue
         file = segment_name(segment.start)
         if segment.end <= log_end:
-            name, summary = f"{COMMIT_LOG}/{file}{again}", f"{SUMMARIES}/{file}{again}.parquet"
+            name, summary = f"{COMMIT_LOG}/{file}{again}", f"{SUMMARIES}/{file}{again}{SUMMARY_SUFFIX}"
             start, end, is_sealed = segment.start, segment.end, True
         elif tail:
             goes_on = before is not None and len(before.parts) < TAIL_PARTS_MAX
@@ -80,7 +86,7 @@ def find_pieces(
             if before is not None and before.end >= end:
                 continue
             name = f"{TAIL}/{file}/{start:020d}-{end:020d}{again}"
-            summary = f"{name}.parquet"
+            summary = f"{name}{SUMMARY_SUFFIX}"
         else:
             continue
         pieces.append(
@@ -102,15 +108,22 @@ def _ship(piece: ShipPiece) -> ShippedPart:
     place = Place(piece.target)
     digest, size = hashlib.sha256(), piece.end - piece.start
     place.write(piece.name, _summed(_chunks(piece), digest))
-    summary, data = _summarise(piece)
-    place.write(piece.summary_name, [data])
+    summary, keys = _summarise(piece)
+    beside = [_put(place, piece.summary_name, to_bytes(summary.table()))]
+    if keys is not None:
+        beside.append(_put(place, piece.keys_name, keys))
     _check(place, piece.name, size, digest.hexdigest())
-    _check(place, piece.summary_name, len(data), hashlib.sha256(data).hexdigest())
+    for one in beside:
+        _check(place, one.name, one.bytes, one.sha256)
     return ShippedPart(
-        piece.start, piece.end, ShippedObject(piece.name, size, digest.hexdigest()),
-        ShippedObject(piece.summary_name, len(data), hashlib.sha256(data).hexdigest()), summary.records,
-        summary.damaged_bytes, *summary.times_ms,
+        piece.start, piece.end, ShippedObject(piece.name, size, digest.hexdigest()), beside[0], summary.records,
+        summary.damaged_bytes, *summary.times_ms, beside[1] if keys is not None else None,
     )  # fmt: skip
+
+
+def _put(place: Place, name: str, data: bytes) -> ShippedObject:
+    place.write(name, [data])
+    return ShippedObject(name, len(data), hashlib.sha256(data).hexdigest())
 
 
 def _chunks(piece: ShipPiece) -> Iterator[bytes]:
@@ -145,14 +158,17 @@ def _summed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
         yield chunk
 
 
-def _summarise(piece: ShipPiece) -> tuple[SummaryMaker, bytes]:
+def _summarise(piece: ShipPiece) -> tuple[SummaryMaker, bytes | None]:
+    """What lies where, and the list of keys, if they are not too many."""
     segment = LogSegment(piece.path, piece.segment_start, piece.file_bytes)
-    maker = SummaryMaker(piece.start, piece.end, piece.stretch_bytes)
+    maker, keys = SummaryMaker(piece.start, piece.end, piece.stretch_bytes), KeyListMaker(piece.start, piece.end)
     for scanned in scan_segments([segment], piece.start, piece.end):
         if isinstance(scanned, Damage) and scanned.reason == MISSING:
             raise _gone(piece)
         maker.take(scanned)
-    return maker, to_bytes(maker.table())
+        if not isinstance(scanned, Damage):
+            keys.take(scanned)
+    return maker, keys.to_bytes()
 
 
 def _check(place: Place, name: str, size: int, sha256: str) -> None:

@@ -14,7 +14,8 @@ import msgspec
 from embermq.errors import StoreError
 from embermq.spark.shipped.places import Place
 
-VERSION = 1
+VERSION = 2  # 1: parts have no lists of keys. Both are read.
+_KNOWN = (1, 2)
 HEAD = "embermq-shipped.json"
 MANIFESTS = "manifests"
 KEEP_MS = 24 * 3_600_000
@@ -28,7 +29,7 @@ class ShippedObject(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class ShippedPart(msgspec.Struct, frozen=True):
+class ShippedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """The log from `start` to `end` (half-open, physical offsets), as it is in one object."""
 
     start: int
@@ -39,6 +40,12 @@ class ShippedPart(msgspec.Struct, frozen=True):
     damaged_bytes: int
     begin_ms: int  # store times of its records, half-open; both 0 without records
     end_ms: int
+    keys: ShippedObject | None = None  # where each key is; not in the JSON if there is none, as in version 1
+
+    @property
+    def names(self) -> list[str]:
+        """All its objects."""
+        return [one.name for one in (self.object, self.summary, self.keys) if one is not None]
 
 
 class ShippedSegment(msgspec.Struct, frozen=True):
@@ -116,7 +123,7 @@ def load_head(place: Place) -> Head | None:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise StoreError(f"{place.named(HEAD)}: {problem}; restore it") from None
-    if head.version != VERSION:
+    if head.version not in _KNOWN:
         raise StoreError(f"{place.named(HEAD)}: version {head.version} is not known here; a newer EmberMQ wrote it")
     return head
 

@@ -196,10 +196,12 @@ class Summary:
         return queue
 
     def extents(
-        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None
-    ) -> list[tuple[int, int]]:
+        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None,
+        places: Iterable[tuple[int, int]] | None = None,
+    ) -> list[tuple[int, int]]:  # fmt: skip
         """Parts of the log in which records of these offsets and times can lie, and those with damage; in order,
-        neighbours joined, each begun where a record begins. `queues` None: any."""
+        neighbours joined, each begun where a record begins. `queues` None: any. With `places`, only what has something
+        of these ranges in it."""
         column = self._columns
         wanted = np.ones(len(self), np.bool_)
         if queues is not None:
@@ -209,6 +211,8 @@ class Summary:
             wanted &= column["end_ms"] > begin_ms
         if end_ms is not None:
             wanted &= column["begin_ms"] < end_ms
+        if places is not None:
+            wanted &= _touched(column["start"], column["end"], places)
         wanted |= column["damaged_bytes"] > 0
         stretches = set(zip(column["start"][wanted].tolist(), column["end"][wanted].tolist(), strict=True))
         return joined(stretches)
@@ -218,6 +222,17 @@ class Summary:
         ranges = [(0, 0) if name is None else queues.get(name, (0, 0)) for name in self._names]
         low = np.array([start for start, _ in ranges], np.int64)
         return low, np.array([end for _, end in ranges], np.int64)
+
+
+def _touched(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], ranges: Iterable[tuple[int, int]]
+) -> NDArray[np.bool_]:
+    """Which of some stretches meet one of the ranges, that do not overlap."""
+    ordered = np.array(sorted(ranges), np.int64).reshape(-1, 2)
+    first_behind = np.searchsorted(ordered[:, 0], ends, "left")  # The ranges before these begin before the end.
+    ended = np.searchsorted(ordered[:, 1], starts, "right")  # So many end before the start.
+    touched: NDArray[np.bool_] = ended < first_behind
+    return touched
 
 
 def _array(values: NDArray[np.int64]) -> "array[int]":

@@ -2,11 +2,12 @@
 
     survey = ShippedSurvey.open(Place("s3://bucket/logs/broker-a"))
 
-Nothing of the log is read to find out what it holds. There are no queue files and no index: queues are known by
-stretches of some MiB, and `extents` says which of these can hold what is wanted. One thread at a time. Driver side.
+Nothing of the log is read to find out what it holds. There are no queue files: queues are known by stretches of some
+MiB, and `extents` says which of these can hold what is wanted. Keys are known to the record, by lists beside the log
+(key_lists.py; not of what version 1 has shipped). One thread at a time. Driver side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 from embermq.errors import StoreError, StorePathInvalid
 from embermq.files.files import Files
 from embermq.spark.shipped.files import ShippedFiles
+from embermq.spark.shipped.key_lists import KeyList
 from embermq.spark.shipped.manifests import HEAD, Manifest, ShippedPart, is_shipped, newest_manifest
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.summaries import OffsetRange, QueueName, Summary, from_bytes
@@ -23,6 +25,7 @@ from embermq.store.survey_log import LogView
 from embermq.store.survey_queues import Queue, QueueView
 from embermq.store.survey_scan import LogSegment
 
+_KEYS_ASKED_MAX = 1_000  # topics times keys: each is a look into each list
 _READERS = 16  # Summaries are small: it is the way there that takes time.
 
 
@@ -57,6 +60,8 @@ class ShippedQueues(QueueView):
         self._tables: dict[str, pa.Table] = {}  # by name of the summary
         self._of: Manifest | None = None
         self._summary = Summary([])
+        self._key_lists: dict[str, KeyList] = {}  # by name, those that were asked
+        self._topics: dict[str, frozenset[str]] = {}  # by name of the summary
 
     def summary(self) -> Summary:
         """Of all that is shipped now."""
@@ -84,6 +89,43 @@ class ShippedQueues(QueueView):
         except (FileNotFoundError, pa.ArrowException, OSError) as problem:
             reason = "is gone" if isinstance(problem, FileNotFoundError) else "is no summary any more"
             raise StoreError(f"{place.named(name)}: {reason}; restore it, or ship the store anew") from None
+
+    # -- keys ------------------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> list[ShippedPart]:
+        manifest = self._shipped_log.manifest
+        return [] if manifest is None else manifest.parts
+
+    def places_of(self, names: Iterable[tuple[str, str]]) -> list[int]:
+        """Where the parts with a list have records that may have one of these keys, each with its topic."""
+        self.summary()
+        wanted: dict[str, list[tuple[str, str]]] = {}
+        for part in self.parts:
+            if part.keys is not None:
+                topics = self._topics_of(part)
+                wanted[part.keys.name] = [(topic, key) for topic, key in names if topic in topics]
+        asked = [(self._key_list(name), some) for name, some in wanted.items() if some]
+        if not asked:
+            return []
+        with ThreadPoolExecutor(min(_READERS, len(asked))) as pool:
+            found = pool.map(lambda one: [place for name in one[1] for place in one[0].find(*name)], asked)
+            return sorted({place for places in found for place in places})
+
+    def _topics_of(self, part: ShippedPart) -> frozenset[str]:
+        name = part.summary.name
+        if name not in self._topics:
+            self._topics[name] = frozenset(self._tables[name]["topic"].unique().to_pylist())
+        return self._topics[name]
+
+    def _key_list(self, name: str) -> KeyList:
+        if name not in self._key_lists:
+            self._key_lists[name] = KeyList(self._shipped_log.place, name)
+        return self._key_lists[name]
+
+    @property
+    def key_bytes_read(self) -> int:
+        return sum(one.bytes_read for one in self._key_lists.values())
 
     def _current(self) -> dict[tuple[str, int], Queue]:
         self.summary()
@@ -124,22 +166,39 @@ class ShippedSurvey(Survey):
 
     @property
     def bytes_read(self) -> int:
-        """What planning took of the log itself."""
-        return self._shipped_log.shipped.bytes_read
+        """What planning took of the log itself and of lists of keys."""
+        return self._shipped_log.shipped.bytes_read + self._shipped_queues.key_bytes_read
 
     def files_for(self, segments: tuple[LogSegment, ...], end: int) -> Files:
         return self._shipped_log.shipped.only(segments, end)
 
     def extents(
-        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None
-    ) -> list[tuple[int, int]] | None:
+        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None,
+        keys: Collection[str] | None = None,
+    ) -> list[tuple[int, int]] | None:  # fmt: skip
         if queues is None and begin_ms is None and end_ms is None:
             return None
-        return self._shipped_queues.summary().extents(queues, begin_ms, end_ms)
+        summary = self._shipped_queues.summary()
+        return summary.extents(queues, begin_ms, end_ms, self._may_have(keys, queues))
+
+    def _may_have(
+        self, keys: Collection[str] | None, queues: Mapping[QueueName, OffsetRange] | None
+    ) -> list[tuple[int, int]] | None:
+        """Where one of these keys can be: places that lists tell, and all of the parts that have none."""
+        parts = self._shipped_queues.parts
+        if keys is None or queues is None or all(part.keys is None for part in parts):
+            return None
+        names = {(topic, key) for topic, _ in queues for key in keys}
+        if len(names) > _KEYS_ASKED_MAX:
+            return None
+        unlisted = [(part.start, part.end) for part in parts if part.keys is None]
+        return unlisted + [(place, place + 1) for place in self._shipped_queues.places_of(names)]
 
     def find_key(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
-        """No index was shipped."""
-        return None
+        """As an index would, whatever the time; None if a part has no list, or damage, that may have been anything."""
+        if any(part.keys is None or part.damaged_bytes for part in self._shipped_queues.parts):
+            return None
+        return self._shipped_queues.places_of([(topic, key)])
 
     def config_text(self, name: str) -> str | None:
         found = self.manifest.config.get(name)
