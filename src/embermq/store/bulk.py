@@ -5,8 +5,8 @@
     join_slices     looks at all summaries: a queue whose offsets run on without gap or repeat is finished; others
                     are irregular (damage, holes, repeats)
     derive_queues   irregular queues, by the walk and the sinks of the live dispatcher, in log order
-    build_index     one index file from the keys of the slices, in log order; a full file is followed by the next
-    sync_files      queue files that are complete, to the disk
+    build_index     one index file from the keys of the slices, in log order (bulk_index.py)
+    finish_queues   queue files that are complete, to the disk, and compared with what the records said
 
 Nothing is shuffled between them. What is a record, what is damage, and where the log ends, recovery says in every
 piece, so that the result is byte for byte what the live dispatcher writes. All of it lies below one directory that
@@ -16,9 +16,9 @@ rebuild_bulk.py puts the pieces together.
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,12 +30,12 @@ from embermq.files import memory
 from embermq.files.files import RealFiles
 from embermq.files.trees import remove_tree
 from embermq.format.columns import C_PHYSICAL, RecordColumns
-from embermq.format.index import HEADER_BYTES, IndexHeader, encode_header, index_file_bytes
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.settings import KernelUse, StoreSettings
 from embermq.store import directory
+from embermq.store.bulk_sums import added, key_sum
 from embermq.store.bulk_turn import Turn
-from embermq.store.bulk_units import QueueRun, SliceUnits, blank_before, queue_directory
+from embermq.store.bulk_units import QueueRun, SliceUnits, blank_before, queue_directory, units_fault
 from embermq.store.commit_log import CommitLog, Lent
 from embermq.store.damage import Damage, Quarantine
 from embermq.store.deleted_topics import load_deleted_topics
@@ -46,9 +46,9 @@ from embermq.store.walk import Scanned, Walker
 
 KEYS = "keys"
 KEY_ROW_BYTES = 24
-PARTS = "parts"
 ODD = "odd"
-_KEYS_AT_ONCE = 1 << 20
+RECORDS_KEPT_MAX = 1 << 20
+_SYNCS_AT_ONCE = 8
 _WINDOW_BYTES = 32 << 20
 
 
@@ -98,6 +98,7 @@ class SliceSummary:
     ends_log: bool
     records: int
     keys: int
+    key_sum: int
     runs: tuple[QueueRun, ...]
     damages: tuple[Damage, ...]
 
@@ -111,33 +112,51 @@ class _Passed(Exception):
 
 
 class _SliceSink:
-    """Takes the records of a slice, and ends the walk behind them."""
+    """Takes the records of a slice, and ends the walk behind them. After so many it writes what they need, so that
+    its memory does not depend on the length of the slice."""
 
     name = "slice"
 
-    def __init__(self, site: Site, end: int) -> None:
-        self._end = end
-        self.position = self.records = 0
+    def __init__(self, site: Site, piece: Slice) -> None:
+        self._site, self._piece = site, piece
+        self.position = self.records = self._kept = 0
         self.units = SliceUnits(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
         self._index_keys = kernels.load("derive").index_keys if site.index else None
-        self.keys: list[NDArray[np.int64]] = []
+        self._keys: list[NDArray[np.int64]] = []
+        self.keys = self.key_sum = 0  # of those written
 
     def take(self, batch: RecordColumns, end: int) -> None:
         beyond: int | None = None
-        if end > self._end:
+        if end > self._piece.end:
             places = batch.column(C_PHYSICAL)
-            count = int(np.searchsorted(places, self._end))
+            count = int(np.searchsorted(places, self._piece.end))
             beyond = int(places[count]) if count < len(batch) else None
             batch = batch.slice(0, count)
         if len(batch):
             self.records += len(batch)
+            self._kept += len(batch)
             if self.units is not None:
                 self.units.take(batch)
             if self._index_keys is not None:
-                self.keys.append(self._index_keys(batch))
+                self._keys.append(self._index_keys(batch))
         self.position = end
         if beyond is not None:
             raise _Passed(beyond)
+        if self._kept >= RECORDS_KEPT_MAX:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was taken."""
+        keys = np.concatenate(self._keys) if self._keys else np.empty((0, 3), np.int64)
+        self._keys.clear()
+        self._kept = 0
+        with self._site.turn.writing():
+            if len(keys):
+                _write_keys(self._site.keys_path(self._piece.number), keys, self.keys)
+            if self.units is not None:
+                self.units.write(self._site.target / directory.CONSUME_QUEUE, self._site.queue_file_bytes)
+        self.keys += len(keys)
+        self.key_sum = added((self.key_sum, key_sum(keys)))
 
     def flush(self) -> None:
         """What was taken is written by its owner."""
@@ -188,7 +207,7 @@ def derive_slice(site: Site, piece: Slice) -> SliceSummary:
     """Derive what the records of a slice are in need of."""
     files, clock = RealFiles(), SystemClock()
     log = open_log(site.root, site.settings, files)
-    sink, walker = _SliceSink(site, piece.end), _OneThread(log, site, piece)
+    sink, walker = _SliceSink(site, piece), _OneThread(log, site, piece)
     quarantine = Quarantine(files, site.root, clock, read_only=True)
     recovery = Recovery(
         log, walker, [sink], quarantine, clock, check_crc=site.settings.check_crc_on_recovery, read_only=True
@@ -202,21 +221,28 @@ def derive_slice(site: Site, piece: Slice) -> SliceSummary:
     finally:
         walker.close()
         log.close()
-    keys = np.concatenate(sink.keys) if sink.keys else np.empty((0, 3), np.int64)
-    with site.turn.writing():
-        if len(keys):
-            _write_keys(site.keys_path(piece.number), keys)
-        units = sink.units
-        runs = () if units is None else tuple(units.write(site.target / directory.CONSUME_QUEUE, site.queue_file_bytes))
+    sink.write()
+    runs = () if sink.units is None else tuple(sink.units.runs.values())
     return SliceSummary(
-        piece.number, piece.start, end, ends_log, sink.records, len(keys), runs, tuple(quarantine.damages)
-    )
+        piece.number, piece.start, end, ends_log, sink.records, sink.keys, sink.key_sum, runs,
+        tuple(quarantine.damages),
+    )  # fmt: skip
 
 
-def _write_keys(path: Path, keys: NDArray[np.int64]) -> None:
+def _write_keys(path: Path, keys: NDArray[np.int64], first: int) -> None:
+    """Nothing is cut: somebody may be doing the same a second time, and others read already."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        file.write(keys.data)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        data, at = keys.view(np.uint8).reshape(-1).data, first * KEY_ROW_BYTES
+        while data:
+            written = os.pwrite(handle, data, at)
+            data, at = data[written:], at + written
+    except OSError as problem:
+        problem.filename = str(path)
+        raise
+    finally:
+        os.close(handle)
 
 
 # -- all slices --------------------------------------------------------------------------------------------------
@@ -228,7 +254,8 @@ class Joined:
 
     records: int = 0
     keys: int = 0
-    queues: dict[tuple[str, int], list[QueueRun]] = field(default_factory=dict)  # by the names of directories
+    key_sum: int = 0
+    queues: dict[tuple[str, int], QueueRun] = field(default_factory=dict)  # by the names of directories
     irregular: list[QueueBytes] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
 
@@ -236,22 +263,21 @@ class Joined:
 def join_slices(site: Site, summaries: Iterable[SliceSummary]) -> Joined:
     """Find out which queues are finished, and fill what lies before their first unit. Summaries in log order."""
     joined = Joined()
+    topics: dict[tuple[str, int], set[QueueBytes]] = {}
     for summary in summaries:
         joined.records += summary.records
         joined.keys += summary.keys
+        joined.key_sum = added((joined.key_sum, summary.key_sum))
         joined.damages += summary.damages
         for run in summary.runs:
-            joined.queues.setdefault(run.names, []).append(run)
-    for _, found in sorted(joined.queues.items()):
-        first = found[0]
-        runs_on = all(before.end == after.start for before, after in pairwise(found))
-        topics = {(run.topic, run.queue_id) for run in found}
-        if runs_on and len(topics) == 1 and all(run.is_regular for run in found):
-            blank_before(
-                queue_directory(site.target / directory.CONSUME_QUEUE, first), first.start, site.queue_file_bytes
-            )
+            topics.setdefault(run.names, set()).add((run.topic, run.queue_id))
+            before = joined.queues.get(run.names)
+            joined.queues[run.names] = run if before is None else before.then(run)
+    for names, run in sorted(joined.queues.items()):
+        if run.is_regular:
+            blank_before(queue_directory(site.target / directory.CONSUME_QUEUE, run), run.start, site.queue_file_bytes)
         else:
-            joined.irregular += sorted(topics)
+            joined.irregular += sorted(topics[names])
     return joined
 
 
@@ -295,78 +321,43 @@ def _put_in_place(files: RealFiles, source: Path, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Unsynced:
-    """Queues whose files were written and not synced, by directory."""
+    """Directories whose files were written and not synced."""
 
     directories: tuple[Path, ...]
 
 
 def sync_files(unsynced: Unsynced) -> None:
-    """Write what these directories hold to the disk; those that are gone by now are somebody else's."""
-    for path in unsynced.directories:
-        try:
-            for name in [*sorted(os.listdir(path)), "."]:
-                handle = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
-        except FileNotFoundError:
-            continue
+    """Write what these directories hold to the disk; those that are gone by now are somebody else's. Several at a
+    time: a disk writes them in one go."""
+    with ThreadPoolExecutor(_SYNCS_AT_ONCE, "embermq-sync") as pool:
+        list(pool.map(_sync_directory, unsynced.directories))
 
 
-# -- the index ---------------------------------------------------------------------------------------------------
+def _sync_directory(path: Path) -> None:
+    try:
+        for name in [*sorted(os.listdir(path)), "."]:
+            handle = os.open(path / name, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+    except FileNotFoundError:
+        return
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPart:
-    """One index file: the keys numbered [start, end) of the whole log, and the name it gets."""
+class Finished:
+    """Queues all of whose units are written, each as one run."""
 
-    name: str
-    start: int
-    end: int
-    counts: tuple[int, ...]  # of keys, by slice
+    runs: tuple[QueueRun, ...]
 
 
-def index_borders(keys: int, entries_max: int) -> list[tuple[int, int]]:
-    """Which keys go into which file: a file holds one key less than it has entries."""
-    room = entries_max - 1
-    return [(at, min(at + room, keys)) for at in range(0, keys, room)]
-
-
-def build_index(site: Site, part: IndexPart) -> None:
-    """Make one index file of the keys that slices left."""
-    slots_max, entries_max = site.settings.index_slots_max, site.settings.index_entries_max
-    target = site.target / directory.INDEX / part.name
-    path = site.work / PARTS / f"{part.name}-{secrets.token_hex(4)}"  # Somebody may be doing the same a second time.
-    with site.turn.writing():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file = RealFiles().create(path, index_file_bytes(slots_max, entries_max), fallocate=True)
-        try:
-            view = file.map(True)
-            if part.start:
-                (last,) = _keys(site, part.counts, part.start - 1, part.start)
-                _, physical_offset, store_time = last[0].tolist()
-                carried = IndexHeader(store_time, store_time, physical_offset, physical_offset, 0, 0)
-                view[:HEADER_BYTES] = encode_header(carried)
-            data = np.frombuffer(view, np.uint8)
-            put_keys = kernels.load("derive").index_put_keys
-            for keys in _keys(site, part.counts, part.start, part.end):
-                put = put_keys(data, slots_max, entries_max, keys, 0)
-                assert put == len(keys), (put, len(keys))
-            file.sync()
-        finally:
-            file.close()
-        path.rename(target)
-
-
-def _keys(site: Site, counts: Sequence[int], start: int, end: int) -> Iterator[NDArray[np.int64]]:
-    """Keys [start, end) of the whole log, from the files of the slices that have them, some at a time."""
-    first = 0
-    for number, count in enumerate(counts):
-        low, high = max(start - first, 0), min(end - first, count)
-        for at in range(low, high, _KEYS_AT_ONCE):
-            some = min(_KEYS_AT_ONCE, high - at)
-            found = np.fromfile(site.keys_path(number), np.int64, 3 * some, offset=KEY_ROW_BYTES * at)
-            yield found.reshape(-1, 3)
-        first += count
+def finish_queues(site: Site, finished: Finished) -> list[str]:
+    """Sync them, and compare what lies there with what the records said. The faults that were found."""
+    root = site.target / directory.CONSUME_QUEUE
+    paths = [queue_directory(root, run) for run in finished.runs]
+    with ThreadPoolExecutor(1, "embermq-sync") as pool:
+        synced = pool.submit(sync_files, Unsynced(tuple(paths)))
+        found = [units_fault(path, run, site.queue_file_bytes) for path, run in zip(paths, finished.runs, strict=True)]
+        synced.result()
+    return [f"{path}: {fault}" for path, fault in zip(paths, found, strict=True) if fault is not None]

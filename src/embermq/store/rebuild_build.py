@@ -208,11 +208,7 @@ class Build:
         report = self._verified(aside, end, progress)
         wrong = [flaw for flaw in report.flaws if flaw.is_fault]
         if wrong:
-            first = wrong[0]
-            raise StoreError(
-                f"what was built in {work} does not agree with the log, and nothing was changed: {first.file}:"
-                f" {first.fault}"
-            )
+            raise disagreement(work, f"{wrong[0].file}: {wrong[0].fault}")
 
     def _verified(self, aside: Aside, end: int, progress: Progress) -> Report:
         return verify_aside(self._root, aside, end, files=self._files, progress=progress)
@@ -231,6 +227,11 @@ class Build:
     def bounds(self) -> tuple[int, int]:
         last = self._segments.last
         return self._log.min_offset, last.end if last is not None else 0
+
+
+def disagreement(work: Path, fault: str) -> StoreError:
+    """To be raised when what was built is not what the log says."""
+    return StoreError(f"what was built in {work} does not agree with the log, and nothing was changed: {fault}")
 
 
 def names_of(queue: QueueBytes) -> tuple[str, int]:

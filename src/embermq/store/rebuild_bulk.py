@@ -4,8 +4,10 @@
     derive     every slice: units at their final places, keys in files of their own (bulk.py)
     check      each slice began where the one before it ended, or it is all done again with other borders: what looks
                like a record may lie in another one's body
-    complete   index files, irregular queues, queues whose records are all gone; everything synced
-    compare    every unit and every key with its record, in pieces as well (rebuild_compare.py)
+    complete   index files, irregular queues, queues whose records are all gone; everything synced, and read again:
+               every unit and every key is what its record said when the log was read (bulk_sums.py)
+    compare    if anything was irregular: every unit and every key with its record, in a second reading of the log, in
+               pieces as well (rebuild_compare.py)
 
 After every portion of slices the journal says what is done, and a build that was killed goes on from there. Queues
 with an extension, and those that records enter by a property (multi dispatch), depend on the order of the whole log:
@@ -29,29 +31,33 @@ from embermq.files.files import Files
 from embermq.files.trees import remove_tree
 from embermq.format.frame import resync
 from embermq.format.names import index_name
+from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.settings import StoreSettings
 from embermq.store import directory
 from embermq.store.bulk import (
     KEYS,
-    IndexPart,
+    Finished,
     Joined,
     OddQueues,
     Site,
     Slice,
     SliceSummary,
     Unsynced,
-    build_index,
     derive_queues,
     derive_slice,
-    index_borders,
+    finish_queues,
     join_slices,
     queue_directories,
     sync_files,
 )
+from embermq.store.bulk_index import IndexBuilt, IndexPart, build_index, index_borders
+from embermq.store.bulk_sums import added
 from embermq.store.bulk_turn import end_turn, take_turn
+from embermq.store.bulk_units import QueueRun
 from embermq.store.index_files import stamp_after
 from embermq.store.opening import DerivedFiles
-from embermq.store.rebuild_build import Build, Built, Progress
+from embermq.store.queue_loading import QueueState
+from embermq.store.rebuild_build import Build, Built, Progress, disagreement
 from embermq.store.rebuild_compare import PiecesElsewhere
 from embermq.store.rebuild_journal import Family, Journal, load_journal, save_journal
 from embermq.store.sink import Finding
@@ -62,10 +68,10 @@ from embermq.store.verify import Aside, Report, verify_aside
 log = logging.getLogger(__name__)
 
 PORTION_BYTES = 32 << 30
-SLICE_BYTES_MAX = 128 << 20
+SLICE_BYTES_MAX = 256 << 20
 SLICE_BYTES_MIN = 8 << 20
-_SLICES_PER_CORE = 4  # so that nobody waits long for the last one
-_SYNCED_TOGETHER = 64
+_PIECES_PER_CORE = 2  # So that nobody waits long for the last one; a task of its own costs some milliseconds.
+_FINISHED_TOGETHER = 64
 _NEAR_BYTES = 64 << 10
 
 P = TypeVar("P")
@@ -91,13 +97,14 @@ class BulkBuild(Build):
         super().__init__(root, target, settings, families, files, clock)
         self._workers = workers
         self._site: Site | None = None
+        self._is_compared = False
         self._walks = Family.QUEUES in families and (settings.queue_extension or settings.multi_dispatch)
 
     def run(self, work: Path, progress: Progress) -> Built:
         if self._walks and Family.INDEX not in self._families:
             return super().run(work, progress)
         journal = self._slices_done(work)
-        done = [] if journal is None else [msgspec.convert(one, SliceSummary) for one in journal.slices["done"]]
+        done = [] if journal is None else [msgspec.convert(one, SliceSummary) for one in journal.slices["summaries"]]
         borders = self._plan() if journal is None else list(journal.slices["borders"])
         resumed_at = None if journal is None else journal.position
         site = self._begin(work, anew=journal is None)
@@ -113,7 +120,7 @@ class BulkBuild(Build):
         end = summaries[-1].end if summaries else self._log.min_offset
         joined = join_slices(site, summaries)
         self._complete(site, joined, [one.keys for one in summaries])
-        queues_state, index_state = self._states()
+        queues_state, index_state = self._states(joined)
         end_turn(work)
         return Built(end, joined.records, queues_state, index_state, resumed_at, joined.damages)
 
@@ -176,7 +183,7 @@ class BulkBuild(Build):
             summaries += self._workers(partial(derive_slice, site), portion, "deriving")
             if len(summaries) == len(pieces) or _first_misfit(pieces, summaries) is not None:
                 break
-            self._workers(sync_files, [*self._unsynced(site), Unsynced((site.work / KEYS,))], "syncing")
+            self._workers(sync_files, self._unsynced(site), "syncing")
             self._sync_directories(site.work)
             self._note(site.work, summaries, borders)
         return summaries
@@ -184,7 +191,7 @@ class BulkBuild(Build):
     def _note(self, work: Path, summaries: list[SliceSummary], borders: list[int]) -> None:
         """What these slices left is durable."""
         position = summaries[-1].end
-        slices = {"borders": borders, "done": [msgspec.to_builtins(one) for one in summaries]}
+        slices = {"borders": borders, "summaries": [msgspec.to_builtins(one) for one in summaries]}
         save_journal(
             self._files, work,
             Journal(
@@ -199,7 +206,7 @@ class BulkBuild(Build):
         if journal is None or journal.ready or not journal.slices or journal.families != list(self._families):
             return None
         same = journal.settings == self.fingerprint and journal.log == self._facts_while_building(journal.position)
-        same = same and journal.slices["borders"][-1] == self.bounds[1]
+        same = same and "summaries" in journal.slices and journal.slices["borders"][-1] == self.bounds[1]
         return journal if same else None
 
     # -- what is made of all of them -----------------------------------------------------------------------------
@@ -208,19 +215,34 @@ class BulkBuild(Build):
         remove_tree(self._files, site.target / directory.INDEX)  # Of a call that was killed; names are times.
         idle = self._idle_queues() if site.queues else set()
         odd = [*joined.irregular]
-        odd += [(runs[0].topic, runs[0].queue_id) for names, runs in joined.queues.items() if names in idle]
+        odd += [(run.topic, run.queue_id) for names, run in joined.queues.items() if names in idle]
         pieces: list[Any] = self._index_parts(joined.keys, tuple(key_counts))
         if odd or self._walks:
             pieces.append(OddQueues(None if self._walks else tuple(sorted(set(odd)))))
-        if site.queues:
-            pieces += self._unsynced(site)
-        self._workers(partial(_do, site), pieces, "completing")
+        pieces += self._finished([run for names, run in joined.queues.items() if run.is_regular and names not in idle])
+        self._compare_sums(site, joined, self._workers(partial(_do, site), pieces, "completing"))
+        self._is_compared = not (odd or self._walks or joined.damages)
         kept = idle - set(joined.queues)
         if kept:
             for topic, queue_id in kept:
                 remove_tree(self._files, site.target / directory.CONSUME_QUEUE / topic / str(queue_id))
             self._carry_over(kept)
         self._sync_directories(self._target)
+
+    def _finished(self, runs: list[QueueRun]) -> list[Finished]:
+        count = max(_FINISHED_TOGETHER, -(-len(runs) // (self._workers.cores * _PIECES_PER_CORE)))
+        return [Finished(tuple(runs[at : at + count])) for at in range(0, len(runs), count)]
+
+    def _compare_sums(self, site: Site, joined: Joined, results: list[IndexBuilt | list[str] | None]) -> None:
+        """StoreError if what lies on the disk is not what the records said."""
+        built = [one for one in results if isinstance(one, IndexBuilt)]
+        faults = [f"{site.target / directory.INDEX}: {one.fault}" for one in built if one.fault is not None]
+        if added(one.key_sum for one in built) != joined.key_sum:
+            faults.append(f"{site.work / KEYS}: these are not the keys that were found in the log")
+        for one in results:
+            faults += one if isinstance(one, list) else []
+        if faults:
+            raise disagreement(site.work, faults[0])
 
     def _sync_directories(self, path: Path) -> None:
         """Names of files are as durable as the files."""
@@ -247,11 +269,10 @@ class BulkBuild(Build):
         return parts
 
     def _unsynced(self, site: Site) -> list[Unsynced]:
-        root = site.target / directory.CONSUME_QUEUE
-        paths = list(queue_directories(root))
-        return [Unsynced(tuple(paths[at : at + _SYNCED_TOGETHER])) for at in range(0, len(paths), _SYNCED_TOGETHER)]
+        paths = [*queue_directories(site.target / directory.CONSUME_QUEUE), site.work / KEYS]
+        return [Unsynced(tuple(paths[at : at + _FINISHED_TOGETHER])) for at in range(0, len(paths), _FINISHED_TOGETHER)]
 
-    def _states(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _states(self, joined: Joined) -> tuple[dict[str, Any], dict[str, Any]]:
         """What proofs can say about the new files."""
         derived = DerivedFiles(self._target, self._settings, self._files, self._clock, read_only=True)
         queues_state: dict[str, Any] = {}
@@ -259,7 +280,7 @@ class BulkBuild(Build):
         findings: list[Finding] = []
         if Family.QUEUES in self._families:
             queues = derived.queues(lambda: self._log.min_offset)
-            findings += queues.load()
+            findings += queues.load(self._known(joined, queues.file_bytes) if self._is_compared else None)
             queues.correct_min(self._log.min_offset)
             queues_state = queues.state()
             queues.close()
@@ -273,6 +294,23 @@ class BulkBuild(Build):
             raise StoreError(f"{self._target / first.family / first.where}: just built, but {first.reason}")
         return queues_state, index_state
 
+    def _known(self, joined: Joined, file_bytes: int) -> dict[str, Any]:
+        """Queues as their records say they are: nobody has to find their ends."""
+        per_file, rows = file_bytes // ENTRY_BYTES, []
+        for (topic, queue_id), run in joined.queues.items():
+            first_file = run.start - run.start % per_file
+            files = -(-(run.end - first_file) // per_file)
+            rows.append(
+                QueueState(topic, queue_id, run.start, run.end, run.physical_end, first_file, files).row()
+            )  # fmt: skip
+        return {"file_bytes": file_bytes, "queues": rows}
+
+    def compare(self, work: Path, end: int, progress: Progress) -> None:
+        if self._is_compared:
+            progress(end - self._log.min_offset, end - self._log.min_offset)
+        else:
+            super().compare(work, end, progress)
+
     def _verified(self, aside: Aside, end: int, progress: Progress) -> Report:
         if self._site is None:
             return super()._verified(aside, end, progress)
@@ -280,19 +318,20 @@ class BulkBuild(Build):
         return verify_aside(self._root, aside, end, files=self._files, progress=progress, reader=reader)
 
 
-def _do(site: Site, piece: IndexPart | OddQueues | Unsynced) -> None:
+def _do(site: Site, piece: IndexPart | OddQueues | Finished) -> IndexBuilt | list[str] | None:
     """Any process."""
     match piece:
         case IndexPart():
-            build_index(site, piece)
+            return build_index(site, piece)
         case OddQueues():
             derive_queues(site, piece)
-        case Unsynced():
-            sync_files(piece)
+            return None
+        case Finished():
+            return finish_queues(site, piece)
 
 
 def _slice_count(length: int, cores: int) -> int:
-    size = min(max(length // (cores * _SLICES_PER_CORE), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+    size = min(max(length // (cores * _PIECES_PER_CORE), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
     return max(1, -(-length // size))
 
 
