@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -144,17 +145,23 @@ def test_sealed_files_only(builder: StoreBuilder, tmp_path: Path) -> None:
 def test_tail_of_many_parts_is_joined(
     builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ship_pieces, "TAIL_PARTS_MAX", 3)
+    monkeypatch.setattr(ship_pieces, "TIER_PARTS", 3)
+    monkeypatch.setattr(ship_pieces, "TIER_BYTES", 2_000)
     counts = []
     with builder.open() as store:
-        for number in range(6):
+        for number in range(12):
             store.append(Message("few", b"%d" % number))
             store.flush()
             ship(builder.root, tmp_path / "far")
             manifest = newest_manifest(Place(str(tmp_path / "far" / "broker-a")))
             assert manifest is not None
             counts.append(len(manifest.segments[-1].parts))
-    assert counts == [1, 2, 3, 1, 2, 3]
+            assert_same(builder.root, tmp_path / "far", topic="few")
+    assert max(counts) < 6
+    assert any(after < before for before, after in pairwise(counts)), "some became one"
+    assert [part.end for part in manifest.segments[-1].parts[:-1]] == [
+        part.start for part in manifest.segments[-1].parts[1:]
+    ]
     assert_same(builder.root, tmp_path / "far")
 
 

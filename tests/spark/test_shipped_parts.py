@@ -9,8 +9,15 @@ import pytest
 
 from embermq import Message
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.spark.jobs.ship_pieces import TAIL_PARTS_MAX, find_pieces
-from embermq.spark.shipped.manifests import Manifest, ShippedObject, ShippedPart, ShippedSegment
+from embermq.spark.jobs.ship_pieces import TIER_BYTES, TIER_PARTS, find_pieces, tail_start, tier_of
+from embermq.spark.shipped.manifests import (
+    Dropped,
+    Manifest,
+    ShippedObject,
+    ShippedPart,
+    ShippedSegment,
+    still_kept,
+)
 from embermq.spark.shipped.places import Place, is_address, shown, without_secrets
 from embermq.spark.shipped.streams import FIRST_BYTES, PIECE_BYTES, ObjectStream
 from embermq.spark.shipped.summaries import SCHEMA, Summary, SummaryMaker, from_bytes, joined, to_bytes
@@ -229,9 +236,42 @@ def test_pieces() -> None:
     assert found(log, known, 170, tail=False) == []
     assert found(log, known, 230, tail=True) == [(100, 200, True), (200, 230, False)]
     assert found(log, known, 200, tail=True) == [(100, 200, True)]
-    many = shipped(100, *range(101, 101 + TAIL_PARTS_MAX))
+    many = shipped(100, *range(101, 100 + TIER_PARTS))
     assert found(log, [shipped(0, 100, is_sealed=True), many], 190, tail=True) == [(100, 190, False)]
+    few = shipped(100, *range(101, 99 + TIER_PARTS))
+    assert found(log, [shipped(0, 100, is_sealed=True), few], 190, tail=True) == [(few.end, 190, False)]
     assert found(segments(60, 100), [], 130, tail=True) == [(0, 60, True), (100, 130, False)], "a file that was cut"
+
+
+@pytest.mark.parametrize("most", [300, 40_000, 3 << 20, 200 << 20])
+def test_parts_of_a_tail_stay_few_and_are_not_shipped_again_and_again(most: int) -> None:
+    """Whatever comes in at a time, little or much, until the log file is full."""
+    chance, end, sent, rounds = random.Random(most), 1000, 0, 0
+    parts: list[ShippedPart] = []
+    full = min(1 << 30, 20_000 * most)
+    while end < 1000 + full:
+        end += chance.randrange(1, most if chance.random() < 0.9 else 30 * most)
+        start = tail_start(parts, 1000, end)
+        parts = [part for part in parts if part.end <= start]
+        assert (parts[-1].end if parts else 1000) == start, "without a gap"
+        parts += shipped(start, end).parts
+        sent, rounds = sent + end - start, rounds + 1
+        assert len(parts) <= 42
+    small = rounds * TIER_BYTES // TIER_PARTS  # what parts of the smallest size may take, little as it is
+    assert sent <= (tier_of(full) + 1) * 1.2 * (end - 1000) + small
+
+
+def test_what_is_kept_for_readers_of_older_manifests() -> None:
+    hour = 3_600_000
+    few = [Dropped(f"{n}", n * hour) for n in range(40)]
+    assert [one.name for one in still_kept(few, 40 * hour)] == [f"{n}" for n in range(17, 40)], "a day"
+    many = [Dropped(f"{n}", n * 10_000) for n in range(10_000)]
+    now_ms = 10_000 * 10_000
+    kept = still_kept(many, now_ms)
+    assert len(kept) == 999, "about so many, if that is not too short"
+    quick = [Dropped(f"{n}", n * 1_000) for n in range(100_000)]
+    assert len(still_kept(quick, 100_000 * 1000)) == 3599, "an hour"
+    assert still_kept([], 5) == []
 
 
 def test_manifest_knows_when_it_was_edited() -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from embermq.clock import Clock
 from embermq.spark.jobs import ship as job
+from embermq.spark.jobs import ship_store
 from embermq.spark.jobs.ship import Shipped
 from tests.support.spark_reads import Read, read
 
@@ -23,9 +24,9 @@ def run_here(monkeypatch: pytest.MonkeyPatch, parallel: int = 2) -> None:
     def run(spark: Any, function: Callable[[Any], Any], pieces: Sequence[Any], title: str, told: Any) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(piece))))) for piece in pieces]
 
-    monkeypatch.setattr(job, "run", run)
-    monkeypatch.setattr(job, "parallelism", lambda spark: parallel)
-    monkeypatch.setattr(job, "STRETCH_BYTES", STRETCH_BYTES)
+    monkeypatch.setattr(ship_store, "run", run)
+    monkeypatch.setattr(ship_store, "parallelism", lambda spark: parallel)
+    monkeypatch.setattr(ship_store, "STRETCH_BYTES", STRETCH_BYTES)
 
 
 def ship(

@@ -26,7 +26,11 @@ SUMMARIES = "summaries"
 CONFIG = "config"
 SUMMARY_SUFFIX, KEYS_SUFFIX = ".parquet", ".keys"
 CHUNK_BYTES = 4 << 20
-TAIL_PARTS_MAX = 64  # then the tail is shipped as one: every part is a round trip for who reads it
+# Every part of a tail is a round trip for who reads it, and every part that is shipped again costs once more. So there
+# are sizes of parts, each 8 times the one below, and where 8 of a size or smaller follow one another, they become one: a
+# byte is shipped about once for each size, and of a log file of 1 GiB there are 42 parts at most.
+TIER_PARTS = 8
+TIER_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,7 @@ def find_pieces(
             name, summary = f"{COMMIT_LOG}/{file}{again}", f"{SUMMARIES}/{file}{again}{SUMMARY_SUFFIX}"
             start, end, is_sealed = segment.start, segment.end, True
         elif tail:
-            goes_on = before is not None and len(before.parts) < TAIL_PARTS_MAX
-            start = before.end if before is not None and goes_on else segment.start
+            start = tail_start([] if before is None else before.parts, segment.start, log_end)
             end, is_sealed = log_end, False
             if before is not None and before.end >= end:
                 continue
@@ -94,6 +97,28 @@ def find_pieces(
                       stretch_bytes)
         )  # fmt: skip
     return pieces
+
+
+def tail_start(parts: Sequence[ShippedPart], segment_start: int, end: int) -> int:
+    """Where the next part of a tail begins, that is to end at `end`: after the others, or where some of them begin,
+    that it takes the place of."""
+    kept = len(parts)
+    while True:
+        start = parts[kept - 1].end if kept else segment_start
+        low = kept
+        while low and tier_of(parts[low - 1].end - parts[low - 1].start) <= tier_of(end - start):
+            low -= 1
+        if kept - low < TIER_PARTS - 1:
+            return start
+        kept = low
+
+
+def tier_of(size: int) -> int:
+    """0 for up to 64 KiB, 1 for up to 8 times that, and so on."""
+    tier = 0
+    while size > TIER_BYTES:
+        size, tier = size // TIER_PARTS, tier + 1
+    return tier
 
 
 def ship_piece(piece: ShipPiece) -> PieceShipped | Failed:

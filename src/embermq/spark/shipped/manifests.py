@@ -2,12 +2,13 @@
 
 A manifest is complete by itself and never changed: object stores can neither rename nor append. It is written after
 everything it names was read back. `crc` guards against one edited by hand: of its JSON with crc 0. Objects that a
-manifest no longer names are kept for a day, for readers that began with an older one. Values, and their JSON.
+manifest no longer names are kept for a day, for readers that began with an older one; where there are many, as behind
+one who ships all the time, for an hour. Values, and their JSON.
 """
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -19,6 +20,8 @@ _KNOWN = (1, 2)
 HEAD = "embermq-shipped.json"
 MANIFESTS = "manifests"
 KEEP_MS = 24 * 3_600_000
+KEEP_AT_LEAST_MS = 3_600_000
+KEEP_MANY = 1_000
 
 _NAME = re.compile(rf"{MANIFESTS}/(\d{{20}})\.json")
 
@@ -66,6 +69,14 @@ class Dropped(msgspec.Struct, frozen=True):
 
     name: str
     since_ms: int
+
+
+def still_kept(dropped: Sequence[Dropped], now_ms: int) -> list[Dropped]:
+    """Those that somebody may still read: of the newest ones those of a day, of all others those of an hour."""
+    newest = sorted(dropped, key=lambda one: one.since_ms)[-KEEP_MANY:]
+    many_since_ms = newest[0].since_ms if len(dropped) > KEEP_MANY else 0
+    since_ms = max(now_ms - KEEP_MS, min(many_since_ms, now_ms - KEEP_AT_LEAST_MS))
+    return [one for one in dropped if one.since_ms > since_ms]
 
 
 class Manifest(msgspec.Struct, frozen=True):
