@@ -142,6 +142,9 @@ def test_places_are_covered_once_in_log_order(places: list[int], count: int) -> 
         ([100], WISH, [1]),
         ([SLICE_BYTES_MIN + 1], WISH, [2]),  # enough for both cores
         ([GIB], WISH, [8]),
+        ([GIB + 1], WISH, [10]),  # not 9: one core would be idle in the end
+        ([GIB + 1], Wish(None, 128 * MIB, 64), [64]),
+        ([9 * GIB], Wish(None, 128 * MIB, 64), [128]),
         ([GIB, 3 * GIB], WISH, [8, 24]),
         ([GIB], Wish(20, 128 * MIB, 2), [20]),
         ([GIB, GIB], Wish(3, GIB, 1), [2, 2]),
@@ -239,8 +242,8 @@ def test_stores_are_planned_together_and_cut_apart() -> None:
 
     small = StoreNeed("b", 0, GIB, (queue(0, 100, (0, 10.0)),))
     first, second = plan([StoreNeed("a", 0, 256 * MIB), small], WISH, align)
-    assert first.cuts == (LogCut(0, 1 + 256 * MIB // 3), LogCut(1 + 256 * MIB // 3, 1 + 256 * MIB * 2 // 3),
-                          LogCut(1 + 256 * MIB * 2 // 3, 256 * MIB))  # fmt: skip
+    edges = [0, *(1 + 64 * k * MIB for k in (1, 2, 3)), 256 * MIB]
+    assert first.cuts == tuple(LogCut(start, end) for start, end in itertools.pairwise(edges))
     assert {name for name, _ in asked} == {"a"}
     [cut] = second.cuts
     assert isinstance(cut, QueueCut)

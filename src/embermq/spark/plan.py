@@ -201,8 +201,11 @@ def slice_counts(sizes: Sequence[int], wish: Wish) -> list[int]:
     total = sum(sizes)
     if total == 0:
         return [1] * len(sizes)
+    by_bytes = -(-total // wish.max_bytes_per_partition)
+    if by_bytes > wish.parallelism:
+        by_bytes += -by_bytes % wish.parallelism  # In the last turn all cores are busy, too.
     wanted = max(
-        -(-total // wish.max_bytes_per_partition),
+        by_bytes,
         wish.min_partitions or 1,
         min(wish.parallelism, -(-total // SLICE_BYTES_MIN)),
     )
