@@ -7,6 +7,7 @@
     ├─ JavaMissing                   Spark needs a Java and there is none that works
     ├─ StoreError
     │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
+    │  │  └─ PlaceUnavailable        a file system does not answer, or not now: trying again may help
     │  ├─ StoreLocked                another process (or this one) has the store open
     │  ├─ StoreClosed                a call after close()
     │  ├─ StoreReadOnly              a write on a store opened with read_only=True
@@ -90,6 +91,10 @@ class StorePathInvalid(StoreError):
     def __init__(self, path: Path | str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
+
+
+class PlaceUnavailable(StorePathInvalid):
+    """A file system did not answer in time, or said that it cannot at the moment; the same may work later."""
 
 
 class StoreLocked(StoreError):

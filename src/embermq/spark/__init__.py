@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from embermq.spark.jobs.rebuild import rebuild
     from embermq.spark.jobs.replay import replay
     from embermq.spark.jobs.ship import ship
+    from embermq.spark.jobs.ship_follow import keep_shipping
     from embermq.spark.jobs.sql import sql
     from embermq.spark.jobs.stats import stats
     from embermq.spark.pipelines import pipeline
@@ -38,6 +39,7 @@ _HOMES = {
     "audit": "embermq.spark.jobs.audit",
     "dead_letters": "embermq.spark.jobs.dead_letters",
     "find_java": "embermq.spark.java",
+    "keep_shipping": "embermq.spark.jobs.ship_follow",
     "messages": "embermq.spark.views",
     "pipeline": "embermq.spark.pipelines",
     "rebuild": "embermq.spark.jobs.rebuild",
@@ -58,6 +60,7 @@ __all__ = [
     "audit",
     "dead_letters",
     "find_java",
+    "keep_shipping",
     "messages",
     "pipeline",
     "rebuild",

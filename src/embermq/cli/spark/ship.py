@@ -1,52 +1,152 @@
-"""`embermq spark ship`: logs to a place far from the broker."""
+"""`embermq spark ship`: logs to a place far from the broker, once or for as long as it is wanted."""
 
+import json
+import signal
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from types import FrameType
+from typing import Any
 
 import click
 
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
+from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store import BadInput
-from embermq.errors import StoreError
+from embermq.errors import OptionInvalid, StoreError
 from embermq.spark.jobs import ship as job
+from embermq.spark.jobs.ship import Shipped
+from embermq.spark.jobs.ship_follow import EVERY_SECONDS, Round, keep_shipping
+from embermq.spark.jobs.work import Told
 from embermq.spark.shipped.places import shown
 
 
 @click.command()
 @stores_argument
-@click.option("--to", "target", required=True, metavar="URI", help="Where to: s3://, gs://, hdfs://, or a directory.")
+@click.option(
+    "--to", "--into", "target", required=True, metavar="URI", help="Where to: s3://, gs://, hdfs://, or a directory."
+)
 @click.option("--tail", is_flag=True, help="Also what the log file has that is still written to.")
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, whole log files and the tail.")
+@click.option(
+    "--every", type=click.FloatRange(0.1), metavar="SECONDS",
+    help=f"With --follow, how often to look for what is new; the default is {EVERY_SECONDS:g}.",
+)  # fmt: skip
 @click.option("--ignore-data-loss", is_flag=True, help="Go on where the log has lost what comes next, with a gap.")
 @master_option
 @output_option
 def ship(
-    output: Output, paths: tuple[str, ...], target: str, tail: bool, ignore_data_loss: bool, master: str | None
-) -> None:
+    output: Output, paths: tuple[str, ...], target: str, tail: bool, follow: bool, every: float | None,
+    ignore_data_loss: bool, master: str | None,
+) -> None:  # fmt: skip
     """Copy the logs of stores to another file system, where Spark reads them by ranges.
 
-    Every object is read back before the manifest names it. Run it again and again: only what is new is shipped.
-    Credentials for S3 are best given as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; endpoint and region as options.
+    Every object is read back before the manifest names it. Run it again and again: only what is new is shipped. Or let
+    it go on with --follow: a target that does not answer is tried again; with --output json each round that shipped
+    something is a line of its own while it works. Credentials for S3 are best given as AWS_ACCESS_KEY_ID and
+    AWS_SECRET_ACCESS_KEY; endpoint and region as options.
 
     \b
     embermq spark ship /data/broker-a --to s3://bucket/logs
     embermq spark ship '/data/broker-*' --to 's3://bucket/logs?region=eu-west-1' --tail
+    embermq spark ship /data/broker-a --to s3://bucket/logs --follow --every 5
     """
+    if every is not None and not follow:
+        raise OptionInvalid("every", "has no meaning without --follow")
     try:
         with working(output, master, "embermq ship") as (spark, told):
-            done = job.ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
+            if follow:
+                with Asked() as asked:
+                    done = _follow(
+                        output, told, asked,
+                        keep_shipping(
+                            spark, list(paths), target, every_seconds=every or EVERY_SECONDS,
+                            ignore_data_loss=ignore_data_loss, stop=asked,
+                        ),
+                    )  # fmt: skip
+            else:
+                done = job.ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
     except StoreError as problem:  # Another log, one with a gap, a manifest that was changed: nothing was shipped.
         raise BadInput(str(problem)) from problem
     output.record("shipped", [asdict(one) for one in done])
     if not output.as_json:
-        columns = [
-            Column("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
-            number("objects", "objects"), number("bytes", "shipped", show_bytes),
-            number("damaged", "damaged", show_bytes), number("manifest", "manifest"),
-        ]  # fmt: skip
-        rows = [
-            [one.broker_name, one.start, one.end, one.records, one.objects, one.bytes, one.damaged_bytes, one.manifest]
-            for one in done
-        ]
-        output.show(Rows("shipped", f"shipped to {shown(target)}", columns, rows))
+        _show(output, done, target)
     if any(one.damaged_bytes for one in done):
         raise click.exceptions.Exit(1)
+
+
+class Asked:
+    """Has somebody asked to stop, by Ctrl-C or SIGTERM? The second time that means what it always did."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._is_asked = False
+
+    def __call__(self) -> bool:
+        return self._is_asked
+
+    def __enter__(self) -> "Asked":
+        for one in (signal.SIGINT, signal.SIGTERM):
+            self._before[one] = signal.signal(one, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        self._is_asked = True
+        self._restore()
+
+    def _restore(self) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+        self._before.clear()
+
+
+def _follow(output: Output, told: Told, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
+    """Tell what happens, and add up what was shipped of each store."""
+    totals: dict[str, Shipped] = {}
+    told("looking for what is new", 0, 1)
+    for one in rounds:
+        for shipped in one.shipped:
+            before = totals.get(shipped.broker_name)
+            totals[shipped.broker_name] = shipped if before is None else _sum(before, shipped)
+        if output.as_json:
+            if one.shipped or one.failure:
+                click.echo(json.dumps(asdict(one) | {"bytes_per_second": one.bytes_per_second}), err=True)
+        elif one.failure:
+            output.say(f"{one.failure}; trying again in {show_seconds(one.pause_seconds)}")
+        if one.damaged_bytes and not output.as_json:
+            output.say(f"{show_bytes(one.damaged_bytes)} of the log are damaged, and shipped as they are")
+        told(_line(one, list(totals.values())), 0, 1)
+    if asked():
+        told("stopping", 1, 1)
+    return list(totals.values())
+
+
+def _line(one: Round, done: Sequence[Shipped]) -> str:
+    shipped = f"{show_bytes(sum(each.bytes for each in done))} in {sum(each.objects for each in done):,} objects"
+    rate = f"{show_bytes(one.bytes_per_second)}/s"
+    state = "waiting for the target" if one.failure else rate
+    return f"behind {show_bytes(one.lag_bytes)}, {state}, shipped {shipped}"
+
+
+def _sum(one: Shipped, other: Shipped) -> Shipped:
+    """Two runs of one store as one."""
+    return Shipped(
+        other.broker_name, other.path, other.target, min(one.start, other.start), other.end,
+        one.objects + other.objects, one.bytes + other.bytes, one.records + other.records,
+        one.damaged_bytes + other.damaged_bytes, other.manifest,
+    )  # fmt: skip
+
+
+def _show(output: Output, done: Sequence[Shipped], target: str) -> None:
+    columns = [
+        Column("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
+        number("objects", "objects"), number("bytes", "shipped", show_bytes),
+        number("damaged", "damaged", show_bytes), number("manifest", "manifest"),
+    ]  # fmt: skip
+    rows = [
+        [one.broker_name, one.start, one.end, one.records, one.objects, one.bytes, one.damaged_bytes, one.manifest]
+        for one in done
+    ]
+    output.show(Rows("shipped", f"shipped to {shown(target)}", columns, rows, empty="nothing new"))

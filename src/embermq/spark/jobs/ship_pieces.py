@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embermq.errors import EmberError, StorePathInvalid
+from embermq.errors import EmberError, PlaceUnavailable, StorePathInvalid
 from embermq.format.names import segment_name
 from embermq.spark.shipped.key_lists import KeyListMaker
 from embermq.spark.shipped.manifests import ShippedObject, ShippedPart, ShippedSegment
@@ -27,8 +27,8 @@ CONFIG = "config"
 SUMMARY_SUFFIX, KEYS_SUFFIX = ".parquet", ".keys"
 CHUNK_BYTES = 4 << 20
 # Every part of a tail is a round trip for who reads it, and every part that is shipped again costs once more. So there
-# are sizes of parts, each 8 times the one below, and where 8 of a size or smaller follow one another, they become one: a
-# byte is shipped about once for each size, and of a log file of 1 GiB there are 42 parts at most.
+# are sizes of parts, each 8 times the one below, and where 8 of a size or smaller follow one another, they become one:
+# a byte is shipped about once for each size, and of a log file of 1 GiB there are 42 parts at most.
 TIER_PARTS = 8
 TIER_BYTES = 64 << 10
 
@@ -160,7 +160,7 @@ def _chunks(piece: ShipPiece) -> Iterator[bytes]:
             while at < end:
                 chunk = file.read(min(CHUNK_BYTES, end - at))
                 if not chunk:
-                    raise StorePathInvalid(piece.path, "became shorter while it was shipped; run it again")
+                    raise PlaceUnavailable(piece.path, "became shorter while it was shipped; run it again")
                 yield chunk
                 at += len(chunk)
     except FileNotFoundError:
@@ -169,8 +169,8 @@ def _chunks(piece: ShipPiece) -> Iterator[bytes]:
         raise StorePathInvalid(piece.path, "no permission to read it; check its owner and mode") from None
 
 
-def _gone(piece: ShipPiece) -> StorePathInvalid:
-    return StorePathInvalid(
+def _gone(piece: ShipPiece) -> PlaceUnavailable:
+    return PlaceUnavailable(
         piece.path,
         f"is not there, as the worker on {socket.gethostname()} sees it: deleted by retention just now (run it again),"
         " or not mounted at the same path on every machine",
@@ -198,7 +198,7 @@ def _summarise(piece: ShipPiece) -> tuple[SummaryMaker, bytes | None]:
 
 def _check(place: Place, name: str, size: int, sha256: str) -> None:
     """StorePathInvalid unless the object is what was written."""
-    wrong = StorePathInvalid(place.named(name), "is not what was written, read back it differs; try again")
+    wrong = PlaceUnavailable(place.named(name), "is not what was written, read back it differs; try again")
     try:
         if place.size(name) != size:
             raise wrong

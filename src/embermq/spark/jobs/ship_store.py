@@ -143,6 +143,10 @@ class Shipment:
         """What of the log is not shipped yet, as it was seen last."""
         return max(0, self._survey.log_end - max(self._manifest.end, self._survey.log_min))
 
+    def look(self) -> None:
+        """See how far the log is now."""
+        self._survey.refresh()
+
     def is_behind(self) -> bool:
         """Is there something new in the log, or was the last call interrupted? Looks at the store alone."""
         self._survey.refresh()
@@ -162,7 +166,8 @@ class Shipment:
             made_ms = self._clock.now_ms() if self._head is None else self._head.made_ms
             self._head = Head(VERSION, self._store.broker_name, made_ms)
             self._target.write(HEAD, [msgspec.json.encode(self._head)])
-        before, pieces = self._manifest, self._pieces(tail=tail)
+        first = self._manifest.number
+        written, pieces = self._manifest, self._pieces(tail=tail)
         done: list[PieceShipped] = []
         # A manifest every so often: a killed run loses at most one round.
         count = 2 * parallelism(self._spark) if stop is never else parallelism(self._spark)
@@ -174,11 +179,13 @@ class Shipment:
             done += results
             if at + count < len(pieces):
                 self._write()
+                written = self._manifest
         if self._clock.now_ms() - self._config_ms >= config_every_ms:
             self._add_config()
             self._config_ms = self._clock.now_ms()
-        if self._manifest != before or not before.number:
+        if self._manifest != written or not written.number:
             self._write()
+        if self._manifest.number != first:
             self._clean_up()
         self._is_settled = True
         return self._figures(done)

@@ -1,10 +1,12 @@
 """A place on any file system: a local directory, or what pyarrow (s3, gs, hdfs, abfs) or fsspec knows by its address.
 
 An address may hold credentials; `shown` never does, and only that is put into errors. What a file system refuses is a
-StorePathInvalid that names the object; that something is not there is FileNotFoundError. Picklable: whoever gets one
-opens the file system again. Driver and workers, any thread.
+StorePathInvalid that names the object, a PlaceUnavailable if the same may work in a while (no answer, an answer of the
+5xx kind); that something is not there is FileNotFoundError. Picklable: whoever gets one opens the file system again.
+Driver and workers, any thread.
 """
 
+import errno
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +19,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-from embermq.errors import OptionInvalid, StorePathInvalid
+from embermq.errors import OptionInvalid, PlaceUnavailable, StorePathInvalid
 
 # These show an object under its name only when it is whole. Elsewhere it is written aside and renamed.
 _PUTS_ARE_ATOMIC = {"s3", "gcs", "abfs"}
@@ -167,7 +169,8 @@ class Place:
         except FileNotFoundError:
             raise
         except (OSError, pa.ArrowException) as problem:
-            raise StorePathInvalid(self.named(name), without_secrets(_reason(problem), self.address)) from None
+            kind = PlaceUnavailable if is_passing(problem) else StorePathInvalid
+            raise kind(self.named(name), without_secrets(_reason(problem), self.address)) from None
 
 
 @lru_cache(maxsize=16)
@@ -200,6 +203,29 @@ def _by_fsspec(address: str) -> tuple[fs.FileSystem, str] | None:
     except ImportError as missing:
         raise ValueError(f"{scheme} needs a package that is not installed: {missing}") from None
     return fs.PyFileSystem(fs.FSSpecHandler(inner)), str(path)
+
+
+# As the clients of S3, GCS, ABFS and HDFS call what passes: no way there, no answer, too much to do, broken inside.
+_PASSING = re.compile(
+    r"NETWORK_CONNECTION|REQUEST_TIMEOUT|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|INTERNAL_ERROR|THROTTLING"
+    r"|SlowDown|ServiceUnavailable|InternalError|RequestTimeout|ServerBusy|OperationTimedOut"
+    r"|HTTP (status|response code)[: ]*(5\d\d|429|408)|timed? ?out|connection (was )?(reset|refused|closed|aborted)"
+    r"|couldn't connect|temporar(y|ily)|try again|StandbyException|SafeMode",
+    re.IGNORECASE,
+)
+_PASSING_NUMBERS = {
+    errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.EHOSTUNREACH,
+    errno.ENETUNREACH, errno.ENETDOWN, errno.EAGAIN, errno.EBUSY, errno.ESTALE,
+}  # fmt: skip
+
+
+def is_passing(problem: BaseException) -> bool:
+    """May the same work in a while?"""
+    if isinstance(problem, TimeoutError | ConnectionError):
+        return True
+    if isinstance(problem, OSError) and problem.errno is not None and problem.errno in _PASSING_NUMBERS:
+        return True
+    return _PASSING.search(str(problem)) is not None
 
 
 def _reason(problem: BaseException) -> str:
