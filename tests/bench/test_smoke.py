@@ -3,9 +3,14 @@
 Speeds are not judged here, with one exception: a scan kernel that is not clearly faster than plain Python is no
 compiled kernel at all. A changed hash means that a scenario now does other work; if that is meant, write the new
 one down here.
+
+Scenarios with Spark take the session of the tests, which is there already; one of them runs as a user starts it, in a
+process and a session of its own.
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,6 +124,9 @@ def course(tmp_path: Path) -> Course:
     return Course("smoke", 1, tmp_path)
 
 
+ALONE = spark_kafka.NAME
+
+
 def answers_of(figures: list[Figure]) -> dict[str, str]:
     """Case -> hash; every figure of a case has the same one, or none."""
     found: dict[str, str] = {}
@@ -131,17 +139,38 @@ def answers_of(figures: list[Figure]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_a_scenario_gives_the_known_answers(name: str, course: Course) -> None:
+@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {ALONE}))
+def test_a_scenario_gives_the_known_answers(name: str, course: Course, request: pytest.FixtureRequest) -> None:
+    if name.startswith("spark_"):
+        request.getfixturevalue("spark")  # They take the session that is there.
     figures: list[Figure] = SCENARIOS[name].run(course)
     assert answers_of(figures) == ANSWERS[name]
     # Some targets are those of a comparison with a peer.
-    assert any(figure.target is not None for figure in figures) or name in (append.NAME, spark_kafka.NAME)
+    assert any(figure.target is not None for figure in figures) or name == append.NAME
     assert not list(course.directory.iterdir()), "a scenario leaves nothing behind"
     if name == scan.NAME:
         ratios = [figure for figure in figures if figure.measure == "kernel / twin"]
         assert len(ratios) == 2
         assert all(ratio.rounds[0] >= 3 for ratio in ratios), ratios
+
+
+def test_a_scenario_with_a_session_of_its_own(tmp_path: Path) -> None:
+    words = ["--size", "smoke", "--rounds", "1", "--only", ALONE, "--output", "json", "--dir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", *words], cwd=Path(__file__).parents[2], capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str] = {}
+    for figure in json.loads(done.stdout)["figures"]:
+        assert figure["scenario"] == ALONE
+        assert figure["rounds"], figure
+        assert all(value > 0 for value in figure["rounds"]), figure
+        assert figure["unit"], figure
+        if figure["answer"]:
+            assert found.setdefault(figure["case"], figure["answer"]) == figure["answer"], figure
+    assert found == ANSWERS[ALONE]
+    assert not list(tmp_path.iterdir()), "a scenario leaves nothing behind"
 
 
 def test_every_scenario_has_answers_to_compare_with() -> None:
