@@ -132,19 +132,20 @@ class NeedFinder:
     def by_log(self) -> StoreWork:
         """Whatever there is, between two places of the log; a time means a place here."""
         survey, options = self._survey, self._options
-        start, end = survey.log_min, survey.log_end
+        asked = self._asked()
+        start, end = asked.start, asked.end
         if isinstance(options.start, AtTime):
-            start = survey.physical_at(options.start.time_ms)
+            start = max(start, survey.physical_at(options.start.time_ms))
         elif isinstance(options.start, Latest):
             start = end
         if isinstance(options.end, AtTime):
-            end = survey.physical_at(options.end.time_ms)
+            end = min(end, survey.physical_at(options.end.time_ms))
         log = self._filtered(Span(start, end))
         return self._work(StoreNeed(self.place.broker_name, log.start, log.end), self._selection())
 
     def by_queue(self) -> StoreWork:
         """Offsets of queues."""
-        log = self._filtered(Span(self._survey.log_min, self._survey.log_end))
+        log = self._filtered(self._asked())
         need = StoreNeed(self.place.broker_name, log.start, log.end)
         ranges = self._ranges(log)
         if self._options.include_system_topics:
@@ -183,7 +184,7 @@ class NeedFinder:
     def _selection(self) -> Selection:
         """All that does not depend on queues."""
         options, pushed = self._options, self._pushed
-        times, physical = pushed.times_ms, pushed.physical
+        times, physical = pushed.times_ms, pushed.physical.meet(self._named_places())
         return Selection(
             tags=_both(options.tags, pushed.tags),
             keys=frozenset(options.keys) if options.keys is not None else pushed.keys,
@@ -193,6 +194,11 @@ class NeedFinder:
             physical_end=None if physical.is_all else physical.end,
             include_system=options.include_system_topics,
         )
+
+    def _named_places(self) -> Span:
+        start, end = self._options.physical_start, self._options.physical_end
+        everything = Span()
+        return Span(everything.start if start is None else start, everything.end if end is None else end)
 
     def _selection_with_system(self, ranges: Sequence[tuple[QueueSpan, Span]]) -> Selection:
         """Prepared and rolled-back records have a topic and a queue id, but no offset of their own."""
@@ -206,6 +212,21 @@ class NeedFinder:
         if not options.queues.is_all or pushed.queue_ids is not None:
             selection = replace(selection, queue_ids=frozenset(span.queue_id for span, _ in ranges))
         return selection
+
+    def _asked(self) -> Span:
+        """The log, or the part of it that options name; it begins at a record."""
+        survey, options = self._survey, self._options
+        start, end = survey.log_min, survey.log_end
+        if options.physical_start is not None:
+            if options.physical_start < survey.log_min and options.fail_on_data_loss:
+                raise DataLost(
+                    f"{self.place.shown}: the log begins at {survey.log_min:,}, and was to be read from"
+                    f" {options.physical_start:,} on; what lies between is gone (retention?). Set failOnDataLoss=false"
+                    " to read what is left"
+                )
+            if options.physical_start > survey.log_min:
+                start = survey.record_start(min(options.physical_start, end))
+        return Span(start, max(start, end if options.physical_end is None else min(end, options.physical_end)))
 
     def _filtered(self, log: Span) -> Span:
         """The part of a range of the log that filters leave; it begins at a record."""

@@ -46,6 +46,13 @@ def parse_count(name: str, text: str) -> int:
     return int(text)
 
 
+def parse_place(name: str, text: str) -> int:
+    """A place in the log: a whole number from 0."""
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()):
+        raise OptionInvalid(name, "a place in the log is expected, a whole number from 0", value=text)
+    return int(text)
+
+
 def parse_size(name: str, text: str) -> int:
     """Bytes: a number, or one with k, m, g or t (units of 1024)."""
     found = _SIZE.fullmatch(text.strip().lower())

@@ -30,6 +30,7 @@ from embermq.spark.option_values import (
     parse_flag,
     parse_keys,
     parse_pattern,
+    parse_place,
     parse_queues,
     parse_size,
     parse_tags,
@@ -84,6 +85,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("endingTimestamp", "", "End before the first message stored at this time (ms) or later.", "batch"),
     Option("startingOffsetsByTimestamp", "", "A time for each queue to begin at; JSON as for startingOffsets."),
     Option("endingOffsetsByTimestamp", "", "A time for each queue to end at; JSON as for startingOffsets.", "batch"),
+    Option(
+        "startingPhysicalOffset", "",
+        "Begin with the first message at this place of the log, which must still be there (see failOnDataLoss).",
+        "batch",
+    ),
+    Option("endingPhysicalOffset", "", "End before the first message at this place of the log or later.", "batch"),
     Option("minPartitions", "", "At least so many partitions, if there are that many messages."),
     Option("maxBytesPerPartition", "128m", "A partition covers at most about this many bytes of log."),
     Option(
@@ -150,6 +157,8 @@ class ReadOptions:
     keys: tuple[str, ...] | None = None
     start: Limit = _FROM_EARLIEST
     end: Limit = _TO_LATEST
+    physical_start: int | None = None
+    physical_end: int | None = None
     min_partitions: int | None = None
     max_bytes_per_partition: int = 128 << 20
     fail_on_data_loss: bool = True
@@ -250,6 +259,11 @@ def _check_together(chosen: ReadOptions, given: Mapping[str, str]) -> None:
     match chosen.start, chosen.end:
         case AtTime(_, start_ms), AtTime(option, end_ms) if start_ms > end_ms:
             raise OptionInvalid(option, f"lies before startingTimestamp ({start_ms})", value=end_ms)
+    if (chosen.physical_end or 0) < (chosen.physical_start or 0) and chosen.physical_end is not None:
+        start = chosen.physical_start
+        raise OptionInvalid(
+            "endingPhysicalOffset", f"lies before startingPhysicalOffset ({start})", value=chosen.physical_end
+        )
     for limit in (chosen.start, chosen.end):
         if isinstance(limit, AtOffsets | AtTimes):
             for topic, _, queue_id in limit.table:
@@ -283,6 +297,8 @@ _FIELDS: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("queues", "queues", parse_queues),
     ("tags", "subExpression", parse_tags),
     ("keys", "keys", parse_keys),
+    ("physical_start", "startingPhysicalOffset", parse_place),
+    ("physical_end", "endingPhysicalOffset", parse_place),
     ("min_partitions", "minPartitions", parse_count),
     ("max_bytes_per_partition", "maxBytesPerPartition", parse_size),
     ("fail_on_data_loss", "failOnDataLoss", parse_flag),

@@ -2,6 +2,7 @@
 
     table(spark, "store", ["topic", "keys"], topic="orders", startingTimestamp=yesterday)
     table(spark, "store", ["keys", "body"], topic="orders", lake="lake")       # archived ranges come from the lake
+    table(spark, "store", topic="orders", shipped="s3://bucket/logs")          # what the log has lost, from its copy
     stream(spark, ["broker-a", "broker-b"], ["body"], subscribe=["orders", "returns"])
 
 Spark never tells a Python source which columns a query needs, so somebody has to: here the list of columns
@@ -40,6 +41,7 @@ def table(
     columns: Iterable[str] | None = None,
     *,
     lake: str | None = None,
+    shipped: str | None = None,
     **options: Any,
 ) -> DataFrame:
     """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given.
@@ -47,11 +49,13 @@ def table(
     `options` are those of the format. Besides text they may be numbers, booleans, datetimes (with a time zone),
     lists (of names) and dicts (of offsets); None is an option that is not given. With `lake`, what is archived there
     comes from there, and only topics, system topics and data loss can be spoken of: offsets and times are filters then.
+    The same with `shipped`, where `ship` put copies of the logs: what a log no longer has comes from its copy; there
+    also keys can be spoken of.
     """
     texts = option_texts(options, path)
     parsed = parse(texts, streaming=False)
-    if lake is not None:
-        return _with_lake(spark, path, chosen_schema(columns, parsed), lake, options, parsed)
+    if lake is not None or shipped is not None:
+        return _with_history(spark, path, chosen_schema(columns, parsed), lake, shipped, options, parsed)
     schema = chosen_schema(columns, parsed)
     reading = spark.read.format(FORMAT).options(**texts)
     if _is_said(options, "pushdown") or (parsed.schema_mode == "kafka" and parsed.on_corrupt == "rows"):
@@ -70,19 +74,21 @@ def _is_said(options: Mapping[str, Any], name: str) -> bool:
 _WITH_LAKE = {"topic", "subscribe", "includesystemtopics", "failondataloss"}
 
 
-def _with_lake(
-    spark: SparkSession, path: StorePath | Iterable[StorePath], schema: StructType, lake: str,
-    options: Mapping[str, Any], parsed: ReadOptions,
+def _with_history(
+    spark: SparkSession, path: StorePath | Iterable[StorePath], schema: StructType, lake: str | None,
+    shipped: str | None, options: Mapping[str, Any], parsed: ReadOptions,
 ) -> DataFrame:  # fmt: skip
     from embermq.spark.views import messages  # It is made of tables.
 
+    known, other = (_WITH_LAKE, "a lake") if lake is not None else (_WITH_LAKE | {"keys"}, "a shipped copy")
     for name, value in options.items():
-        if value is not None and name.lower() not in _WITH_LAKE:
-            raise OptionInvalid(name, "not together with a lake; use a filter on the table instead", value=value)
+        if value is not None and name.lower() not in known:
+            raise OptionInvalid(name, f"not together with {other}; use a filter on the table instead", value=value)
     paths = [path] if isinstance(path, str | Path) else list(path)
     rows = messages(
         spark, [str(one) for one in paths], lake=lake, topics=parsed.topics,
-        include_system=parsed.include_system_topics, fail_on_data_loss=parsed.fail_on_data_loss,
+        include_system=parsed.include_system_topics, fail_on_data_loss=parsed.fail_on_data_loss, shipped=shipped,
+        keys=parsed.keys,
     )  # fmt: skip
     return rows.select(*schema.names)
 
@@ -126,13 +132,16 @@ def _text(name: str, value: Any) -> str:
 def chosen_schema(columns: Iterable[str] | None, options: ReadOptions) -> StructType:
     """The schema of exactly these columns, in this order; OptionInvalid for a column there is not."""
     corrupt, headers = options.on_corrupt == "rows", options.include_headers
-    whole = spark_schema(options.schema_mode, corrupt=corrupt, headers=headers)
+    whole = spark_schema(options.schema_mode, corrupt=corrupt, headers=headers, exact=True)
     if columns is None:
         return whole
     names = [columns] if isinstance(columns, str) else list(columns)
     if not names:
         raise OptionInvalid("columns", f"at least one is needed, of {', '.join(whole.names)}")
-    types = {field.name.lower(): field.dataType for field in whole.fields}
-    schema = StructType([StructField(name, types.get(name.lower(), StringType())) for name in names])
+    known = {field.name.lower(): field for field in whole.fields}
+    schema = StructType()
+    for name in names:
+        field = known.get(name.lower(), StructField(name, StringType()))
+        schema.add(name, field.dataType, field.nullable)
     column_names(schema, options.schema_mode, corrupt=corrupt, headers=headers)
     return schema

@@ -1,10 +1,11 @@
 """Messages of stores and a lake as one table: what the lake has comes from there, the rest from the logs.
 
     messages(spark, ["/data/broker-a"], lake="/data/lake", topics=["orders"])
+    messages(spark, ["/data/broker-a"], shipped="s3://bucket/logs")
     register(spark, ["/data/broker-a"], lake="/data/lake")          # each topic a table for SQL
 
 No row twice and none left out: of each log the lake's commits say which ranges it holds, and the log is asked for
-what lies outside of them. Driver side.
+what lies outside of them. With a shipped copy in place of a lake: shipped_views.py. Driver side.
 """
 
 import difflib
@@ -16,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from embermq.errors import DataLost, TopicUnknown
+from embermq.errors import DataLost, OptionInvalid, TopicUnknown
 from embermq.format.select import SYSTEM_PREFIXES, SYSTEM_TOPICS
 from embermq.spark.lake import Lake, LakeRange
 from embermq.spark.lake.frames import with_values
@@ -24,6 +25,7 @@ from embermq.spark.lake.json_bodies import VALUE
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.schema import COLUMNS
 from embermq.spark.shipped.places import shown
+from embermq.spark.shipped_views import copies_at, with_copies
 from embermq.spark.stores import StorePlace, find_stores
 from embermq.spark.tables import table
 
@@ -33,19 +35,33 @@ ALL = "messages"
 def messages(
     spark: SparkSession, paths: Iterable[str] = (), *, lake: str | None = None, topics: Sequence[str] | None = None,
     include_system: bool = False, fail_on_data_loss: bool = True, value: StructType | None = None,
+    shipped: str | None = None, keys: Sequence[str] | None = None,
 ) -> DataFrame:  # fmt: skip
-    """Every message of these stores and this lake, in the columns of the format.
+    """Every message of these stores and this lake, or of these stores and where they were shipped to, in the columns of
+    the format; with `keys`, which a lake does not know, only those that have one of them.
 
     With `value`, a schema of JSON bodies, also in a column of this name. Of topics for which the lake has such a
     column it is read from there; whatever else there is gets decoded.
 
-    A broker that is in the lake and not among the stores is answered from the lake alone.
-    DataLost if a log no longer has something that the lake does not have either.
+    A broker that is in the lake, or was shipped, and is not among the stores is answered from there alone.
+    DataLost if a log no longer has something that the lake, or the copy, does not have either.
     """
+    check_one(lake, shipped)
     places = find_stores(paths, shipped=True)
     opened = Lake.open(lake, make=False) if lake is not None else None
     names = [column.name for column in COLUMNS]
-    parts = [_live(spark, place, opened, topics, include_system, fail_on_data_loss) for place in places]
+    if shipped is not None:
+        if topics is not None:
+            found = Topics.find(paths, shipped=shipped)
+            for topic in topics:
+                found.check(topic)
+        parts = with_copies(
+            spark, places, shipped, topics=topics, include_system=include_system, fail_on_data_loss=fail_on_data_loss,
+            options={"keys": keys},
+        )  # fmt: skip
+    else:
+        assert keys is None
+        parts = [_live(spark, place, opened, topics, include_system, fail_on_data_loss) for place in places]
     if value is not None:
         parts = [with_values(part, value) for part in parts]
         names.append(VALUE)
@@ -57,6 +73,12 @@ def messages(
         rows = rows.select(*names)
         parts.append(rows if include_system else rows.where(_is_seen_by_consumers()))
     return reduce(DataFrame.unionByName, parts)
+
+
+def check_one(lake: str | None, shipped: str | None) -> None:
+    """OptionInvalid if both are named."""
+    if lake is not None and shipped is not None:
+        raise OptionInvalid("shipped", "not together with a lake; name one of the two", value=shown(shipped))
 
 
 def _live(
@@ -102,30 +124,33 @@ class Topics:
 
     stores: Mapping[str, frozenset[str]]  # by path
     lake: frozenset[str]
+    shipped: frozenset[str] = frozenset()
 
     @classmethod
-    def find(cls, paths: Iterable[str] = (), lake: str | None = None) -> "Topics":
-        stores = {
-            place.source: frozenset(topic for topic, _ in place.survey().queues())
-            for place in find_stores(paths, shipped=True)
-        }
+    def find(cls, paths: Iterable[str] = (), lake: str | None = None, shipped: str | None = None) -> "Topics":
+        stores = {place.source: _topics_of(place) for place in find_stores(paths, shipped=True)}
         held = Lake.open(lake, make=False).live_files() if lake is not None else []
-        return cls(stores, frozenset(file.topic for file in held))
+        copies = copies_at(shipped).values() if shipped is not None else ()
+        return cls(stores, frozenset(file.topic for file in held), frozenset().union(*map(_topics_of, copies)))
 
     @property
     def names(self) -> list[str]:
-        return sorted(self.lake.union(*self.stores.values()))
+        return sorted(self.lake.union(self.shipped, *self.stores.values()))
 
     def check(self, name: str) -> None:
         """TopicUnknown, with the nearest names, if there is no such topic."""
         if name not in self.names:
             near = difflib.get_close_matches(name, self.names, n=3)
-            raise TopicUnknown(name, ", ".join(map(shown, self.stores)) or "the lake", near)
+            raise TopicUnknown(name, ", ".join(map(shown, self.stores)) or "what was asked", near)
+
+
+def _topics_of(place: StorePlace) -> frozenset[str]:
+    return frozenset(topic for topic, _ in place.survey().queues())
 
 
 def register(
     spark: SparkSession, paths: Sequence[str] = (), *, lake: str | None = None, include_system: bool = False,
-    mentioned_in: str | None = None, json: JsonSchemas | None = None,
+    mentioned_in: str | None = None, json: JsonSchemas | None = None, shipped: str | None = None,
 ) -> list[str]:  # fmt: skip
     """Make each topic a table for SQL (`select * from orders`), and `messages` all of them. The names there are.
 
@@ -133,19 +158,21 @@ def register(
 
     With `mentioned_in`, only topics whose names occur in that text: a broker may have thousands.
     """
-    topics = Topics.find(paths, lake)
+    topics = Topics.find(paths, lake, shipped)
     schemas = read_schemas(json)
     for name in schemas:
         topics.check(name)
     if lake is not None:
         schemas = Lake.open(lake, make=False, schemas=schemas).schemas
-    messages(spark, paths, lake=lake, include_system=include_system).createOrReplaceTempView(ALL)
+    whole = messages(spark, paths, lake=lake, include_system=include_system, shipped=shipped)
+    whole.createOrReplaceTempView(ALL)
     for name in topics.names:
         if mentioned_in is None or name in mentioned_in:
-            stores = [path for path, there in topics.stores.items() if name in there]
+            # With a copy, all of them: a topic that a log has lost may be there.
+            stores = [path for path, there in topics.stores.items() if name in there or shipped is not None]
             held = lake if name in topics.lake else None
             frame = messages(
-                spark, stores, lake=held, topics=[name], include_system=True, value=schemas.get(name)
+                spark, stores, lake=held, topics=[name], include_system=True, value=schemas.get(name), shipped=shipped
             )  # fmt: skip
             frame.createOrReplaceTempView(f"`{name}`")
     return [ALL, *topics.names]

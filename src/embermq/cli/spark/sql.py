@@ -16,14 +16,15 @@ ROWS_MAX = 10_000
 @click.argument("query")
 @click.option("--store", "paths", multiple=True, metavar="DIR", help="Store directory or glob; repeatable.")
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
+@click.option("--shipped", metavar="URI", help="Where the stores were shipped to, for what their logs have lost.")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, ROWS_MAX), help="Rows at most.")
 @click.option("--include-system", is_flag=True, help="Also what no consumer sees, in the table `messages`.")
 @json_option
 @master_option
 @output_option
 def sql(
-    output: Output, query: str, paths: tuple[str, ...], lake: str | None, limit: int, include_system: bool,
-    master: str | None, json_words: tuple[str, ...],
+    output: Output, query: str, paths: tuple[str, ...], lake: str | None, shipped: str | None, limit: int,
+    include_system: bool, master: str | None, json_words: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Ask stores and a lake with SQL. Each topic is a table, `messages` is all of them.
 
@@ -31,17 +32,20 @@ def sql(
     embermq spark sql "select tags, count(*) from orders group by 1" --store /data/broker-a
     embermq spark sql "select sum(value.amount) from orders" --store /data/broker-a --json orders='amount double'
     embermq spark sql "select * from orders where keys = 'o-1'" --store /data/broker-a --archive /data/lake
+    embermq spark sql "select count(*) from orders" --store /data/broker-a --shipped s3://bucket/logs
     """
-    if not paths and lake is None:
+    if not paths and lake is None and shipped is None:
         raise OptionInvalid("store", "name at least one store or a lake to ask")
     schemas = schemas_in_words(json_words)
     with working(output, master, "embermq sql") as (spark, told):
         told("asking", 0, 1)
-        frame = job.sql(spark, query, list(paths), lake=lake, include_system=include_system, json=schemas)
+        frame = job.sql(
+            spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
+        )  # fmt: skip
         names = frame.columns
         rows = [list(row) for row in frame.limit(limit + 1).collect()]
-    shown = [[bytes(cell) if isinstance(cell, bytearray) else cell for cell in row] for row in rows[:limit]]
-    output.show(Rows("rows", "", [Column(name, name, _text) for name in names], shown, empty="no rows"))
+    cells = [[bytes(cell) if isinstance(cell, bytearray) else cell for cell in row] for row in rows[:limit]]
+    output.show(Rows("rows", "", [Column(name, name, _text) for name in names], cells, empty="no rows"))
     if len(rows) > limit:
         output.say(f"only the first {limit:,} rows are shown; --limit shows more")
 

@@ -1,4 +1,4 @@
-"""SQL over stores and a lake: each topic is a table, `messages` is all of them.
+"""SQL over stores and a lake, or stores and their shipped copies: each topic is a table, `messages` is all of them.
 
     sql(spark, "select tags, count(*) from orders group by 1", ["/data/broker-a"], lake="/data/lake")
 
@@ -19,17 +19,20 @@ _READS = ("select", "with", "values", "from", "describe", "explain", "show", "("
 
 def sql(
     spark: SparkSession, text: str, paths: Sequence[str] = (), *, lake: str | None = None,
-    include_system: bool = False, json: JsonSchemas | None = None,
+    include_system: bool = False, json: JsonSchemas | None = None, shipped: str | None = None,
 ) -> DataFrame:  # fmt: skip
     """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered.
 
-    `json` has schemas of JSON bodies by topic; they become a column `value` of its table.
+    `json` has schemas of JSON bodies by topic; they become a column `value` of its table. `shipped` is where `ship` put
+    copies of the logs: what a log no longer has comes from there.
     """
-    if not paths and lake is None:
+    if not paths and lake is None and shipped is None:
         raise OptionInvalid("store", "name at least one store or a lake to ask")
     if not text.strip().lower().startswith(_READS):
         raise OptionInvalid("sql", "only queries are answered: begin with select or with", value=text.strip()[:60])
-    names = register(spark, paths, lake=lake, include_system=include_system, mentioned_in=text, json=json)
+    names = register(
+        spark, paths, lake=lake, include_system=include_system, mentioned_in=text, json=json, shipped=shipped
+    )  # fmt: skip
     try:
         return spark.sql(text)
     except (AnalysisException, ParseException) as problem:
