@@ -41,8 +41,6 @@ GOOD = {
     "endingTimestamp": "1700000000000",
     "startingOffsetsByTimestamp": '{"orders": {"0": 1700000000000}}',
     "endingOffsetsByTimestamp": '{"orders": {"0": 1700000000000}}',
-    "startingPhysicalOffset": ("1073741824", "physical_start", 1 << 30),
-    "endingPhysicalOffset": ("0", "physical_end", 0),
     "startingPhysicalOffset": "1073741824",
     "endingPhysicalOffset": "1073741824",
     "minPartitions": "3",
