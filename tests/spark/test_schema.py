@@ -52,6 +52,17 @@ def test_the_types_are_those_spark_makes(mode: SchemaMode, corrupt: bool, header
     assert column_names(schema, mode, corrupt=corrupt, headers=headers) == tuple(schema.names)
 
 
+@pytest.mark.parametrize(("mode", "corrupt", "headers"), EVERY_SHAPE)
+def test_an_exact_schema_says_what_can_be_null(mode: SchemaMode, corrupt: bool, headers: bool) -> None:
+    schema = spark_schema(mode, corrupt=corrupt, headers=headers, exact=True)
+    assert arrow_schema(schema).equals(to_arrow_schema(schema, timezone="UTC"), check_metadata=True)
+    columns = columns_of(mode, corrupt=corrupt, headers=headers)
+    assert [field.nullable for field in schema.fields] == [corrupt or column.may_be_null for column in columns]
+    assert column_names(schema, mode, corrupt=corrupt, headers=headers) == tuple(schema.names)
+    if mode == "rocketmq":
+        assert schema["properties"].dataType == MapType(StringType(), StringType(), False)
+
+
 def test_the_columns_in_order() -> None:
     assert [f"{column.name} {column.type.simpleString()}" for column in COLUMNS] == [
         "topic string", "brokerName string", "queueId int", "queueOffset bigint", "physicalOffset bigint",

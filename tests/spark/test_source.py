@@ -51,7 +51,7 @@ def test_columns_and_types(spark: "SparkSession", make_store: StoreMaker) -> Non
     store = str(make_store(messages()))
     frame = spark.read.format("rocketmq").load(store)
     assert frame.columns == [column.name for column in COLUMNS]
-    assert frame.schema == spark_schema("rocketmq")
+    assert frame.schema == spark_schema("rocketmq", exact=True)
     kafka = spark.read.format("rocketmq").option("schemaMode", "kafka").load(store)
     assert kafka.columns == [column.name for column in KAFKA_COLUMNS]
     row = kafka.where("offset = 3 and partition = 1 and topic = 'orders'").first()

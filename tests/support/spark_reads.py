@@ -70,6 +70,7 @@ def reader_of(*paths: Path, schema: Any = None, **options: str) -> RocketMQBatch
         "kafka" if given.get("schemamode") == "kafka" else "rocketmq",
         corrupt=given.get("oncorrupt") == "rows",
         headers=given.get("includeheaders") == "true",
+        exact=True,
     )
     if schema is None:
         schema = whole

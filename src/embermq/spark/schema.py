@@ -115,11 +115,26 @@ def columns_of(mode: SchemaMode, *, corrupt: bool = False, headers: bool = False
     return (*chosen, CORRUPT) if corrupt else chosen
 
 
-def spark_schema(mode: SchemaMode, *, corrupt: bool = False, headers: bool = False) -> StructType:
-    """The schema of a read without a user's own; every column is nullable, as Spark's sources have it."""
-    return StructType(
-        [StructField(column.name, column.type) for column in columns_of(mode, corrupt=corrupt, headers=headers)]
-    )
+def spark_schema(
+    mode: SchemaMode, *, corrupt: bool = False, headers: bool = False, exact: bool = False
+) -> StructType:
+    """All columns, nullable; with `exact` only those that can be null.
+
+    Reads are exact: Spark looks for no null where there is none, and makes a row with less work. What outlives a read,
+    as the files of a lake, does not say that much, so that it can be joined with what others wrote.
+    """
+    fields = []
+    for column in columns_of(mode, corrupt=corrupt, headers=headers):
+        if not exact:
+            fields.append(StructField(column.name, column.type))
+        else:
+            fields.append(StructField(column.name, _without_null_values(column.type), column.may_be_null or corrupt))
+    return StructType(fields)
+
+
+def _without_null_values(type_: DataType) -> DataType:
+    """A property always has a value."""
+    return MapType(type_.keyType, type_.valueType, False) if isinstance(type_, MapType) else type_
 
 
 def column_names(

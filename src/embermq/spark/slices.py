@@ -16,6 +16,7 @@ from embermq.spark.picked import read_places
 from embermq.spark.plan import LogCut, PlacesCut
 from embermq.spark.queue_reader import QueueReader
 from embermq.spark.slice_rows import Counts, Reading, Slice, SliceReader, chooser
+from embermq.spark.worker_heap import settle
 from embermq.store.survey_scan import Damage
 
 __all__ = ["Counts", "Reading", "Slice", "read_slice"]
@@ -35,6 +36,7 @@ def read_slice(slice_: InputPartition, counts: Counts | None = None) -> Iterator
         case cut:
             yield from QueueReader(reader, cut).read()
     reader.troubles.report()
+    settle()
 
 
 def _read_log(reader: SliceReader, cut: LogCut) -> Iterator[pa.RecordBatch]:

@@ -65,7 +65,7 @@ class RocketMQSource(DataSource):
         options = parse(self.options, None)
         find_stores(options.paths, shipped=True)
         return spark_schema(
-            options.schema_mode, corrupt=options.on_corrupt == "rows", headers=options.include_headers
+            options.schema_mode, corrupt=options.on_corrupt == "rows", headers=options.include_headers, exact=True
         )
 
     @clear_errors

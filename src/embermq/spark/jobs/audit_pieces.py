@@ -25,7 +25,8 @@ from embermq.files.patient import BadBlock, PatientFiles
 from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import PieceTally
-from embermq.spark.jobs.work import Told, collected, parallelism, settle
+from embermq.spark.jobs.work import Told, collected, parallelism
+from embermq.spark.worker_heap import settle
 from embermq.store.survey_scan import LogSegment
 from embermq.store.verify_keys import EntryPlace, IndexStream
 from embermq.store.verify_links import IndexPart, LinkFlaw, link_flaws

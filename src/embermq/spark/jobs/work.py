@@ -4,8 +4,6 @@ Driver side. The pieces go through Spark's scheduler as an RDD, so they are retr
 not mind being done twice. `told` hears how many of how many are done, from another thread, a few times a second.
 """
 
-import gc
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,6 +12,8 @@ from typing import TypeVar
 
 from pyspark.core.rdd import RDD
 from pyspark.sql import SparkSession
+
+from embermq.spark.worker_heap import settle
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -36,23 +36,10 @@ def run(
     return collected(spark, mapped, len(pieces), title, told)
 
 
-_modules_known = 0
-
-
 def _settled(function: Callable[[Piece], Result], piece: Piece) -> Result:
     result = function(piece)
     settle()
     return result
-
-
-def settle() -> None:
-    """At the end of a task. A worker looks for garbage after each one, among all that was ever loaded: with the kernels
-    that takes 60 ms, longer than many a piece. Modules stay, so they are put where nobody looks."""
-    global _modules_known
-    if len(sys.modules) != _modules_known:
-        gc.collect()
-        gc.freeze()
-        _modules_known = len(sys.modules)
 
 
 def collected(
