@@ -46,8 +46,9 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@touch $(STAMP)
 	@echo "setup: ready, $(BIN)/embermq"
 
+# Three processes keep two cores busy: a good part of the tests waits, for a disk, for a JVM, for a child to be killed.
 test: setup check ## Everything that must be green: check, then the tests (no Java needed)
-	$(PYTEST) -n 2 -q --durations=10
+	$(PYTEST) -n 3 -q --durations=10
 
 check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
 	$(BIN)/ruff check $(CODE)

@@ -3,7 +3,7 @@
 The ordinary run gives Hypothesis the same examples each time, so that red means "this change". New ones are
 looked for by `make fuzz`.
 
-A session is a JVM and takes seconds to start, so all tests of a process share one; `make test` has two processes. A
+A session is a JVM and takes seconds to start, so all tests of a process share one; `make test` has three processes. A
 test that needs other settings starts a session in a process of its own.
 """
 
