@@ -68,11 +68,12 @@ class Progress:
 class Follower:
     """Queues and index of one store, fed from outside."""
 
-    def __init__(self, root: Path, settings: StoreSettings, files: Files, clock: Clock, lock: Lock) -> None:
+    def __init__(
+        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, lock: Lock, survey: Survey
+    ) -> None:
         """Use `open`."""
         self.root = root
-        self._files, self._lock = files, lock
-        self._survey = Survey.open(root, files=files)
+        self._files, self._lock, self._survey = files, lock, survey
         self.queues = ConsumeQueues(
             root / directory.CONSUME_QUEUE, files, settings.queue_file_bytes, clock,
             log_min=lambda: self._survey.log_min,
@@ -89,9 +90,10 @@ class Follower:
     @classmethod
     def open(
         cls, path: str | Path, settings: StoreSettings | None = None, *, files: Files | None = None,
-        clock: Clock | None = None,
+        clock: Clock | None = None, survey: Survey | None = None,
     ) -> "Follower":  # fmt: skip
-        """Take over where the last follower stopped, or begin with the log. `settings` give the file sizes.
+        """Take over where the last follower stopped, or begin with the log. `settings` give the file sizes; `survey` is
+        that of an earlier follower of this process, which knows where the log ended then.
 
         StoreError if the store derives by itself, StoreLocked if another follower is at work.
         """
@@ -103,7 +105,12 @@ class Follower:
         except LockHeld as held:
             raise StoreLocked(root, held.pid, held.command) from None
         try:
-            follower = cls(root, settings or StoreSettings(), disk, clock or SystemClock(), lock)
+            if survey is None:
+                survey = Survey.open(root, files=disk)
+            else:
+                assert survey.path == root, (survey.path, root)
+                survey.refresh()
+            follower = cls(root, settings or StoreSettings(), disk, clock or SystemClock(), lock, survey)
             follower._resume()
         except BaseException:
             lock.release()
@@ -169,6 +176,11 @@ class Follower:
         if self._files.exists(self.root / NAME):
             self._files.remove(self.root / NAME)
             self._files.sync_directory(self.root)
+
+    @property
+    def survey(self) -> Survey:
+        """For the next follower of this process."""
+        return self._survey
 
     # -- following ---------------------------------------------------------------------------------------------
 

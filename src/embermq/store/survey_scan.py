@@ -252,8 +252,9 @@ def next_record(file: OpenFile, segment: LogSegment, physical_offset: int, limit
     resync, window_bytes = _resync_for(end - at), FIRST_WINDOW_BYTES
     while end - at >= BLANK_BYTES:
         data = np.frombuffer(file.pread(min(window_bytes, end - at), at), np.uint8)
-        found = resync(data, segment.start + at, 0, len(data))
-        if at + len(data) < end:
+        is_blank = not data[: len(data) & -8].view(np.int64).any() and not data[-8:].any()  # A file made ahead is.
+        found = -1 if is_blank else resync(data, segment.start + at, 0, len(data))
+        if not is_blank and at + len(data) < end:
             found = _cut_record(file, segment, at, data, end, found)
         if found >= 0:
             return segment.start + at + found

@@ -1,11 +1,12 @@
 """Queues and index derived from outside are, byte for byte, those the live dispatcher writes."""
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
-from embermq import MessageStore
+from embermq import Message, MessageStore
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
 from embermq.store.follower import NAME, Follower
 from embermq.testing.builder import StoreBuilder
@@ -89,6 +90,34 @@ def test_stopped_anywhere_and_taken_up_again(live: dict[str, bytes], bare: Store
         follower.advance()
         follower.make_durable()
     assert derived(bare.root) == live
+
+
+def test_one_survey_for_one_follower_after_the_other(live: dict[str, bytes], tmp_path: Path) -> None:
+    """The log grows between them; then another one lies there."""
+    builder = builder_at(tmp_path / "written")
+    with follow_first(builder) as first:
+        survey = first.survey
+    number = 0
+    while number < COUNT:
+        with log_only(builder) as store:
+            number = numbered.append_until(store, number, min(number + 16, COUNT))
+        with Follower.open(builder.root, builder.settings, clock=builder.clock, survey=survey) as follower:
+            follower.advance()
+            follower.make_durable()
+    assert derived(builder.root) == live
+    shutil.rmtree(builder.root)
+    with log_only(builder_at(tmp_path / "written")) as store:
+        store.append(Message("Other", b"x", keys=["k"]))
+    with Follower.open(builder.root, builder.settings, clock=builder.clock, survey=survey) as follower:
+        assert follower.advance().records == 1
+        follower.make_durable()
+    with builder.open() as store:
+        assert store.topics() == {"Other": [0]}
+
+
+def follow_first(builder: StoreBuilder) -> Follower:
+    log_only(builder).close()
+    return follow(builder)
 
 
 def test_behind_a_store_that_is_being_written(live: dict[str, bytes], tmp_path: Path) -> None:

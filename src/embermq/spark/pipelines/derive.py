@@ -11,6 +11,9 @@ from embermq.spark.jobs.work import run
 from embermq.spark.pipelines.batches import LogBatch
 from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.follower import Follower
+from embermq.store.survey import Survey
+
+_known: dict[str, Survey] = {}  # In a worker, from one batch to the next: to find the end of a log takes a walk.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,13 @@ class DerivedSink:
 
 
 def _derive(piece: _Piece) -> _Done:
-    with Follower.open(Path(piece.path), piece.settings) as follower:
+    known = _known.pop(piece.path, None)  # Put back when all went well.
+    with Follower.open(Path(piece.path), piece.settings, survey=known) as follower:
         if follower.position >= piece.end:
             return _Done(0, ())  # Done before a kill.
         progress = follower.advance(piece.end)
         follower.make_durable()
+        _known.clear()  # One at a time: whatever it holds open goes with it.
+        _known[piece.path] = follower.survey
     damages = tuple(f"{piece.path}: {one.start:,} to {one.end:,}: {one.reason}" for one in progress.damages)
     return _Done(progress.records, damages)

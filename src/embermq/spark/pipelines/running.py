@@ -15,7 +15,6 @@ import queue
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -28,16 +27,16 @@ from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipelines.batches import LogBatch, LogRange
+from embermq.spark.pipelines.log_ends import LogEnds
 from embermq.spark.pipelines.ranges import FORMAT, LogRanges
 from embermq.spark.pipelines.sinks import PipelineSink, SinkContext, SinkFigures, make_sinks
 from embermq.spark.stores import find_stores
-from embermq.store.survey import Survey
 
 BATCH_BYTES_MAX = 512 << 20
 COMPACT_EVERY = 20
 FOLLOW_INTERVAL = "500 milliseconds"
 CHECKPOINT = "_checkpoint"
-_WAIT_SECONDS = 0.25
+_WAIT_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +70,7 @@ class Pipeline:
     told: Told | None = None
     _done: "queue.SimpleQueue[Progress]" = field(default_factory=queue.SimpleQueue)
     _failure: BaseException | None = None
+    _log_ends: LogEnds | None = None
 
     def once(self) -> list[Progress]:
         """Work off what is there now. The batches that were needed."""
@@ -82,6 +82,7 @@ class Pipeline:
 
     def _run(self, *, available_now: bool, interval: str = FOLLOW_INTERVAL) -> Iterator[Progress]:
         self._failure = None
+        self._log_ends = LogEnds(self.stores)
         running = self._start(available_now, interval)
         try:
             while running.isActive:
@@ -126,7 +127,8 @@ class Pipeline:
 
     def _progress(self, batch: LogBatch, figures: dict[str, SinkFigures], seconds: float) -> Progress:
         positions = {one.broker_name: one.end for one in batch.ranges}
-        ends = {name: Survey.open(Path(self.stores[name])).log_end for name in positions}
+        assert self._log_ends is not None
+        ends = {name: self._log_ends.now(name) for name in positions}
         lag = sum(max(ends[name] - at, 0) for name, at in positions.items())
         records = max((one.records for one in figures.values()), default=0)
         return Progress(batch.number, records, batch.bytes, seconds, lag, positions, figures)
