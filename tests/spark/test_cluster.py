@@ -1,41 +1,18 @@
 """The same work and the same jobs in one JVM, on a standalone cluster of real processes; the work over Connect too.
 
-Cluster and Connect have a driver in a process of its own, each on a store of its own; the answers have to be those
+Cluster and Connect have a driver in a process of its own, each work a store of its own; the answers have to be those
 that follow from the messages.
 """
 
-import json
-import subprocess
-import sys
+import time
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from tests.support import same_jobs, same_work
 from tests.support.jvm import SHORT_LIVED_JVM
-from tests.support.spark_daemons import connect_server, spark_environment, standalone_cluster
-
-ROOT = Path(__file__).parents[2]
-
-
-def answers(work: ModuleType, master: str, scratch: Path, settings: dict[str, str]) -> dict[str, Any]:
-    """The answers of `work` on `master`."""
-    scratch.mkdir(exist_ok=True)
-    store = work.make_store(scratch / "store")
-    job = [sys.executable, "-m", work.__name__, master, str(store), str(scratch / "made")]
-    done = subprocess.run(
-        [*job, *(f"{name}={value}" for name, value in settings.items())],
-        env=spark_environment(scratch),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+from tests.support.same_driver import Driver
+from tests.support.spark_daemons import PATIENCE_SECONDS, connect_server, standalone_cluster
 
 
 def test_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
@@ -51,20 +28,31 @@ def test_jobs_in_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_standalone_cluster(tmp_path: Path) -> None:
     settings = {
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": SHORT_LIVED_JVM,
         "spark.sql.shuffle.partitions": "2",
     }
-    with standalone_cluster(tmp_path / "daemons") as master:
-        assert answers(same_work, master, tmp_path / "work", settings) == same_work.expected()
-        assert answers(same_jobs, master, tmp_path / "jobs", settings) == same_jobs.expected()
-    logs = sorted((tmp_path / "daemons" / "work").glob("app-*/*/stderr"))
-    assert len(logs) == 4, "each worker had an executor of each"
-    for log in logs:
-        assert "Finished task" in log.read_text(), "each executor did a part of the work"
+    daemons = tmp_path / "daemons"
+    with standalone_cluster(daemons) as master, Driver(master, tmp_path / "driver", settings) as driver:
+        assert driver.answers(same_work) == same_work.expected()
+        done = wait_for_tasks(daemons, {})
+        assert driver.answers(same_jobs) == same_jobs.expected()
+        wait_for_tasks(daemons, done)
+
+
+def wait_for_tasks(daemons: Path, before: dict[Path, int]) -> dict[Path, int]:
+    """Until two executors, one of each worker, did a part of the work: they have logged more finished tasks than
+    before. What is logged comes to the file a moment later. How many tasks each has finished now."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        logs = (daemons / "work").glob("app-*/*/stderr")
+        done = {log: log.read_text(errors="replace").count("Finished task") for log in logs}
+        if sum(done[log] > before.get(log, 0) for log in done) >= 2:
+            return done
+        assert time.monotonic() < deadline, f"finished tasks: {before}, then {done}"
+        time.sleep(0.05)
 
 
 def test_spark_connect(tmp_path: Path) -> None:
-    with connect_server(tmp_path / "daemons") as address:
-        assert answers(same_work, address, tmp_path, {}) == same_work.expected()
+    with connect_server(tmp_path / "daemons") as address, Driver(address, tmp_path / "driver", {}) as driver:
+        assert driver.answers(same_work) == same_work.expected()

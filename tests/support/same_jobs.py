@@ -1,21 +1,17 @@
 """Every job over a store, to be run on different masters: the answers have to be the same.
 
-    python -m tests.support.same_jobs MASTER STORE SCRATCH [NAME=VALUE ...]
-
-STORE is what `make_store` made; everything that is written goes below SCRATCH, which has to be new. Prints one JSON
-document. `expected` is what it has to be: worked out from the messages, without Spark.
+`answers` takes the store that `make_store` made; everything that is written goes below `scratch`, which has to be new.
+`expected` is what it has to answer: worked out from the messages, without Spark.
 """
 
 import json
 import shutil
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-import embermq.spark
 from embermq import Message, MessageStore
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.audit import audit
@@ -121,14 +117,3 @@ def plain(found: dict[str, Any]) -> dict[str, Any]:
     """As it comes out of JSON."""
     read: dict[str, Any] = json.loads(json.dumps(found))
     return read
-
-
-def main(master: str, store: str, scratch: str, *settings: str) -> None:
-    conf = dict(setting.split("=", 1) for setting in settings)
-    spark = embermq.spark.session("same jobs", master, **conf)
-    print(json.dumps(answers(spark, Path(store), Path(scratch))))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,14 +1,10 @@
 """One job of everything a user does with stores, to be run on different masters: the answers have to be the same.
 
-    python -m tests.support.same_work MASTER STORE SCRATCH [NAME=VALUE ...]
-
-reads STORE in several ways, streams it while it grows, and writes stores below SCRATCH, which has to be new. Prints
-one JSON document. `expected` is what it has to be: worked out from the messages, without Spark.
+`answers` reads a store in several ways, streams it while it grows, and writes stores below `scratch`, which has to be
+new. `expected` is what it has to answer: worked out from the messages, without Spark.
 """
 
 import hashlib
-import json
-import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -141,14 +137,3 @@ def digest(rows: Iterable[Sequence[Any]]) -> str:
     plain = [[bytes(value) if isinstance(value, bytearray) else value for value in row] for row in rows]
     lines = sorted(repr(row) for row in plain)
     return f"{len(lines)} rows, {hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
-
-
-def main(master: str, store: str, scratch: str, *settings: str) -> None:
-    conf = dict(setting.split("=", 1) for setting in settings)
-    spark = embermq.spark.session("same work", master, **conf)
-    print(json.dumps(answers(spark, Path(store), Path(scratch))))
-    spark.stop()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
