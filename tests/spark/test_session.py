@@ -58,6 +58,16 @@ def test_settings_of_this_machine() -> None:
 
 
 @pytest.mark.usefixtures("conf_directory")
+def test_what_the_user_tells_the_jvm_is_added() -> None:
+    """Spark puts default options before the extra ones; who sets the former means all of them."""
+    settings = sessions._settings("app", None, {"spark.driver.extraJavaOptions": "-Dmine=1"})
+    assert "spark.driver.extraJavaOptions" not in sessions.DEFAULTS
+    assert settings["spark.driver.extraJavaOptions"] == "-Dmine=1"
+    assert "arrow" in settings["spark.driver.defaultJavaOptions"]
+    assert "arrow" in settings["spark.executor.defaultJavaOptions"]
+
+
+@pytest.mark.usefixtures("conf_directory")
 def test_a_cluster_is_not_told_to_stay_at_home() -> None:
     settings = sessions._settings("app", "spark://host:7077", {})
     assert settings["spark.master"] == "spark://host:7077"
@@ -87,7 +97,7 @@ def test_spark_defaults_win_over_ours(conf_directory: Path) -> None:
 def test_ones_own_logging_stays(conf_directory: Path) -> None:
     assert "quiet.properties" in sessions._settings("app", None, {})["spark.driver.defaultJavaOptions"]
     (conf_directory / "log4j2.properties").write_text("rootLogger.level = info\n")
-    assert "spark.driver.defaultJavaOptions" not in sessions._settings("app", None, {})
+    assert "log4j2" not in sessions._settings("app", None, {})["spark.driver.defaultJavaOptions"]
 
 
 def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

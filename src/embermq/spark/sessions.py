@@ -32,6 +32,12 @@ PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 QUIET = Path(__file__).with_name("quiet.properties")
 
+# Spark asks whether a value is null before it reads it, and never reads behind the end of a batch. Arrow would look
+# again, at every access: rows of 200 bytes take a seventh more of the JVM's time that way. Spark's own vectors, those
+# of Parquet, do not look either.
+_DRIVER_OPTIONS = "spark.driver.defaultJavaOptions"
+_ARROW_FLAGS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
 DEFAULTS: dict[str, str] = {
     # Filters reach the store; Spark's own default is to keep them away from Python sources.
     PUSH_DOWN: "true",
@@ -46,6 +52,9 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    # Put before the user's own extraJavaOptions.
+    _DRIVER_OPTIONS: _ARROW_FLAGS,
+    "spark.executor.defaultJavaOptions": _ARROW_FLAGS,
     "spark.driver.memory": "2g",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -170,7 +179,7 @@ def _decided_elsewhere() -> dict[str, str]:
 def _logging() -> dict[str, str]:
     if (_conf_directory() / "log4j2.properties").exists():
         return {}
-    return {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}"}
+    return {_DRIVER_OPTIONS: f"{_ARROW_FLAGS} -Dlog4j2.configurationFile={QUIET.as_uri()}"}
 
 
 def _conf_directory() -> Path:
