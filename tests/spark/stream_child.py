@@ -1,8 +1,9 @@
-"""A process that runs a stream from a store to a Parquet directory and says how far it is; made to be killed.
+"""A process that runs streams from a store to Parquet directories and says how far they are; made to be killed.
 
-    python -m tests.spark.stream_child STORE PLACE OPTIONS-AS-JSON
+    python -m tests.spark.stream_child STORE PLACE QUERIES-AS-JSON
 
-Lines of its output: `begun` when the query runs, then `batch N` whenever Spark has finished a micro-batch.
+QUERIES are options by name of the query; each has a directory of its name below PLACE. Lines of its output: `begun`
+when all queries run, then `batch NAME N` whenever Spark has finished a micro-batch.
 """
 
 import json
@@ -27,7 +28,7 @@ def start(rows: DataFrame, place: Path, *, available_now: bool) -> StreamingQuer
 
 
 def main() -> None:
-    store, place, given = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    store, place, queries = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     spark = embermq.spark.session(
         "stream child",
         "local[2]",
@@ -38,17 +39,21 @@ def main() -> None:
             "spark.local.dir": str(place / "local"),
         },
     )
-    rows = spark.readStream.format("rocketmq").options(**given).load(store)
-    query = start(rows, place, available_now=False)
+    running = {}
+    for name, options in queries.items():
+        rows = spark.readStream.format("rocketmq").options(**options).load(store)
+        running[name] = start(rows, place / name, available_now=False)
     print("begun", flush=True)
-    told = -1
-    while query.isActive:
-        progress = query.lastProgress
-        if progress is not None and progress.batchId > told and progress.numInputRows:
-            told = progress.batchId
-            print("batch", told, flush=True)
+    told = dict.fromkeys(running, -1)
+    while all(query.isActive for query in running.values()):
+        for name, query in running.items():
+            progress = query.lastProgress
+            if progress is not None and progress.batchId > told[name] and progress.numInputRows:
+                told[name] = progress.batchId
+                print("batch", name, told[name], flush=True)
         time.sleep(0.01)
-    query.awaitTermination()
+    for query in running.values():
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -118,39 +118,47 @@ def finish(spark: "SparkSession", store: Path, place: Path, options: dict[str, A
             return
 
 
-def kill_and_check(spark: "SparkSession", place: Path, rounds: int, options: dict[str, Any], seed: int) -> None:
+def kill_and_check(
+    spark: "SparkSession", place: Path, rounds: int, queries: dict[str, dict[str, Any]], seed: int
+) -> None:  # fmt: skip
     builder = StoreBuilder(place / "store", **(numbered.TINY | {"segment_bytes": 1 << 16}))
     source = random.Random(seed)
-    options = {"startingOffsets": "earliest", **options}
+    queries = {name: {"startingOffsets": "earliest", **options} for name, options in queries.items()}
     with builder.open() as store:
         writer = Writer(store)
         try:
             for _ in range(rounds):
-                with Child("tests.spark.stream_child", builder.root, place / "sink", options) as child:
+                with Child("tests.spark.stream_child", builder.root, place / "sink", queries) as child:
                     child.listen("begun", 1)
                     writer.go.set()
-                    child.listen("batch", source.randrange(1, 5))
+                    for name in queries:
+                        child.listen(f"batch {name} ", source.randrange(1, 5))
                     time.sleep(source.random() * 0.5)
                     child.kill()
                     writer.go.clear()
         finally:
             writer.stop()
-        finish(spark, builder.root, place / "sink", options)
-    rows = spark.read.parquet(str(place / "sink" / "out")).select("topic", "queueId", "queueOffset").collect()
+        for name, options in queries.items():
+            finish(spark, builder.root, place / "sink" / name, options)
     expected = Counter(
         (one.topic, one.queue_id, one.queue_offset)
         for one in frames_of(builder.root)
         if one.sys_flag & 4 == 0 and not is_system_topic(one.topic)
     )
-    assert Counter((row.topic, row.queueId, row.queueOffset) for row in rows) == expected
+    for name in queries:
+        rows = spark.read.parquet(str(place / "sink" / name / "out")).select("topic", "queueId", "queueOffset")
+        assert Counter((row.topic, row.queueId, row.queueOffset) for row in rows.collect()) == expected, name
 
 
-@pytest.mark.parametrize("options", [{"maxOffsetsPerTrigger": "40"}, {"subscribePattern": ".*"}], ids=["log", "topics"])
-def test_the_driver_is_killed(spark: "SparkSession", tmp_path: Path, options: dict[str, str]) -> None:
-    kill_and_check(spark, tmp_path, 1, options, seed=1)
+QUERIES = {"log": {"maxOffsetsPerTrigger": "40"}, "topics": {"subscribePattern": ".*"}}
+
+
+def test_the_driver_is_killed(spark: "SparkSession", tmp_path: Path) -> None:
+    """With two queries at once, each at a micro-batch of its own."""
+    kill_and_check(spark, tmp_path, 1, QUERIES, seed=1)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [{"maxOffsetsPerTrigger": "40"}, {"subscribePattern": ".*"}], ids=["log", "topics"])
-def test_the_driver_is_killed_many_times(spark: "SparkSession", tmp_path: Path, options: dict[str, str]) -> None:
-    kill_and_check(spark, tmp_path, 30, options, seed=2)
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_the_driver_is_killed_many_times(spark: "SparkSession", tmp_path: Path, name: str) -> None:
+    kill_and_check(spark, tmp_path, 30, {name: QUERIES[name]}, seed=2)
