@@ -46,15 +46,26 @@ def messages(
     A broker that is in the lake, or was shipped, and is not among the stores is answered from there alone.
     DataLost if a log no longer has something that the lake, or the copy, does not have either.
     """
+    paths = list(paths)
     check_one(lake, shipped)
+    if keys is not None and shipped is None:
+        raise OptionInvalid("keys", "only together with a shipped copy; use a filter on the table instead")
+    if shipped is not None and topics is not None:
+        found = Topics.find(paths, shipped=shipped)
+        for topic in topics:
+            found.check(topic)
+    return _messages(spark, paths, lake, topics, include_system, fail_on_data_loss, value, shipped, keys)
+
+
+def _messages(
+    spark: SparkSession, paths: Iterable[str], lake: str | None, topics: Sequence[str] | None, include_system: bool,
+    fail_on_data_loss: bool, value: StructType | None, shipped: str | None, keys: Sequence[str] | None,
+) -> DataFrame:  # fmt: skip
+    """The same for topics that are known to be there."""
     places = find_stores(paths, shipped=True)
     opened = Lake.open(lake, make=False) if lake is not None else None
     names = [column.name for column in COLUMNS]
     if shipped is not None:
-        if topics is not None:
-            found = Topics.find(paths, shipped=shipped)
-            for topic in topics:
-                found.check(topic)
         parts = with_copies(
             spark, places, shipped, topics=topics, include_system=include_system, fail_on_data_loss=fail_on_data_loss,
             options={"keys": keys},
@@ -171,8 +182,6 @@ def register(
             # With a copy, all of them: a topic that a log has lost may be there.
             stores = [path for path, there in topics.stores.items() if name in there or shipped is not None]
             held = lake if name in topics.lake else None
-            frame = messages(
-                spark, stores, lake=held, topics=[name], include_system=True, value=schemas.get(name), shipped=shipped
-            )  # fmt: skip
+            frame = _messages(spark, stores, held, [name], True, True, schemas.get(name), shipped, None)
             frame.createOrReplaceTempView(f"`{name}`")
     return [ALL, *topics.names]
