@@ -7,10 +7,11 @@ import pytest
 
 from embermq import Message
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
+from embermq.spark.error_text import our_errors
 from embermq.spark.jobs.archive import archive, archive_guard
 from embermq.spark.jobs.sql import sql
-from embermq.spark.lake import Lake
-from embermq.spark.views import Topics, messages
+from embermq.spark.lake import Lake, LakeRange
+from embermq.spark.views import Topics, first_outside, messages
 from embermq.store.retention import OldSegment
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
@@ -74,6 +75,48 @@ def test_a_gap_between_lake_and_log_is_said(spark: "SparkSession", builder: Stor
     with pytest.raises(DataLost, match="begins at 24,576"):
         messages(spark, [store], lake=lake)
     assert len(places(messages(spark, [store], lake=lake, fail_on_data_loss=False))) > 20
+
+
+def test_what_goes_after_a_view_was_made(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    """What the lake has may go. Anything else is an error of the query, and never a row less."""
+    store, lake = str(builder.root), str(tmp_path / "lake")
+    fill(builder, 0, 40)
+    archive(spark, [store], lake, sealed_only=True)
+    fill(builder, 40, 160)
+    whole = places(messages(spark, [store], include_system=True))
+    files = sorted((builder.root / "commitlog").iterdir())
+    border = Lake.open(lake, make=False).end_of("broker-a")
+    assert border is not None
+    held = border // 8192
+    assert 0 < held < len(files) - 2
+    view = messages(spark, [store], lake=lake, include_system=True)
+    for old in files[:held]:
+        old.unlink()
+    assert places(view) == whole
+    another = messages(spark, [store], lake=lake, include_system=True)
+    files[held].unlink()
+    with pytest.raises(DataLost, match=f"was to be read from {border:,} on"), our_errors():
+        another.count()
+    left = messages(spark, [store], lake=lake, include_system=True, fail_on_data_loss=False)
+    assert set(whole) - set(places(left)) == {at for at in whole if border <= at < border + 8192}
+
+
+@pytest.mark.parametrize(
+    ("ranges", "place", "first"),
+    [
+        ([], 0, 0),
+        ([(0, 100)], 0, 100),
+        ([(0, 100)], 99, 100),
+        ([(0, 100)], 100, 100),
+        ([(50, 100)], 0, 0),
+        ([(0, 100), (200, 300)], 60, 100),
+        ([(0, 100), (200, 300)], 150, 150),
+        ([(0, 100), (200, 300)], 250, 300),
+    ],
+)
+def test_the_first_place_the_lake_does_not_have(ranges: list[tuple[int, int]], place: int, first: int) -> None:
+    held = [LakeRange("a", "", start, end, 0, 0) for start, end in ranges]
+    assert first_outside(held, place) == first
 
 
 def test_archiving_again_goes_on(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:

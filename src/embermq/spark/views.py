@@ -12,6 +12,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -96,24 +97,35 @@ def _live(
     spark: SparkSession, place: StorePlace, lake: Lake | None, topics: Sequence[str] | None, include_system: bool,
     fail_on_data_loss: bool,
 ) -> DataFrame:  # fmt: skip
-    """What only the log has."""
+    """What only the log has. It must still have it when a query runs: what retention takes in between is a DataLost,
+    and a table that is made again has it from the lake, if it is there."""
     names = ",".join(topics) if topics else None
-    frame = table(spark, place.source, topic=names, includeSystemTopics=include_system)
-    frame = frame.withColumn("brokerName", F.lit(place.broker_name))
+    options: dict[str, Any] = {
+        "topic": names, "includeSystemTopics": include_system, "failOnDataLoss": fail_on_data_loss,
+    }  # fmt: skip
     held = lake.covered(place.broker_name) if lake is not None else []
-    if not held or lake is None:
-        return frame
-    survey = place.survey()
-    lake.check_same_log(survey, place.broker_name)
-    last = held[-1]
-    if fail_on_data_loss and survey.log_min > last.end:
-        raise DataLost(
-            f"{place.shown}: the lake ends at {last.end:,} and the log begins at {survey.log_min:,}; what lies between"
-            " is gone. Set fail_on_data_loss=False to read what is left"
-        )
-    if len(held) == 1 and last.start <= survey.log_min:
-        return frame.where(F.col("physicalOffset") >= last.end)  # The one form that reaches the source.
-    return frame.where(~reduce(lambda one, other: one | other, map(_inside, held)))
+    if held and lake is not None:
+        survey = place.survey()
+        lake.check_same_log(survey, place.broker_name)
+        last = held[-1]
+        if fail_on_data_loss and survey.log_min > last.end:
+            raise DataLost(
+                f"{place.shown}: the lake ends at {last.end:,} and the log begins at {survey.log_min:,}; what lies"
+                " between is gone. Set fail_on_data_loss=False to read what is left"
+            )
+        start = first_outside(held, survey.log_min)
+        options["startingPhysicalOffset"] = start
+        held = [one for one in held if one.start > start]
+    frame = table(spark, place.source, **options).withColumn("brokerName", F.lit(place.broker_name))
+    return frame.where(~reduce(lambda one, other: one | other, map(_inside, held))) if held else frame
+
+
+def first_outside(held: Sequence[LakeRange], place: int) -> int:
+    """The first place in the log, from `place` on, that the lake does not have."""
+    for one in held:
+        if one.start <= place < one.end:
+            place = one.end
+    return place
 
 
 def _inside(held: LakeRange) -> Column:
