@@ -68,7 +68,7 @@ from embermq.store.verify import Aside, Report, verify_aside
 log = logging.getLogger(__name__)
 
 PORTION_BYTES = 32 << 30
-SLICE_BYTES_MAX = 256 << 20
+SLICE_BYTES_MAX = 320 << 20
 SLICE_BYTES_MIN = 8 << 20
 _PIECES_PER_CORE = 2  # So that nobody waits long for the last one; a task of its own costs some milliseconds.
 _FINISHED_TOGETHER = 64
@@ -331,8 +331,10 @@ def _do(site: Site, piece: IndexPart | OddQueues | Finished) -> IndexBuilt | lis
 
 
 def _slice_count(length: int, cores: int) -> int:
-    size = min(max(length // (cores * _PIECES_PER_CORE), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
-    return max(1, -(-length // size))
+    """As many for each core, unless there are fewer than cores."""
+    size = min(max(-(-length // (cores * _PIECES_PER_CORE)), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+    count = max(1, -(-length // size))
+    return count if count < cores else -(-count // cores) * cores
 
 
 def _portions(pieces: list[Slice]) -> Iterator[list[Slice]]:

@@ -407,6 +407,14 @@ def test_many_records_in_a_slice_are_written_some_at_a_time(tmp_path: Path, monk
     check(root, live)
 
 
+def test_as_many_slices_for_each_core() -> None:
+    gib = 1 << 30
+    assert [rebuild_bulk._slice_count(gib + 544, cores) for cores in (1, 2, 3, 16)] == [4, 4, 6, 32]
+    assert rebuild_bulk._slice_count(8 * gib, 2) == 26
+    assert rebuild_bulk._slice_count(500, 4) == 1
+    assert rebuild_bulk._slice_count(2500, 4) == 3
+
+
 def test_a_damaged_log_is_read_a_second_time(tmp_path: Path) -> None:
     live = filled(tmp_path / "store", 120)
     path = sorted((live.root / "commitlog").iterdir())[0]
