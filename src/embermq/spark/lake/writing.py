@@ -74,6 +74,20 @@ def clear_disk_errors(place: str) -> Iterator[None]:
         raise StoreError(f"the lake {place} cannot be written: {reason}; run it again when that is mended") from None
 
 
+@contextmanager
+def _memory_given_back() -> Iterator[None]:
+    """Arrow's own pools keep much of what was freed, and a worker lives long. With the system's one that writes slices
+    of 128 MiB peaks at 0.49 GB instead of 0.54, and takes no longer: buffers are large."""
+    before, ours = pa.default_memory_pool(), pa.system_memory_pool()
+    pa.set_memory_pool(ours)
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
+        ours.release_unused()
+
+
+@_memory_given_back()
 def write_slice(piece: LakeSlice) -> SliceRows:
     """Write the files of a slice."""
     kernels.load("scan")
@@ -90,8 +104,8 @@ def write_slice(piece: LakeSlice) -> SliceRows:
     decoders = {topic: BodyDecoder(piece.schemas[topic]) for topic in {key[0] for key in parts} & set(piece.schemas)}
     with clear_disk_errors(piece.root):
         written = [
-            _write(files, piece, topic, date, found, decoders.get(topic))
-            for (topic, date), found in sorted(parts.items())
+            _write(files, piece, topic, date, parts.pop((topic, date)), decoders.get(topic))  # Written rows may go.
+            for topic, date in sorted(parts)
         ]
     return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(written))
 
@@ -183,7 +197,9 @@ def check_file(files: LakeFiles, known: LakeFile) -> None:
     """StoreError unless the file is there, whole, and holds the rows it should; every page is read."""
     place = files.full(known.path)
     try:
-        table = pq.read_table(place, filesystem=files.arrow, page_checksum_verification=True, partitioning=None)
+        table = pq.read_table(
+            place, filesystem=files.arrow, page_checksum_verification=True, partitioning=None, use_threads=False
+        )
     except (OSError, pa.ArrowInvalid) as problem:
         raise StoreError(f"{place}: cannot be read back: {problem}") from None
     found = (len(table), columns_crc(table))
