@@ -1,9 +1,10 @@
 """Spark jobs: queues and index of a whole log made again, the pipeline, the audit, on two cores.
 
-`rebuild` is the whole job, from a log alone to files that were compared with it, synced and put in place; beside it the
-same on one core, in a session of its own, and, with peers, the reference restarting in process without its queues and
-index, which neither syncs nor compares. The pipeline derives from a log that is complete: one run of it, checkpoint
-and all. `audit` is held against one walk of the scan kernel over the same log, mapped, on one thread.
+`rebuild` is the whole job, from a log alone to files that were read back, compared with what its records said, synced
+and put in place; beside it the same on one core, in a session of its own, and, with peers, the reference restarting in
+process without its queues and index, which neither syncs nor compares. The pipeline derives from a log that is
+complete: one run of it, checkpoint and all. `audit` is held against one walk of the scan kernel over the same log,
+mapped, on one thread.
 
 Sessions are warm, kernels loaded, the log in the page cache; how long a session takes to start is told apart. Both
 sides of a ratio run in turn. The answer is a hash of every queue unit and index entry, and of every row.
