@@ -173,7 +173,8 @@ def kill_rounds(live: StoreBuilder, tmp_path: Path, seeds: range) -> None:
     expected = derived(live.root)
     for seed in seeds:
         chance = random.Random(seed)
-        words = ["begun", "deriving 0", "deriving half", "completing 0", "completing half", "swap 1", "swap 2", "swap 3"]
+        steps = [f"{job} {part}" for job in ("deriving", "completing") for part in ("0", "half")]
+        words = ["begun", *steps, "swap 1", "swap 2", "swap 3"]
         word = words[seed % len(words)] if seed < len(words) else chance.choice(words)
         spoil(live.root)
         assert killed_at(live.root, tmp_path / f"spark-{seed}", word), word
