@@ -206,7 +206,8 @@ class Build:
             (settings.index_slots_max, settings.index_entries_max) if has_index else None,
         )  # fmt: skip
         report = self._verified(aside, end, progress)
-        wrong = [flaw for flaw in report.flaws if flaw.is_fault]
+        # Records that contradict one another do so in any file made from them.
+        wrong = [flaw for flaw in report.flaws if flaw.is_fault and flaw.can_be_mended]
         if wrong:
             raise disagreement(work, f"{wrong[0].file}: {wrong[0].fault}")
 

@@ -52,6 +52,18 @@ FEW_ROWS_WITH_KERNEL = 16
 Columns = list[NDArray[Any]]  # slot, queue offset, physical offset, size, tag code
 
 
+def is_possible(queue_offset: int) -> bool:
+    """Whether there can be a file with a unit of this queue offset."""
+    return 0 <= queue_offset < QUEUE_OFFSET_MAX
+
+
+def is_too_far(next_offset: int, queue_offset: int, physical_offset: int) -> bool:
+    """Whether a queue that has come to `next_offset` cannot have a record of `queue_offset` there in the log."""
+    return queue_offset - next_offset > HOLE_UNITS_MAX or (
+        queue_offset > next_offset and queue_offset > physical_offset // RECORD_BYTES_MIN
+    )
+
+
 class QueueExpired(Exception):
     """All records of a queue have left the log, and it goes on further up: remove it, `begin` it there, and take
     the batch again."""
@@ -109,7 +121,7 @@ class UnitIntake:
     def _accept(self, slot: int, queue_offset: int, unit: Unit) -> bool:
         """Whether a unit may take its place; prepares the place if the queue does not reach to it."""
         books = self._books
-        if not 0 <= queue_offset < QUEUE_OFFSET_MAX:
+        if not is_possible(queue_offset):
             queue = self._queues.by_slot[slot]
             log.warning("queue_offset_impossible queue=%r queue_offset=%d", queue, queue_offset)
             return False
@@ -138,7 +150,7 @@ class UnitIntake:
         books, queue = self._books, self._queues.by_slot[slot]
         if books.walk_next[slot] == NOT_SEEN and queue.max_physical <= books.log_min():
             raise QueueExpired(queue, end)
-        if end - start > HOLE_UNITS_MAX or end > unit[0] // RECORD_BYTES_MIN:
+        if is_too_far(start, end, unit[0]):
             log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
             return False
         log.warning("queue_hole queue=%r start=%d end=%d", queue, start, end)

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+# The remedy of what the log itself says and no file made from it can mend.
+NOTHING = "nothing: it is told so that it is known"
+
 
 class Severity(StrEnum):
     FAULT = "fault"
@@ -34,6 +37,10 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
     def is_fault(self) -> bool:
         return self.severity is Severity.FAULT
 
+    @property
+    def can_be_mended(self) -> bool:
+        return self.remedy != NOTHING
+
 
 class Remedies:
     """What to do about each family, for the store at `root`."""
@@ -48,4 +55,4 @@ class Remedies:
         self.start = "nothing: the next start makes it again"
         self.restore = "restore the file from a backup"
         self.delete = "delete it while the store is closed; it is made again"
-        self.nothing = "nothing: it is told so that it is known"
+        self.nothing = NOTHING

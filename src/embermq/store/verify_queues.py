@@ -27,6 +27,7 @@ from embermq.store.queue_loading import FAMILY
 from embermq.store.queue_table import is_directory_name
 from embermq.store.sink import Finding
 from embermq.store.survey_scan import Damage
+from embermq.store.unit_intake import is_possible, is_too_far
 from embermq.store.verify_extension import ExtensionCheck
 from embermq.store.verify_findings import Flaw, Remedies, Severity
 from embermq.store.verify_units import QueueFiles, QueueName, QueuePart, Run, Suspects, joined
@@ -35,6 +36,7 @@ _SUSPECTS_MAX = 10_000
 _UNCLAIMED_MAX = 10_000
 _DUE_MS_MAX = 1000 * 24 * 3_600_000  # No level of delayed messages is longer.
 _STEP_UNITS = 100_000
+_ANYWHERE = 1 << 62
 
 FrameAt = Callable[[int], Frame | None]
 Unit = tuple[int, int, int]
@@ -60,18 +62,23 @@ class _Queue:
     next: int = -1
     holes: list[tuple[int, int]] = field(default_factory=list)
     repeats: list[Run] = field(default_factory=list)  # Offsets that were given before, to older records.
+    strays: list[Run] = field(default_factory=list)  # Offsets that the queue cannot have reached.
     suspects: list[Suspects] = field(default_factory=list)
     kept: int = 0
 
     def begin_anew(self) -> None:
         """The topic was deleted and made again: its older records have no units any more."""
         self.first = self.next = -1
-        self.holes, self.repeats, self.suspects, self.kept = [], [], [], 0
+        self.holes, self.repeats, self.strays, self.suspects, self.kept = [], [], [], [], 0
 
     def follow(self, run: Run) -> None:
         """Records whose queue offsets follow one another."""
         if self.first >= 0 and run.first == 0 and self.next > 0:
             self.begin_anew()
+        place = run.place if run.place >= 0 else _ANYWHERE
+        if not is_possible(run.first) or (self.first >= 0 and is_too_far(self.next, run.first, place)):
+            self.strays.append(run)
+            return
         if self.first < 0:
             self.first, self.next = run.first, run.next
             return
@@ -207,8 +214,9 @@ class QueueCheck:
         if queue.suspects:
             every = joined(queue.suspects)
             wrong = every.chosen(~self._right(queue, every) & (every.physicals >= log_min))  # Retention may be faster.
-            for run in queue.repeats:
+            for run in (*queue.repeats, *queue.strays):
                 wrong = wrong.chosen((wrong.offsets < run.first) | (wrong.offsets >= run.next))
+            wrong = self._without_impossible(queue, wrong)
             certain = wrong.physicals < self._bounds.believed
             self.pending += int((~certain).sum())
             if certain.any():
@@ -219,6 +227,20 @@ class QueueCheck:
                 "this queue offset was given twice: two records of the log claim it",
                 sum(one.next - one.first for one in queue.repeats), remedy=self._remedies.nothing,
             )  # fmt: skip
+        for run in queue.strays[:1]:
+            yield Flaw(
+                severity=Severity.FAULT, family=FAMILY, file=f"{FAMILY}/{queue.name[0]}/{queue.name[1]}",
+                fault=f"a record says queue offset {run.first}, which its queue had not reached: it is in no queue",
+                remedy=self._remedies.nothing, physical_offset=run.place if run.place >= 0 else None,
+                count=sum(one.next - one.first for one in queue.strays),
+            )  # fmt: skip
+
+    def _without_impossible(self, queue: _Queue, wrong: Suspects) -> Suspects:
+        """Negative offsets make no run, so they are met here."""
+        impossible = np.array([not is_possible(offset) for offset in wrong.offsets.tolist()], np.bool_)
+        for offset, place in zip(wrong.offsets[impossible].tolist(), wrong.physicals[impossible].tolist(), strict=True):
+            queue.strays.append(Run(offset, offset + 1, place))
+        return wrong.chosen(~impossible)
 
     def _record_flaw(self, queue: _Queue, wrong: Suspects) -> Flaw:
         first = wrong.chosen(slice(0, 1))
@@ -272,7 +294,7 @@ class QueueCheck:
         lost = max(end - start - _UNCLAIMED_MAX, 0)
         units = self.files.units(queue.name, start, min(end - start, _UNCLAIMED_MAX)).tolist()
         for offset, unit in enumerate(units, start):
-            if unit == behind or unit[1] == 0 or self._is_damaged(unit[0]):
+            if unit == behind or unit[1] == 0 or self._is_damaged(unit[0]) or self._is_filler(queue, offset, unit):
                 lost += 1
             elif unit[0] >= log_min and not self._is_of_other_topic(queue, unit):
                 yield self._flaw(queue, offset, unit[0], f"the unit of queue offset {offset} leads to no record of it")
@@ -320,6 +342,13 @@ class QueueCheck:
             severity=Severity.FAULT if is_believed else Severity.NOTE,
             remedy=self._remedies.queues if is_believed else self._remedies.start,
         )  # fmt: skip
+
+    def _is_filler(self, queue: _Queue, queue_offset: int, unit: Unit) -> bool:
+        """Does the unit stand for a record further up in the queue? Such a one made the hole, by its own account."""
+        frame = self._frame_at(unit[0])
+        if frame is None or frame.size != unit[1]:
+            return False
+        return (frame.topic, frame.queue_id) == queue.name and frame.queue_offset > queue_offset
 
     def _is_of_other_topic(self, queue: _Queue, unit: Unit) -> bool:
         """Does the unit stand for a record of another topic that names this queue (multi dispatch)?"""
