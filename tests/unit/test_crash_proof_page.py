@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "crash-proof.md"
-_NAMED = re.compile(r"`((?:unit/\w+/)?test_\w+\.py)::(test_\w+)`")
+_NAMED = re.compile(r"`((?:unit/\w+/|spark/)?test_\w+\.py)::(test_\w+)`")
 # About other things than crashes.
 ELSEWHERE = {"test_locked.py", "test_spark_sink.py"}
 
@@ -15,7 +15,7 @@ def named() -> set[tuple[str, str]]:
 
 
 def home(name: str) -> Path:
-    return ROOT / "tests" / (name if name.startswith("unit/") else f"crash/{name}")
+    return ROOT / "tests" / (name if "/" in name else f"crash/{name}")
 
 
 def test_every_test_on_the_page_exists() -> None:
