@@ -13,6 +13,7 @@ from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
 from embermq.model.properties import KEYS, UNIQ_KEY, decode_properties, split_keys
 from embermq.store import survey_index
 from embermq.store.survey import Survey
+from embermq.store.survey_log import LogView
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.support import golden
@@ -91,6 +92,16 @@ def test_times_are_of_the_records(builder: StoreBuilder) -> None:
     assert survey.find_key(topic, key, at, at + 1) == [frame.physical_offset]
     assert survey.find_key(topic, key, at + 1, FOREVER_MS) == []
     assert survey.find_key(topic, key, 0, at) == []
+
+
+def test_no_record_is_read_for_its_time_if_any_time_will_do(
+    builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = closed(builder)
+    survey = Survey.open(root)
+    frame = next(one for one in frames_of(root)[40:] if keys_of(one))
+    monkeypatch.setattr(LogView, "frame_at", lambda *given: pytest.fail("a record was read"))
+    assert survey.find_key(frame.topic, keys_of(frame)[0], -1, (1 << 63) - 1) == [frame.physical_offset]
 
 
 @pytest.mark.parametrize("slots", [1, 7, 16, 100])
