@@ -36,14 +36,14 @@ WARM_ROUNDS = 3
 
 def run(course: Course) -> list[Figure]:
     load_kernels()
-    with session(course, NAME) as spark, course.scratch() as scratch:
+    with session(course, NAME) as spark, OneCore(course) as alone, course.scratch() as scratch:
         course.note(f"{NAME}: filling a store")
         store = _filled(course, scratch / "store", course.pick(4 * MIB, GIB))
-        figures = [*_rebuild(course, spark, store, scratch), *_audit(course, spark, store)]
+        figures = [*_rebuild(course, spark, alone, store, scratch), *_audit(course, spark, store)]
         figures += _pipeline(course, spark, store, scratch)
         if course.peers:
             figures += _beside_reference(course, spark, scratch)
-        return [*figures, *_growth(course, spark, store, scratch)]
+        return [*figures, *_growth(course, spark, alone, store, scratch)]
 
 
 def _filled(course: Course, path: Path, log_bytes: int) -> Filled:
@@ -63,7 +63,9 @@ def _seconds(spark: "SparkSession", store: Path, target: Path) -> float:
     return seconds
 
 
-def _rebuild(course: Course, spark: "SparkSession", store: Filled, scratch: Path) -> list[Figure]:
+def _rebuild(
+    course: Course, spark: "SparkSession", alone: OneCore, store: Filled, scratch: Path
+) -> list[Figure]:  # fmt: skip
     from embermq.spark.jobs.rebuild import rebuild
 
     before = derived_answer(store.path)
@@ -71,21 +73,19 @@ def _rebuild(course: Course, spark: "SparkSession", store: Filled, scratch: Path
     answer = derived_answer(scratch / "first")
     assert answer == before, "rebuilt files differ from the first ones"
     shutil.rmtree(scratch / "first")
-    with OneCore(course) as alone:
-        for _ in range(course.pick(1, WARM_ROUNDS)):  # Kernels are loaded, and the JVM has compiled what it uses.
-            _seconds(spark, store.path, scratch / "two")
-            alone.rebuild(store.path, scratch / "one")
-        two, one = in_turn(
-            course, lambda: _seconds(spark, store.path, scratch / "two"),
-            lambda: alone.rebuild(store.path, scratch / "one"),
-        )  # fmt: skip
-        started = alone.session_seconds
+    for _ in range(course.pick(1, WARM_ROUNDS)):  # Kernels are loaded, and the JVM has compiled what it uses.
+        _seconds(spark, store.path, scratch / "two")
+        alone.rebuild(store.path, scratch / "one")
+    two, one = in_turn(
+        course, lambda: _seconds(spark, store.path, scratch / "two"),
+        lambda: alone.rebuild(store.path, scratch / "one"),
+    )  # fmt: skip
     case = f"rebuild, {store.log_bytes / MIB:,.0f} MiB of 1 KiB"
     return [
         Figure(case, "two cores", "GB/s", [store.log_bytes / s / 1e9 for s in two], held(course, at_least(1)), answer),
         Figure(case, "one core", "GB/s", [store.log_bytes / s / 1e9 for s in one], answer=answer),
         Figure(case, "two cores / one core", "x", ratios(one, two), held(course, at_least(1.6)), answer),
-        Figure("session", "start, kernels not loaded", "s", [started]),
+        Figure("session", "start, kernels not loaded", "s", [alone.session_seconds]),
     ]
 
 
@@ -195,22 +195,27 @@ def _beside_reference(course: Course, spark: "SparkSession", scratch: Path) -> l
     ]
 
 
-def _growth(course: Course, spark: "SparkSession", store: Filled, scratch: Path) -> list[Figure]:
+def _growth(
+    course: Course, spark: "SparkSession", alone: OneCore, store: Filled, scratch: Path
+) -> list[Figure]:  # fmt: skip
     small_mb = worker_peak_mb()
     course.note(f"{NAME}: filling a store {GROWTH} times as large")
     large = _filled(course, scratch / "large", course.pick(2, GROWTH) * store.log_bytes)
     answer = derived_answer(large.path)
-    small, long = in_turn(
+    small, long, one = in_turn(
         course, lambda: _seconds(spark, store.path, scratch / "small-again"),
         lambda: _seconds(spark, large.path, scratch / "large-again"),
+        lambda: alone.rebuild(large.path, scratch / "alone"),
     )  # fmt: skip
     times = large.log_bytes / store.log_bytes
     case = f"rebuild, {large.log_bytes / MIB:,.0f} MiB of 1 KiB"
     peak_mb = worker_peak_mb()
     return [
         Figure(case, "two cores", "GB/s", [large.log_bytes / s / 1e9 for s in long], answer=answer),
+        Figure(case, "two cores / one core", "x", ratios(one, long), held(course, at_least(1.6)), answer),
         Figure(case, "time / its share of the smaller one's", "x", [x / times for x in ratios(long, small)],
                held(course, at_most(1.15)), answer),
         Figure("workers", "resident, peak", "MB", [peak_mb], at_most(600)),
         Figure("workers", "peak / that of the smaller log", "x", [peak_mb / small_mb], held(course, at_most(1.15))),
+        *_audit(course, spark, large),
     ]  # fmt: skip

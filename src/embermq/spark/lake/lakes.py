@@ -42,7 +42,7 @@ from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
 from embermq.spark.lake.writing import LakeSlice, SliceRows, clear_disk_errors, write_slice
 from embermq.store.survey import LogSegment, Survey
 
-SLICE_BYTES_MAX = 128 << 20
+SLICE_BYTES_MAX = 96 << 20
 SLICE_BYTES_MIN = 4 << 20
 
 
