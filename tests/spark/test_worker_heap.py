@@ -4,7 +4,6 @@ import gc
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark import TaskContext
 
 from embermq.spark import worker_heap
 
@@ -12,11 +11,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_only_in_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = gc.get_freeze_count()
     worker_heap.settle()
     assert gc.get_freeze_count() == frozen
-    monkeypatch.setattr(TaskContext, "get", classmethod(lambda cls: object()))
+    monkeypatch.setattr(worker_heap, "_is_worker", lambda: True)
     monkeypatch.setattr(worker_heap, "_modules_known", 0)
     try:
         worker_heap.settle()

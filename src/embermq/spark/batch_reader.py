@@ -26,6 +26,7 @@ from embermq.spark.schema import CORRUPT, column_names
 from embermq.spark.shared_filters import widen
 from embermq.spark.slices import Reading, Slice, read_slice
 from embermq.spark.stores import find_stores
+from embermq.spark.worker_heap import settle
 
 
 class RocketMQBatchReader(DataSourceReader):
@@ -38,8 +39,9 @@ class RocketMQBatchReader(DataSourceReader):
 
     @clear_errors
     def partitions(self) -> list[InputPartition]:
-        """Driver side, once for each query."""
+        """In a worker on the driver's side, once for each query."""
         works, plans = plan_read(self.options, self.pushed)
+        settle()
         return [one for work, chosen in zip(works, plans, strict=True) for one in slices(work, chosen, self.reading)]
 
     @clear_iterator
