@@ -67,6 +67,7 @@ ANSWERS = {
     "spark_jobs": {
         "rebuild, 4 MiB of 1 KiB": "c5dd093fd09f",
         "audit, 4 MiB of 1 KiB": "3de2492591a4",
+        "audit, 8 MiB of 1 KiB": "8459af8bacd9",
         "pipeline into queues and index, 4 MiB of 1 KiB": "c5dd093fd09f",
         "pipeline into a lake, 4 MiB of 1 KiB": "5653ba7a2b78",
         "rebuild, 8 MiB of 1 KiB": "a12cb778af85",

@@ -211,7 +211,7 @@ PLANTS: list[tuple[Plant, str, str]] = [
     (zeros, "log", "zeros where records should be"),
     (missing_file, "log", "log file missing"),
     (repeated_offset, "queue", "given twice"),
-    (skipped_offset, "queue", "leads to no record of it"),
+    (skipped_offset, "queue", "says queue offset 3000, which its queue had not reached"),
     (wrong_unit, "queue", "leads to"),
     (wrong_tag_code, "queue", "tag code"),
     (no_unit, "queue", "has no unit"),

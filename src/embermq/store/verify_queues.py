@@ -230,7 +230,7 @@ class QueueCheck:
         for run in queue.strays[:1]:
             yield Flaw(
                 severity=Severity.FAULT, family=FAMILY, file=f"{FAMILY}/{queue.name[0]}/{queue.name[1]}",
-                fault=f"a record says queue offset {run.first}, which its queue had not reached: it is in no queue",
+                fault=f"a record says queue offset {run.first}, which its queue had not reached",
                 remedy=self._remedies.nothing, physical_offset=run.place if run.place >= 0 else None,
                 count=sum(one.next - one.first for one in queue.strays),
             )  # fmt: skip
