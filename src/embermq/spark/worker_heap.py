@@ -2,7 +2,7 @@
 
 A worker that is used again searches for garbage after each task, or after each plan it made for the driver, among all
 that was ever loaded: with the kernels there are some 170,000 objects, which takes 60 ms and more. To read 128 MiB of
-log takes half a second of a worker's CPU time, and many a piece of a job takes less than that search. Modules and
+log takes some 0.3 s of a worker's CPU time, and many a piece of a job takes less than that search. Modules and
 kernels stay as long as the worker does.
 
 Called at the end of what a worker does.
