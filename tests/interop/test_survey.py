@@ -97,6 +97,25 @@ def test_a_broker_that_is_killed(directory: Path) -> None:
         assert_as_dumped(survey, session.dump())
 
 
+def test_a_broker_killed_before_it_made_the_next_file(directory: Path) -> None:
+    """Its newest file ends in a filler, and nothing comes after: it writes in place of the filler again."""
+    with ReferenceSession(directory, SMALL_FILES) as session:
+        assert all(answer.ok for answer in session.put_all(map(put_of, mixed(1000, seed=65))))
+        session.settle()
+    first, second, *later = sorted((directory / "commitlog").iterdir())
+    for path in later:
+        path.unlink()
+    for derived in ("consumequeue", "index", "checkpoint"):
+        path = directory / derived
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (directory / "abort").touch()
+    survey = Survey.open(directory)
+    assert first.stat().st_size < survey.log_end < first.stat().st_size + second.stat().st_size
+    with copied(directory) as copy, ReferenceSession(copy, SMALL_FILES) as session:
+        session.settle()
+        assert_as_dumped(survey, session.dump())
+
+
 def test_a_broker_that_goes_on_with_our_store(directory: Path) -> None:
     """Closed here, opened there: our state page is old, and the new records are seen."""
     settings = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}

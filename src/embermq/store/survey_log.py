@@ -242,6 +242,8 @@ class LogView:
             stop = self._pass_records(segment, at)
             if stop is None:
                 return at
+            if stop.code == ScanStop.BLANK and segment == self.segments[-1]:
+                return stop.at  # The reference, killed before it made the next file, writes here again.
             if stop.code == ScanStop.BLANK or stop.at >= segment.end:
                 at = segment.end
                 continue

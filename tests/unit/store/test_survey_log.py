@@ -14,6 +14,7 @@ from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
 from embermq.files import files
 from embermq.files.files import RealFiles
+from embermq.format.frame import encode_blank
 from embermq.settings import FlushDisk
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.state_page import load_state_page
@@ -265,6 +266,27 @@ def test_a_nul_followed_by_a_record_is_believed(foreign: Path) -> None:
         file.seek(frames[2].end - 1)
         file.write(b"\0")
     assert Survey.open(foreign).log_end == frames[-1].end
+
+
+def test_a_filler_counts_once_the_next_file_is_there(foreign: Path) -> None:
+    """The reference, killed between the two, goes on where the filler begins: one who has read past it would miss
+    what is written there."""
+    frames = frames_of(foreign)
+    end, first = frames[-1].end, foreign / "commitlog" / "0".zfill(20)
+    with first.open("r+b") as file:
+        file.seek(end)
+        file.write(encode_blank(4096 - end))
+    second = foreign / "commitlog" / "4096".zfill(20)
+    survey = Survey.open(foreign)
+    for made in (None, b""):
+        if made is not None:
+            second.write_bytes(made)
+        survey.refresh()
+        assert survey.log_end == Survey.open(foreign).log_end == end
+    second.write_bytes(bytes(4096))
+    survey.refresh()
+    assert survey.log_end == Survey.open(foreign).log_end == 4096
+    check_against_log(survey, frames)
 
 
 @pytest.mark.parametrize("aborted", [False, True])
