@@ -1,8 +1,11 @@
 """Housekeeping: what has to happen now and then, in one thread.
 
 Every second: statistics are sampled, pending queue units written out, and is the log file in use still there? Every
-minute, when there is much of it, or when asked (`make_durable`): queues and index are synced, then, and only then, the
-state page and the checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
+minute or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
+checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
+
+A fast writer fills half a gigabyte in a second, and a start after a crash derives again what was not written out, or
+not synced. So several times a second it is looked whether there is much of either.
 
 Each family's proof is written after that family's own sync, so none vouches for another.
 """
@@ -31,12 +34,16 @@ from embermq.store.stats import StoreStats
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+LOOKS_A_TICK = 4
 # How much log a power cut may leave to be derived again, beside what comes in a second. With many queues it is more:
 # a sync of each of their files is to be shared by many messages.
 UNPROVEN_BYTES = 256 << 20
 UNPROVEN_BYTES_PER_FILE = 1 << 20
 UNPROVEN_BYTES_MAX = 1 << 30
 DISK_CHECK_TICKS = 10
+# How many units are many: enough to share a write to each file among them.
+PENDING_ROWS_MANY = 64 << 10
+PENDING_ROWS_PER_FILE = 64
 
 
 class Housekeeping:
@@ -71,17 +78,26 @@ class Housekeeping:
             self._thread.join()
 
     def _run(self) -> None:
-        tick = 0
-        while not self._stop.wait(TICK_SECONDS):
-            tick += 1
-            self._stats.sample()
-            self._try(self.check_log)
-            if tick % DISK_CHECK_TICKS == 0:
-                self._try(self.check_disk)
-            if tick % self._write_out_ticks == 0:
+        looks = 0
+        while not self._stop.wait(TICK_SECONDS / LOOKS_A_TICK):
+            looks += 1
+            tick, is_between = divmod(looks, LOOKS_A_TICK)
+            if not is_between:
+                self._tick(tick)
+            elif self._is_much_pending():
                 self._try(self.write_out)
-            if tick % self._durable_ticks == 0 or self._is_too_much_unproven():
+            if self._is_too_much_unproven():
                 self._try(self.make_durable)
+
+    def _tick(self, tick: int) -> None:
+        self._stats.sample()
+        self._try(self.check_log)
+        if tick % DISK_CHECK_TICKS == 0:
+            self._try(self.check_disk)
+        if tick % self._write_out_ticks == 0:
+            self._try(self.write_out)
+        if tick % self._durable_ticks == 0:
+            self._try(self.make_durable)
 
     def _try(self, job: Callable[[], object]) -> None:
         """Do one of the jobs. What a full disk does to one must not keep the others from being done."""
@@ -93,6 +109,12 @@ class Housekeeping:
             self._failing[job.__name__] = str(problem)
         else:
             self._failing.pop(job.__name__, None)
+
+    def _is_much_pending(self) -> bool:
+        queues = self._queues
+        if queues is None or queues.pending_count < PENDING_ROWS_MANY:
+            return False
+        return queues.pending_count >= PENDING_ROWS_PER_FILE * len(queues.all())
 
     def _is_too_much_unproven(self) -> bool:
         return self._log.wrote_offset - self._durable_offset > unproven_bytes_max(self._unsynced_files)

@@ -288,13 +288,15 @@ class _Opening:
             return None
         queues = page.queues_durable if self.queues is not None else 0
         index_position = index.position if index is not None else queues
+        written = page.flushed
         if self._only_process_died(page):
             queues = page.queues_written if self.queues is not None else 0
+            written = max(written, queues)
             if self.index is not None and index is not None and self._is_as_written(self.index, index, page):
                 index_position = max(index_position, self.index.position)
         index_files = index.file_count if index is not None else 0
         queue_files = page.queue_files if self.queues is not None else 0
-        return Proofs(page.flushed, queues, index_position, queue_files, index_files, page.tail_mark)
+        return Proofs(page.flushed, written, queues, index_position, queue_files, index_files, page.tail_mark)
 
     def _other_differences(self, inventory: Inventory) -> list[str]:
         checkpoint = self.root / directory.CHECKPOINT

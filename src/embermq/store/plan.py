@@ -30,6 +30,7 @@ class Proofs:
     """What the state page vouches for: positions in the log, and how many files there were."""
 
     flushed: int
+    written: int  # Bytes below were written, and are there: all of them if the machine did not stop meanwhile.
     queues: int
     index: int
     queue_files: int
@@ -80,7 +81,7 @@ def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) ->
         return Plan(whole_log, None, None, "not closed cleanly, and nothing vouches for any part"), IndexPlan.REBUILD
     if seen.derived_findings or seen.queue_files < proofs.queue_files or seen.index_files < proofs.index_files:
         return Plan(whole_log, proven, None, "not closed cleanly, and derived files are missing"), IndexPlan.REBUILD
-    walk_from = max(min(proofs.flushed, proofs.queues, proofs.index, proofs.tail_mark), seen.log_min)
+    walk_from = max(min(proofs.written, proofs.queues, proofs.index, proofs.tail_mark), seen.log_min)
     return Plan(walk_from, proven, None, "not closed cleanly"), IndexPlan.RESTORE
 
 

@@ -1,5 +1,7 @@
-"""When queues and index are synced: every minute, and before that when a power cut would leave too much to do."""
+"""When queue units are written out, and queues and index synced: by the clock, and before that when there is much."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,14 @@ from embermq.store.housekeeping import unproven_bytes_max
 from embermq.testing.builder import StoreBuilder
 
 MIB = 1 << 20
+PATIENCE_SECONDS = 30.0
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -37,3 +47,38 @@ def test_much_log_is_proven_before_its_time(tmp_path: Path, monkeypatch: pytest.
         keeping.make_durable()
         assert keeping._unsynced_files == 0
         assert not keeping._is_too_much_unproven()
+
+
+def test_many_units_are_written_out_before_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many for each file to be written to: with thousands of queues a write is shared all the same."""
+    with StoreBuilder(tmp_path / "store").open() as store:
+        keeping = store._housekeeping
+        keeping.stop()
+        store.append_many([Message("orders", b"x", queue_id=n % 2) for n in range(10)])
+        store.wait_for_dispatch()
+        assert not keeping._is_much_pending()
+        monkeypatch.setattr(housekeeping, "PENDING_ROWS_MANY", 10)
+        assert not keeping._is_much_pending()
+        monkeypatch.setattr(housekeeping, "PENDING_ROWS_PER_FILE", 5)
+        assert keeping._is_much_pending()
+        keeping.write_out()
+        assert not keeping._is_much_pending()
+
+
+def test_a_look_between_ticks_writes_out_and_proves_what_there_is_much_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "TICK_SECONDS", 0.04)
+    monkeypatch.setattr(housekeeping, "PENDING_ROWS_MANY", 1)
+    monkeypatch.setattr(housekeeping, "PENDING_ROWS_PER_FILE", 1)
+    monkeypatch.setattr(housekeeping.Housekeeping, "_tick", lambda self, tick: None)
+    with StoreBuilder(tmp_path / "store").open() as store:
+        page = store._parts.page
+        assert page is not None
+        store.append(Message("orders", b"x" * 1000))
+        end = store.max_physical
+        eventually(lambda: page.queues_written == end)
+        assert page.queues_durable < end
+        monkeypatch.setattr(housekeeping, "UNPROVEN_BYTES", 1)
+        monkeypatch.setattr(housekeeping, "UNPROVEN_BYTES_PER_FILE", 1)
+        eventually(lambda: page.queues_durable == end)

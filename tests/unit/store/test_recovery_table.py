@@ -32,7 +32,9 @@ SEEN = Seen(
     clean=True, log_min=1000, log_capacity_end=9000, log_files_sound=True, queue_files=4, index_files=1,
     derived_findings=0, inventory_findings=0, read_only=False, derived_position=6000,
 )  # fmt: skip
-PROOFS = Proofs(flushed=8000, queues=7000, index=6500, queue_files=4, index_files=1, tail_mark=6800)
+PROOFS = Proofs(
+    flushed=8000, written=8000, queues=7000, index=6500, queue_files=4, index_files=1, tail_mark=6800
+)  # fmt: skip
 INVENTORY = Inventory(
     log_min=1000, log_max=8000, tail_mark=7500, segment_bytes=100, checkpoint="", dispatch="live", queues={}, index={},
     next_offsets=[],
@@ -75,6 +77,14 @@ def test_an_unclean_store_is_walked_from_its_oldest_proof() -> None:
     assert (plan.walk_from, plan.proven, plan.expected_end, index) == (6500, 8000, None, IndexPlan.RESTORE)
     plan, _ = make_plan(changed(clean=False), None, replace(PROOFS, tail_mark=2000))
     assert plan.walk_from == 2000
+
+
+def test_what_was_written_counts_after_a_kill_and_what_was_synced_after_a_power_cut() -> None:
+    """The log may be written further than it is flushed: only where it was flushed is damage told from a torn end."""
+    ahead = replace(PROOFS, flushed=5000, queues=7900, index=7800, tail_mark=7700)
+    for written, walk_from in ((7900, 7700), (5000, 5000)):
+        plan, index = make_plan(changed(clean=False), None, replace(ahead, written=written))
+        assert (plan.walk_from, plan.proven, index) == (walk_from, 5000, IndexPlan.RESTORE)
 
 
 def test_a_reader_believes_sound_derived_files_and_walks_only_what_they_lack() -> None:
