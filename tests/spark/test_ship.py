@@ -72,6 +72,28 @@ def test_round_trip(builder: StoreBuilder, tmp_path: Path) -> None:
     assert (target / "broker-a" / "commitlog" / sealed.path.name).read_bytes() == sealed.path.read_bytes()
 
 
+def test_units_and_times_of_a_fresh_look(tmp_path: Path) -> None:
+    """Each asked of a look that has not read anything yet."""
+    clock, made = ManualClock(1_800_000_000_000), StoreBuilder(tmp_path / "broker-a", segment_bytes=SEGMENT_BYTES)
+    with StoreBuilder(made.root, clock=clock, segment_bytes=SEGMENT_BYTES).open() as store:
+        for message in messages(0, 300):
+            store.append(message)
+            clock.advance(ms=10)
+    ship(made.root, tmp_path / "far")
+    (place,) = find_stores([str(tmp_path / "far")], shipped=True)
+    here = Survey.open(made.root)
+    for offset in (0, 7, 60, 99):
+        found, expected = place.survey().units("orders", 1, offset, 100), here.units("orders", 1, offset, 100)
+        assert len(found) == 100 - offset
+        assert found.tolist() == expected.tolist()
+    for time_ms in (0, 15, 500, 1_234, 2_985, 9_000):
+        at = clock.now_ms() - 3_000 + time_ms
+        assert place.survey().offset_at("orders", 1, at) == here.offset_at("orders", 1, at), time_ms
+    for physical_offset in (0, 1, 20_000, here.log_end - 700, here.log_end):
+        expected_offset = here.offset_from("orders", 1, physical_offset)
+        assert place.survey().offset_from("orders", 1, physical_offset) == expected_offset
+
+
 def test_back_into_a_store(builder: StoreBuilder, tmp_path: Path) -> None:
     """As docs/format/shipped.md says: log files copied back, parts of the tail one behind the other."""
     ship(builder.root, tmp_path / "far", tail=False)

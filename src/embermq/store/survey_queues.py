@@ -323,8 +323,9 @@ class QueueView:
         for scanned in scan_segments(self._log.segments, start, min(end, self._log.end), files=self._files):
             if isinstance(scanned, Damage):
                 continue
+            numbers = self._numbers_of(scanned)  # First: where nothing was walked yet, this is what makes it known.
             number = self._routes.find(queue.topic, queue.queue_id)
-            mine = (self._numbers_of(scanned) == number) & ((scanned.column(C_SYS_FLAG) & PREPARED) == 0)
+            mine = (numbers == number) & ((scanned.column(C_SYS_FLAG) & PREPARED) == 0)
             if mine.any():
                 yield scanned.rows[mine]
 
