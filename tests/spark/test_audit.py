@@ -43,9 +43,11 @@ START_MS = 1_700_000_000_000
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several tasks of several pieces, for a log of some kilobytes."""
     monkeypatch.setattr(verify_log, "PIECE_BYTES", 1500)
+    monkeypatch.setattr(audit_pieces, "PIECE_BYTES", 1500)
     monkeypatch.setattr(audit_pieces, "TASK_BYTES_MIN", 6000)
     monkeypatch.setattr(audit_pieces, "TASK_BYTES_MAX", 6000)
-    monkeypatch.setattr(audit_duplicates, "LOG_BYTES_PER_PART", 16_000)
+    monkeypatch.setattr(audit_duplicates, "KEYS_PER_PART", 16)
+    monkeypatch.setattr(audit_duplicates, "KEYS_WORTH_A_TASK", 0)
 
 
 @pytest.fixture(scope="module")

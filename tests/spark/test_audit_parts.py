@@ -1,21 +1,18 @@
-"""The parts of the audit that need no Spark: hashes of texts, what a piece counts, silences, duplicates."""
+"""The parts of the audit that need no Spark: what a piece counts, silences, duplicates."""
 
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from embermq import Message
 from embermq.files.files import RealFiles
 from embermq.spark.jobs import audit_duplicates, audit_tally, audit_totals
-from embermq.spark.jobs.audit_duplicates import find_duplicates, split
+from embermq.spark.jobs.audit_duplicates import find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import HOUR_MS, KEY_ROW, OTHER_TAGS, Gap, PieceTally, is_rhythmic
 from embermq.spark.jobs.audit_totals import Totals
-from embermq.spark.jobs.text_hashes import NO_TEXT, mixed, text_hash, text_hashes
 from embermq.store.survey import Survey
 from embermq.store.survey_routes import Routes
 from embermq.store.survey_scan import Damage
@@ -25,31 +22,25 @@ from embermq.testing.clock import ManualClock
 START_MS = 1_700_000_000_000 // HOUR_MS * HOUR_MS
 
 
-# -- hashes ----------------------------------------------------------------------------------------
+# -- how much is one task ---------------------------------------------------------------------------
+
+GIB, MILLION = 1 << 30, 1_000_000
 
 
-@given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=20), st.binary(max_size=9))
-def test_equal_texts_have_equal_hashes_wherever_they_lie(texts: list[bytes | None], behind: bytes) -> None:
-    data = np.frombuffer(b"".join(text or b"" for text in texts) + behind or b"\0", np.uint8)
-    lengths = np.array([-1 if text is None else len(text) for text in texts], np.int64)
-    at = np.cumsum([0, *np.maximum(lengths, 0)])[:-1]
-    at[lengths < 0] = -1
-    found = text_hashes(data, at, lengths)
-    for text, value in zip(texts, found.tolist(), strict=True):
-        assert value == (int(NO_TEXT) if text is None else text_hash(text))
-    assert len(set(found.tolist())) == len(set(texts))
-
-
-def test_hashes_of_texts_that_hardly_differ() -> None:
-    texts = [b"", b"\0", b"\0\0", b"a", b"a\0", b"aaaaaaaa", b"aaaaaaaaa", b"\0aaaaaaaa", b"aaaaaaaab", b"baaaaaaaa"]
-    texts += [b"%016d" % n for n in range(20_000)] + [b"%d" % n for n in range(20_000)]
-    assert len({text_hash(text) for text in texts[:10]}) == 10
-    data = np.frombuffer(b"".join(texts), np.uint8)
-    lengths = np.array([len(text) for text in texts], np.int64)
-    found = text_hashes(data, np.cumsum(lengths) - lengths, lengths)
-    assert len(np.unique(found)) == len(texts)
-    one, other = found[:100], found[100:200]
-    assert (mixed(one, other) != mixed(other, one)).all()
+@pytest.mark.parametrize(
+    ("log_bytes", "units", "cores", "parts"),
+    [
+        (0, 0, 4, 1),
+        (1 << 20, 1_000, 4, 1),  # Not worth a task for each core.
+        (GIB, MILLION, 2, 2),
+        (4 * GIB, 4 * MILLION, 2, 2),
+        (5 * GIB, 5 * MILLION, 2, 4),
+        (4 * GIB, 0, 2, 2),  # No queue files.
+        (4 * GIB, 1 << 60, 1, 23),  # Queue files with impossible offsets.
+    ],
+)
+def test_hashes_are_cut_into_as_many_parts_for_each_core(log_bytes: int, units: int, cores: int, parts: int) -> None:
+    assert part_count(log_bytes, units, cores) == parts
 
 
 # -- what a piece counts ---------------------------------------------------------------------------

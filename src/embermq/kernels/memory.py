@@ -1,4 +1,4 @@
-"""Loads and stores at a byte position, for use inside kernels: big-endian, unaligned, without bounds checks.
+"""Loads and stores at a byte position, for use inside kernels: big-endian but for `word_at`, unaligned, unchecked.
 
 The caller has compared the position with the length of the array before. All numbers are int64 on this side:
 numba turns int64 + uint64 into float64, and checks signed array indexes for negative ones.
@@ -24,12 +24,14 @@ def _swapped(builder: Any, value: Any) -> Any:
     return builder.bswap(value) if sys.byteorder == "little" and value.type.width > 8 else value
 
 
-def _load(bits: int, signed: bool) -> Any:
+def _load(bits: int, signed: bool, as_it_lies: bool = False) -> Any:
     def typed(typing_context: Any, data: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = address_of(context, builder, signature.args[0], *args)
             pointer = builder.bitcast(pointer, ir.IntType(bits).as_pointer())
-            value = _swapped(builder, builder.load(pointer, align=1))
+            value = builder.load(pointer, align=1)
+            if not as_it_lies:
+                value = _swapped(builder, value)
             if bits == 64:
                 return value
             return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
@@ -58,6 +60,7 @@ i8_at: Any = _load(8, signed=True)
 i16_at: Any = _load(16, signed=True)
 i32_at: Any = _load(32, signed=True)
 i64_at: Any = _load(64, signed=True)
+word_at: Any = _load(64, signed=True, as_it_lies=True)  # In the machine's own order of bytes.
 put_i8: Any = _store(8)
 put_i16: Any = _store(16)
 put_i32: Any = _store(32)

@@ -118,6 +118,12 @@ class QueueFiles:
         return len(self._ends)
 
     @property
+    def unit_count(self) -> int:
+        """How many units there seem to be: nothing was compared for this."""
+        assert self._loaded is not None
+        return sum(max(queue.max_offset - queue.min_offset, 0) for queue in self._loaded.all())
+
+    @property
     def units_per_file(self) -> int:
         assert self._loaded is not None
         return self._loaded.file_bytes // ENTRY_BYTES

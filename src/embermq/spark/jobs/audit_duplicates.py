@@ -2,7 +2,7 @@
 
 Workers hash topic and unique key of every message (audit_tally.py); Spark brings equal hashes to one task, as blocks of
 16 bytes a message that the JVM does not look into. There they are sorted, and whatever agrees is read from the log and
-compared as text. A task holds one part of the hashes: there are so many parts that one has some ten megabytes.
+compared as text. A task holds one part of the hashes: there are so many parts that one has some thirty megabytes.
 
 What comes by a topic again and again by design is left out: retries, dead letters, delayed messages, transactions
 (audit_tally.is_rhythmic). Worker side.
@@ -19,10 +19,13 @@ from embermq.format.frame import Frame
 from embermq.model.properties import UNIQ_KEY, decode_properties
 from embermq.spark.jobs.audit_tally import KEY_ROW
 from embermq.store.survey_scan import LogSegment, frame_at, segment_at
+from embermq.store.unit_intake import RECORD_BYTES_MIN
 
 COMPARED_MAX = 2_000  # keys whose records are read again, of each part; further ones are counted by their hashes
 PLACES_MAX = 8
-LOG_BYTES_PER_PART = 512 << 20
+KEYS_PER_PART = 2 << 20
+KEYS_WORTH_A_TASK = 128 << 10
+_RECORD_BYTES_MAX = 2048  # what is taken for a record where no queue knows one: larger ones make for smaller parts
 _OPEN_MAX = 16
 
 KeyRows = NDArray[np.void]
@@ -47,8 +50,12 @@ class DuplicatesOfPart(NamedTuple):
     more_messages: int
 
 
-def part_count(log_bytes: int) -> int:
-    return max(1, -(-log_bytes // LOG_BYTES_PER_PART))
+def part_count(log_bytes: int, unit_count: int, cores: int) -> int:
+    """How many parts: the same number for each core. By what the queues have, which may be missing, or wrong."""
+    messages = max(min(unit_count, log_bytes // RECORD_BYTES_MIN), log_bytes // _RECORD_BYTES_MAX)
+    if messages <= KEYS_WORTH_A_TASK:
+        return 1
+    return -(-messages // (KEYS_PER_PART * cores)) * cores
 
 
 def split(keys: KeyRows, parts: int) -> Iterator[tuple[int, bytes]]:

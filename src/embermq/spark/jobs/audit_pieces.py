@@ -35,6 +35,7 @@ from embermq.store.verify_units import QueueFiles, QueueName
 
 TASK_BYTES_MAX = 256 << 20  # Spark takes nearly as long to begin a task as a core to read 64 MiB.
 TASK_BYTES_MIN = 4 << 20
+PIECE_BYTES = 64 << 20  # Each piece reads the units of every queue anew, and threads need not share the pieces here.
 LINK_TASK_BYTES = 64 << 20
 _NOWHERE = EntryPlace(-1, -1)  # of a piece that could not be compared with the index
 
@@ -126,11 +127,12 @@ class SparkPieces(LogPieces):
         self._reading = reading
         self._names: set[QueueName] = set()
         cores = parallelism(reading.spark)
-        self._cores = cores
+        self._task_bytes = min(max(-(-(end - start) // cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        self._piece_bytes = max(self._piece_bytes, min(PIECE_BYTES, self._task_bytes))
         self._plan = AuditPlan(
             uuid.uuid4().hex, reading.root, tuple(segments), start, end, queues.file_bytes,
             tuple(IndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts), reading.step_ms,
-            part_count(end - start),
+            part_count(end - start, queues.unit_count, cores),
         )  # fmt: skip
 
     @property
@@ -186,12 +188,10 @@ class SparkPieces(LogPieces):
 
     def _tasks(self) -> list[Task]:
         """Cuts that follow one another, even parts for all cores; and each index file."""
-        length = self._end - self._start
-        room = min(max(-(-length // self._cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
         logs: list[LogTask] = []
-        taken = room
+        taken = self._task_bytes
         for cut in self.cuts():
-            if taken >= room:
+            if taken >= self._task_bytes:
                 logs.append(LogTask(len(logs), []))
                 taken = 0
             logs[-1].cuts.append(cut)

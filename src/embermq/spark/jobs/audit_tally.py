@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from embermq import kernels
 from embermq.format.columns import (
     C_PHYSICAL,
     C_SIZE,
@@ -24,8 +25,8 @@ from embermq.format.columns import (
     RecordColumns,
 )
 from embermq.format.select import is_system_topic
+from embermq.format.text_hashes import NO_TEXT, hash_column, mixed, text_hash
 from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
-from embermq.spark.jobs.text_hashes import NO_TEXT, mixed, text_hash, text_hashes
 
 HOUR_MS = 3_600_000
 _HOURS_MAX = 24 * 366 * 100
@@ -107,6 +108,9 @@ class PieceTally:
 
     def __init__(self, step_ms: int) -> None:
         self._step_ms = step_ms
+        # As the rest of the audit: what is read by kernels is counted with them.
+        is_compiled = kernels.is_loaded("check_log")
+        self._hash_column = kernels.load("text_hashes").hash_column if is_compiled else hash_column
         self._topics = _Topics()
         self._batches: list[Numbers] = []
         self._tags: dict[int, str] = {int(NO_TEXT): ""}
@@ -123,7 +127,7 @@ class PieceTally:
         self._topics.follow(names)
         rows = batch.rows
         topics = self._topics.of_queue[numbers]
-        tags = text_hashes(batch.data, rows[:, C_TAGS_AT], rows[:, C_TAGS_LEN])
+        tags = self._hash_column(batch.data, rows, C_TAGS_AT, C_TAGS_LEN)
         self._learn_tags(batch, tags)
         kind = rows[:, C_SYS_FLAG] & TRANSACTION_MASK
         # A prepared message and its commit are one message.
@@ -137,7 +141,7 @@ class PieceTally:
     def _take_keys(self, batch: RecordColumns, topics: Numbers, chosen: Numbers) -> None:
         rows = batch.rows if len(chosen) == len(batch.rows) else batch.rows[chosen]
         found = np.empty(len(chosen), KEY_ROW)
-        keys = text_hashes(batch.data, rows[:, C_UNIQ_AT], rows[:, C_UNIQ_LEN])
+        keys = self._hash_column(batch.data, rows, C_UNIQ_AT, C_UNIQ_LEN)
         found["hash"] = mixed(self._topics.hashes[topics[chosen]], keys)
         found["place"] = rows[:, C_PHYSICAL]
         self._keys.append(found)
@@ -202,7 +206,8 @@ class PieceTally:
         if not len(topics):
             return
         if int(topics.min()) != int(topics.max()):
-            order = np.argsort(topics.astype(np.int32), kind="stable")
+            # Numbers of 16 bits are sorted by radix, several times faster.
+            order = np.argsort(topics.astype(np.int16 if int(topics.max()) < 1 << 15 else np.int32), kind="stable")
             topics, times, places = topics[order], times[order], places[order]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(topics)) + 1, [len(topics)]])
         gaps = np.maximum(np.diff(times), 0)

@@ -3,6 +3,7 @@
 Equal texts have equal hashes, whatever the machine or process. Different texts have different ones but for bad luck
 (of a thousand million texts, about one pair in thirty runs), and nothing protects from texts made to collide: who must
 be sure compares the texts of those that agree.
+kernels/text_hashes.py does the same in one pass.
 """
 
 import sys
@@ -10,12 +11,14 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.format.columns import Rows
+
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
 
 NO_TEXT = np.uint64(0)  # of a text that is not there (length below 0)
 _WORD_BYTES = 8
-_SEED, _ODD, _LAST = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xFF51AFD7ED558CCD)
+SEED, ODD, LAST = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xFF51AFD7ED558CCD)
 _MASKS: Hashes = np.array([(1 << 8 * count) - 1 for count in range(8)] + [(1 << 64) - 1], np.uint64)
 
 assert sys.byteorder == "little"  # As the kernels: words are taken as they lie.
@@ -24,7 +27,7 @@ assert sys.byteorder == "little"  # As the kernels: words are taken as they lie.
 def text_hashes(data: NDArray[np.uint8], at: Places, length: Places) -> Hashes:
     """The hash of each text data[at : at + length]; NO_TEXT where the length is below 0."""
     at, length = np.ascontiguousarray(at), np.ascontiguousarray(length)
-    found = (length.view(np.uint64) + np.uint64(1)) * _SEED
+    found = (length.view(np.uint64) + np.uint64(1)) * SEED
     longest = int(length.max(initial=0))
     if longest > 0:
         data, at = _with_room(data, at, longest)
@@ -41,7 +44,7 @@ def text_hashes(data: NDArray[np.uint8], at: Places, length: Places) -> Hashes:
                 word = words[at[rows] + done] & _MASKS[np.minimum(left[rows], _WORD_BYTES)]
                 found[rows] = _stirred(found[rows] ^ word)
     found ^= found >> np.uint64(32)
-    found *= _LAST
+    found *= LAST
     found ^= found >> np.uint64(29)
     if int(length.min(initial=0)) < 0:
         found[length < 0] = NO_TEXT
@@ -49,7 +52,7 @@ def text_hashes(data: NDArray[np.uint8], at: Places, length: Places) -> Hashes:
 
 
 def _stirred(value: Hashes) -> Hashes:
-    value = value * _ODD
+    value = value * ODD
     value ^= value >> np.uint64(29)
     return value
 
@@ -64,6 +67,11 @@ def _with_room(data: NDArray[np.uint8], at: Places, longest: int) -> tuple[NDArr
     return room, np.maximum(at - start, 0)
 
 
+def hash_column(data: NDArray[np.uint8], rows: Rows, at_column: int, length_column: int) -> Hashes:
+    """The hash of each row's text; NO_TEXT where it has none."""
+    return text_hashes(data, rows[:, at_column], rows[:, length_column])
+
+
 def text_hash(text: bytes) -> int:
     """The hash of one text."""
     data = np.frombuffer(text or b"\0", np.uint8)
@@ -72,4 +80,4 @@ def text_hash(text: bytes) -> int:
 
 def mixed(one: Hashes, other: Hashes) -> Hashes:
     """A hash of two hashes, in this order."""
-    return _stirred(one * _SEED ^ _stirred(other + _LAST))
+    return _stirred(one * SEED ^ _stirred(other + LAST))
