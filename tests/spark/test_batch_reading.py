@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from embermq import Message
 from embermq.errors import EmberError, OptionInvalid, TopicUnknown
-from embermq.spark import plan
+from embermq.spark import batch_reader, plan
 from embermq.spark.slices import Counts, read_slice
 from embermq.testing import ManualClock
 from embermq.testing.builder import StoreBuilder
@@ -256,6 +256,28 @@ def test_small_partitions(store: Path) -> None:
         sizes.append(counts.bytes_read)
     assert max(sizes) <= 2048 + 200
     assert max(sizes) - min(sizes) <= 400, "even, but for one record at each end"
+
+
+@pytest.mark.parametrize(
+    ("columns", "option", "slices"),
+    [
+        ("topic, queueOffset", {}, 2),
+        ("topic, body", {}, 8),
+        ("topic, properties", {}, 8),
+        ("topic, queueOffset", {"maxBytesPerPartition": "2k"}, 8),
+        ("topic, offset", {"schemaMode": "kafka"}, 2),
+        ("topic, value", {"schemaMode": "kafka"}, 8),
+    ],
+)
+def test_without_bodies_a_slice_covers_more(
+    store: Path, monkeypatch: pytest.MonkeyPatch, columns: str, option: dict[str, str], slices: int
+) -> None:
+    monkeypatch.setattr(batch_reader, "SLICE_BYTES", 2048)
+    monkeypatch.setattr(batch_reader, "SLICE_BYTES_WITHOUT_BODIES", 1 << 20)
+    monkeypatch.setattr(batch_reader, "cores", lambda: 2)
+    monkeypatch.setattr(plan, "SLICE_BYTES_MIN", 1024)
+    found = reader_of(store, schema=columns.split(", "), **option).partitions()
+    assert slices <= len(found) <= 4 * slices
 
 
 @pytest.mark.parametrize(("rows", "size"), [("7", "8m"), ("16384", "1k"), ("1", "1"), ("100000", "1g")])

@@ -20,9 +20,18 @@ from embermq.spark import options as read_options
 from embermq.spark.clear_errors import clear_errors, clear_iterator
 from embermq.spark.needs import StoreWork, find_works
 from embermq.spark.options import ReadOptions
-from embermq.spark.plan import Cut, LogCut, PlacesCut, StorePlan, Wish, plan
+from embermq.spark.plan import (
+    SLICE_BYTES,
+    SLICE_BYTES_WITHOUT_BODIES,
+    Cut,
+    LogCut,
+    PlacesCut,
+    StorePlan,
+    Wish,
+    plan,
+)
 from embermq.spark.pushdown import Pushed, understand
-from embermq.spark.schema import CORRUPT, column_names
+from embermq.spark.schema import BODIES, CORRUPT, column_names
 from embermq.spark.shared_filters import widen
 from embermq.spark.slices import Reading, Slice, read_slice
 from embermq.spark.stores import find_stores
@@ -35,12 +44,13 @@ class RocketMQBatchReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         self.options = read_options.parse(options, streaming=False)
         self.reading = reading_of(schema, self.options)
+        self._has_bodies = not BODIES.isdisjoint(schema.names)
         self.pushed = Pushed()
 
     @clear_errors
     def partitions(self) -> list[InputPartition]:
         """In a worker on the driver's side, once for each query."""
-        works, plans = plan_read(self.options, self.pushed)
+        works, plans = plan_read(self.options, self.pushed, has_bodies=self._has_bodies)
         settle()
         return [one for work, chosen in zip(works, plans, strict=True) for one in slices(work, chosen, self.reading)]
 
@@ -104,11 +114,14 @@ def reading_of(schema: StructType, options: ReadOptions) -> Reading:
     )
 
 
-def plan_read(options: ReadOptions, pushed: Pushed) -> tuple[list[StoreWork], list[StorePlan]]:
+def plan_read(
+    options: ReadOptions, pushed: Pushed, *, has_bodies: bool = True
+) -> tuple[list[StoreWork], list[StorePlan]]:
     """Every store of a read with its plan, in the same order."""
     works = find_works(find_stores(options.paths, shipped=True), options, pushed)
     by_name = {work.place.broker_name: work for work in works}
-    wish = Wish(options.min_partitions, options.max_bytes_per_partition, cores())
+    usual_bytes = SLICE_BYTES if has_bodies else SLICE_BYTES_WITHOUT_BODIES
+    wish = Wish(options.min_partitions, options.max_bytes_per_partition or usual_bytes, cores())
 
     def align(broker_name: str, physical_offset: int) -> int:
         return by_name[broker_name].survey.record_start(physical_offset)

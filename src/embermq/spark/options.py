@@ -92,7 +92,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("endingPhysicalOffset", "", "End before the first message at this place of the log or later.", "batch"),
     Option("minPartitions", "", "At least so many partitions, if there are that many messages."),
-    Option("maxBytesPerPartition", "128m", "A partition covers at most about this many bytes of log."),
+    Option(
+        "maxBytesPerPartition", "128m; 512m without bodies",
+        "A partition covers at most about this many bytes of log. More by itself in a batch read that wants neither"
+        " bodies nor properties: little comes of each byte.",
+    ),
     Option(
         "failOnDataLoss", "true",
         "Whether messages that were asked for and are gone (retention) fail the query; `false`: read what is left.",
@@ -160,7 +164,7 @@ class ReadOptions:
     physical_start: int | None = None
     physical_end: int | None = None
     min_partitions: int | None = None
-    max_bytes_per_partition: int = 128 << 20
+    max_bytes_per_partition: int | None = None  # None: it depends on what is wanted.
     fail_on_data_loss: bool = True
     verify_crc: bool = True
     include_system_topics: bool = False

@@ -106,6 +106,9 @@ CORRUPT = Column(
     " physicalOffset and size of the range, and nothing else. Only with onCorrupt=rows.", True,
 )  # fmt: skip
 
+# What makes up most of a message.
+BODIES = frozenset({"body", "properties", "value", "headers"})
+
 
 def columns_of(mode: SchemaMode, *, corrupt: bool = False, headers: bool = False) -> tuple[Column, ...]:
     """The columns there are, in order."""

@@ -33,7 +33,7 @@ from embermq.spark.batch_reader import cores, reading_of, slices
 from embermq.spark.clear_errors import clear_errors, clear_iterator
 from embermq.spark.needs import StoreWork
 from embermq.spark.offsets import AtOffsets, AtTimes
-from embermq.spark.plan import Wish, plan
+from embermq.spark.plan import SLICE_BYTES, Wish, plan
 from embermq.spark.progress import Progress
 from embermq.spark.slices import read_slice
 from embermq.spark.stores import find_stores
@@ -113,7 +113,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         following = self._follow()
         works = following.works(self._parsed(start), self._parsed(end))
         surveys = {work.place.broker_name: work.survey for work in works}
-        wish = Wish(self.options.min_partitions, self.options.max_bytes_per_partition, cores())
+        wish = Wish(self.options.min_partitions, self.options.max_bytes_per_partition or SLICE_BYTES, cores())
         plans = plan([work.need for work in works], wish, lambda name, place: surveys[name].record_start(place))
         return [one for work, chosen in zip(works, plans, strict=True) for one in slices(work, chosen, self.reading)]
 
