@@ -28,6 +28,7 @@ from embermq.spark.plan import QueueNeed, StoreNeed
 from embermq.spark.pushdown import Pushed, Span
 from embermq.spark.samples import sampled
 from embermq.spark.stores import StorePlace
+from embermq.spark.topic_lives import newest_lives
 from embermq.store import directory
 from embermq.store.multi_dispatch import LIGHT_PREFIX
 from embermq.store.survey import QueueSpan, Survey
@@ -152,7 +153,7 @@ class NeedFinder:
             reason = "records of the system are wanted, and not all of them are in a queue"
             return self._work(replace(need, log_because=reason), self._selection_with_system(ranges))
         queues = {(span.topic, span.queue_id): (wanted.start, wanted.end) for span, wanted in ranges}
-        selection = replace(self._selection(), queues=queues)
+        selection = newest_lives(replace(self._selection(), queues=queues), self._survey.deleted_topics())
         needs = [
             QueueNeed(span.topic, span.queue_id, wanted.start, wanted.end, span.first_physical, span.end_physical)
             for span, wanted in ranges

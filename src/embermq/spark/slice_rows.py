@@ -24,6 +24,7 @@ from embermq.format.select import Selection, select_rows
 from embermq.spark.arrow import BatchBuilder
 from embermq.spark.options import OnCorrupt, SchemaMode
 from embermq.spark.plan import Cut
+from embermq.spark.topic_lives import SelectionOfLives
 from embermq.store.survey_scan import MISSING, ROWS_MAX, Damage, LogSegment, scan_segments
 
 _log = logging.getLogger(__name__)
@@ -119,6 +120,13 @@ class SliceReader:
 
 def chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns], Keep | None]:
     """records -> numbers of the wanted rows, or None for all of them."""
+    choose = _chooser(selection, byte_count)
+    if isinstance(selection, SelectionOfLives):
+        return lambda records: selection.without_old(records, choose(records))
+    return choose
+
+
+def _chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns], Keep | None]:
     if selection.is_everything:
         return lambda records: None
     if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("select"):

@@ -16,6 +16,7 @@ from embermq.spark.samples import sampled
 from embermq.spark.stream_limits import shares
 from embermq.spark.stream_offsets import QueueName, StoreOffset, StreamOffset
 from embermq.spark.stream_stores import FollowedStore
+from embermq.spark.topic_lives import newest_lives
 from embermq.store.survey import LogMatch, QueueSpan
 
 # A batch that lies within so much log is read in order without a look at queue files: the newest units are not in
@@ -184,7 +185,8 @@ class QueueFollower:
             with_sizes, because = sampled(store.place, needs, store.selection().tags)
             need = replace(need, queues=with_sizes, log_because=because)
         check_segments(store.survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
-        return StoreWork(store.place, store.survey, need, replace(store.selection(), queues=queues))
+        selection = newest_lives(replace(store.selection(), queues=queues), store.survey.deleted_topics())
+        return StoreWork(store.place, store.survey, need, selection)
 
     def progress(self, end: StreamOffset) -> Iterator[tuple[FollowedStore, dict[tuple[str, int], int]]]:
         assert end.queues is not None

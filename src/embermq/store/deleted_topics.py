@@ -7,10 +7,11 @@ its queues again, because a walk knows nothing of deletions; `settle` then remov
     crc      CRC-32 of this object's JSON with crc 0
 
 A file that cannot be read is as none: then a deleted topic may come back with what is still in the log. Deletion
-writes, opening reads.
+writes, opening reads. Its bytes also go with a copy of the log to other places (spark/shipped/deletions.py).
 """
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -33,15 +34,28 @@ def load_deleted_topics(files: Files, root: Path) -> dict[str, int]:
     if not files.exists(path):
         return {}
     try:
-        found = msgspec.json.decode(files.read_all(path), type=DeletedTopics)
-    except (msgspec.DecodeError, UnicodeDecodeError, OSError):
+        return from_bytes(files.read_all(path)) or {}
+    except OSError:
         return {}
-    return dict(found.topics) if found.version == 1 and found.crc == _crc_of(found) else {}
 
 
-def save_deleted_topics(files: Files, root: Path, deleted: dict[str, int]) -> None:
+def save_deleted_topics(files: Files, root: Path, deleted: Mapping[str, int]) -> None:
+    files.replace_file(root / NAME, to_bytes(deleted))
+
+
+def to_bytes(deleted: Mapping[str, int]) -> bytes:
+    """The file. The same topics and places give the same bytes."""
     note = DeletedTopics(sorted(deleted.items()))
-    files.replace_file(root / NAME, msgspec.json.encode(msgspec.structs.replace(note, crc=_crc_of(note))))
+    return msgspec.json.encode(msgspec.structs.replace(note, crc=_crc_of(note)))
+
+
+def from_bytes(data: bytes) -> dict[str, int] | None:
+    """None if this is no such file, or a damaged one."""
+    try:
+        found = msgspec.json.decode(data, type=DeletedTopics)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return dict(found.topics) if found.version == 1 and found.crc == _crc_of(found) else None
 
 
 def _crc_of(note: DeletedTopics) -> int:

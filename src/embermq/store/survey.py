@@ -166,8 +166,12 @@ class Survey:
     def queues(self) -> dict[tuple[str, int], QueueSpan]:
         """Every topic and queue with what it has below `log_end`, whether in queue files yet or not."""
         spans = self._queues.spans()
-        deleted = load_deleted_topics(self._files, self.path)
+        deleted = self.deleted_topics()
         return {key: span for key, span in spans.items() if not self._is_deleted(span, deleted.get(span.topic))}
+
+    def deleted_topics(self) -> dict[str, int]:
+        """Topics that were deleted, and where the log ended then: their records below that place are in no queue."""
+        return load_deleted_topics(self._files, self.path)
 
     def _is_deleted(self, span: QueueSpan, place: int | None) -> bool:
         """Has the queue nothing that came after its topic was deleted, with the log ending at `place`?"""

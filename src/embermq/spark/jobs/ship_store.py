@@ -18,6 +18,8 @@ from embermq.errors import DataLost, OptionInvalid, StoreError, StorePathInvalid
 from embermq.format.config_json import parse_config
 from embermq.spark.jobs.ship_pieces import CONFIG, TAIL, Failed, PieceShipped, ShipPiece, find_pieces, ship_piece
 from embermq.spark.jobs.work import Told, parallelism, run
+from embermq.spark.shipped.deletions import NAME as DELETED
+from embermq.spark.shipped.deletions import Deletions, merged
 from embermq.spark.shipped.manifests import (
     HEAD,
     MANIFESTS,
@@ -37,6 +39,7 @@ from embermq.spark.shipped.manifests import (
 from embermq.spark.shipped.places import HALF, Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES
 from embermq.spark.stores import StorePlace
+from embermq.store import deleted_topics
 from embermq.store.survey import LogMatch, Survey
 
 CONFIG_FILES = ("topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json")
@@ -81,6 +84,7 @@ class Shipment:
         self._old: list[str] = []  # counted no longer when this run began, and long enough
         self._is_settled = False  # Is `_manifest` what the target has?
         self._config_ms = 0
+        self._shipped_deletions = Deletions(target)
 
     # -- before anything is written ------------------------------------------------------------------------------
 
@@ -148,9 +152,12 @@ class Shipment:
         self._survey.refresh()
 
     def is_behind(self) -> bool:
-        """Is there something new in the log, or was the last call interrupted? Looks at the store alone."""
+        """Is there something new in the log, was a topic deleted, or the last call interrupted? Looks at the store
+        alone."""
         self._survey.refresh()
-        return not self._is_settled or bool(self._pieces(tail=True))
+        if not self._is_settled or self._pieces(tail=True):
+            return True
+        return self._deletions() != self._shipped_deletions.of(self._manifest)
 
     def _pieces(self, *, tail: bool) -> list[ShipPiece]:
         survey, before = self._survey, self._manifest
@@ -168,6 +175,7 @@ class Shipment:
             self._target.write(HEAD, [msgspec.json.encode(self._head)])
         first = self._manifest.number
         written, pieces = self._manifest, self._pieces(tail=tail)
+        self._add_deletions()
         done: list[PieceShipped] = []
         # A manifest every so often: a killed run loses at most one round.
         count = 2 * parallelism(self._spark) if stop is never else parallelism(self._spark)
@@ -220,22 +228,39 @@ class Shipment:
         )  # fmt: skip
 
     def _add_config(self) -> None:
-        """Small files of the directory config, named after their content: the same is not shipped twice."""
-        config = dict(self._manifest.config)
+        """Small files of the directory config."""
         for name in CONFIG_FILES:
             data = self._config_data(name)
-            digest = hashlib.sha256(data or b"").hexdigest()
-            if data is None or (name in config and config[name].sha256 == digest):
-                continue
-            made = ShippedObject(f"{CONFIG}/{digest[:16]}-{name}", len(data), digest)
-            self._target.write(made.name, [data])
-            if self._target.read(made.name) != data:
-                raise StorePathInvalid(self._target.named(made.name), "is not what was written; try again")
-            config[name] = made
-        gone = {one.name for one in self._manifest.config.values()} - {one.name for one in config.values()}
+            if data is not None:
+                self._add_file(name, data)
+
+    def _add_file(self, name: str, data: bytes) -> None:
+        """Named after its content: the same is not shipped twice."""
+        manifest, digest = self._manifest, hashlib.sha256(data).hexdigest()
+        known = manifest.config.get(name)
+        if known is not None and known.sha256 == digest:
+            return
+        made = ShippedObject(f"{CONFIG}/{digest[:16]}-{name}", len(data), digest)
+        self._target.write(made.name, [data])
+        if self._target.read(made.name) != data:
+            raise StorePathInvalid(self._target.named(made.name), "is not what was written; try again")
         self._manifest = msgspec.structs.replace(
-            self._manifest, config=config, dropped=[*self._manifest.dropped, *self._dropped(sorted(gone))]
-        )
+            manifest, config={**manifest.config, name: made},
+            dropped=[*manifest.dropped, *self._dropped([] if known is None else [known.name])],
+        )  # fmt: skip
+
+    def _deletions(self) -> dict[str, int]:
+        """Deleted topics as the store and what was shipped before know them now."""
+        before, survey = self._manifest, self._survey
+        return merged(survey.deleted_topics(), self._shipped_deletions.of(before), before.end, survey.log_min)
+
+    def _add_deletions(self) -> None:
+        """The note goes with the first manifest of a call. It was read after the log was looked at: a deletion that
+        anything in that log came after is in it. One that is about what comes later hides what there is so far."""
+        found = self._deletions()
+        if found != self._shipped_deletions.of(self._manifest):
+            self._add_file(DELETED, deleted_topics.to_bytes(found))
+            self._shipped_deletions.of(self._manifest)
 
     def _config_data(self, name: str) -> bytes | None:
         """None if it is not there, or just being written: the one shipped before stays then."""

@@ -4,6 +4,7 @@
     manifests.py   what is there: a head, and numbered manifests of which the newest counts
     summaries.py   what lies where inside an object: queues, times, damage, by stretches of some MiB
     key_lists.py   which keys a part has, and where: hashes in order, looked up by a block
+    deletions.py   which topics were deleted, and up to which place of the log
     streams.py     one object read by ranges, a little ahead
     files.py       objects as the log files they were, read-only, for everything that reads logs
     surveys.py     a shipped store as a Survey: planned from manifest and summaries, not from the log

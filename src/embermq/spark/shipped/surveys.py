@@ -4,7 +4,8 @@
 
 Nothing of the log is read to find out what it holds. There are no queue files: queues are known by stretches of some
 MiB, and `extents` says which of these can hold what is wanted. Keys are known to the record, by lists beside the log
-(key_lists.py; not of what version 1 has shipped). One thread at a time. Driver side.
+(key_lists.py; not of what version 1 has shipped). Deleted topics have no queues (deletions.py), as in the store; their
+records are still in the log. One thread at a time. Driver side.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from embermq.errors import StoreError, StorePathInvalid
 from embermq.files.files import Files
+from embermq.spark.shipped.deletions import Deletions
 from embermq.spark.shipped.files import ShippedFiles
 from embermq.spark.shipped.key_lists import KeyList
 from embermq.spark.shipped.manifests import HEAD, Manifest, ShippedPart, is_shipped, newest_manifest
@@ -22,7 +24,7 @@ from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.summaries import OffsetRange, QueueName, Summary, from_bytes
 from embermq.store.survey import Survey
 from embermq.store.survey_log import LogView
-from embermq.store.survey_queues import Queue, QueueView
+from embermq.store.survey_queues import Queue, QueueSpan, QueueView
 from embermq.store.survey_scan import LogSegment
 
 _KEYS_ASKED_MAX = 1_000  # topics times keys: each is a look into each list
@@ -62,16 +64,28 @@ class ShippedQueues(QueueView):
         self._summary = Summary([])
         self._key_lists: dict[str, KeyList] = {}  # by name, those that were asked
         self._topics: dict[str, frozenset[str]] = {}  # by name of the summary
+        self._deletions = Deletions(log.place)
 
     def summary(self) -> Summary:
         """Of all that is shipped now."""
         manifest = self._shipped_log.manifest
         if manifest is not None and manifest is not self._of:
             self._load(manifest.parts)
+            deleted = self._deletions.of(manifest)
             self._of = manifest
             self._reset(self._log.end)
-            self._queues = self._summary.queues()
+            # A topic's deletion ends between two records: what ends above that place has newer ones.
+            self._queues = {
+                name: queue
+                for name, queue in self._summary.queues().items()
+                if queue.end_physical > deleted.get(queue.topic, -1)
+            }
         return self._summary
+
+    def deleted(self) -> dict[str, int]:
+        """Topics that were deleted, and where the log ended then."""
+        manifest = self._shipped_log.manifest
+        return {} if manifest is None else self._deletions.of(manifest)
 
     def _load(self, parts: list[ShippedPart]) -> None:
         missing = [part for part in parts if part.summary.name not in self._tables]
@@ -171,6 +185,12 @@ class ShippedSurvey(Survey):
 
     def files_for(self, segments: tuple[LogSegment, ...], end: int) -> Files:
         return self._shipped_log.shipped.only(segments, end)
+
+    def deleted_topics(self) -> dict[str, int]:
+        return self._shipped_queues.deleted()
+
+    def _is_deleted(self, span: QueueSpan, place: int | None) -> bool:
+        return False  # Such queues are left out from the start: the summaries tell, without a look at the log.
 
     def extents(
         self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None,

@@ -1,0 +1,48 @@
+"""Topics that were deleted and used again: of a queue, only what came after the deletion.
+
+The log keeps the records of both lives, under the same queue offsets. Reading by units meets the newer ones alone;
+reading the log in order, or where an index points to, meets both, and then the place tells them apart. Made on the
+driver, used by tasks; one thread.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.format.columns import C_PHYSICAL, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
+from embermq.format.select import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionOfLives(Selection):
+    """A selection by queues, some of whose topics have older records that are in no queue any more."""
+
+    lives: Mapping[str, int] = field(default_factory=dict)  # topic -> where in the log its newest life begins
+
+    def without_old(self, records: RecordColumns, keep: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """The chosen rows (None: all) but those of lives that ended."""
+        kept = np.arange(len(records), dtype=np.int64) if keep is None else keep
+        for topic, begin in self.lives.items():
+            early = records.column(C_PHYSICAL)[kept] < begin
+            if early.any():
+                early[early] = _have_topic(records, kept[early], topic.encode())
+                kept = kept[~early]
+        return kept
+
+
+def newest_lives(selection: Selection, deleted: Mapping[str, int]) -> Selection:
+    """The selection, for queues in a store in which these topics were deleted with the log ending there."""
+    wanted = {topic for topic, _ in selection.queues or ()}
+    lives = {topic: place for topic, place in deleted.items() if topic in wanted}
+    if not lives:
+        return selection
+    return SelectionOfLives(**{one.name: getattr(selection, one.name) for one in fields(selection)}, lives=lives)
+
+
+def _have_topic(records: RecordColumns, rows: NDArray[np.int64], topic: bytes) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = records.column(C_TOPIC_LEN)[rows] == len(topic)
+    places = records.column(C_TOPIC_AT)[rows[found]][:, None] + np.arange(len(topic))
+    found[found] = (records.data[places] == np.frombuffer(topic, np.uint8)).all(axis=1)
+    return found
