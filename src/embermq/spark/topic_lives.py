@@ -24,9 +24,10 @@ class SelectionOfLives(Selection):
     def without_old(self, records: RecordColumns, keep: NDArray[np.int64] | None) -> NDArray[np.int64]:
         """The chosen rows (None: all) but those of lives that ended."""
         kept = np.arange(len(records), dtype=np.int64) if keep is None else keep
+        places = records.column(C_PHYSICAL)
         for topic, begin in self.lives.items():
-            early = records.column(C_PHYSICAL)[kept] < begin
-            if early.any():
+            if len(kept) and places[kept[0]] < begin:  # In log order: most of a log lies behind all of them.
+                early = places[kept] < begin
                 early[early] = _have_topic(records, kept[early], topic.encode())
                 kept = kept[~early]
         return kept
