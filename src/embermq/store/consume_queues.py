@@ -259,6 +259,7 @@ class ConsumeQueues:
         books = self._books
         with books.disk, books.change:
             assert books.replaying
+            self._intake.finish_walk()
             for queue in self.all():
                 if books.walk_next[queue.slot] == NOT_SEEN:
                     kept = queue.truncate_to(log_end if keep_ends else min(walk_start, log_end))

@@ -13,6 +13,7 @@ they are taken:
 
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,21 @@ from embermq.store.pending_units import PendingUnits
 NOT_SEEN = -1
 NO_PHYSICAL = -1
 _SLOTS_MIN = 64
+
+
+class Jump(NamedTuple):
+    """A record, met in a replay, whose queue offset `to` is not the one that its queue had come to."""
+
+    start: int  # where the queue was; NOT_SEEN: the record is the first of it
+    to: int
+    next: int  # the queue's end before
+
+
+class Restart(NamedTuple):
+    """A record of queue offset 0, met in a replay after others of its queue: the begin of a new life of its topic, if
+    1 comes next; a damaged offset if anything else does."""
+
+    unit: tuple[int, int, int]
 
 
 class QueueBooks:
@@ -48,6 +64,8 @@ class QueueBooks:
         self.born = np.zeros(_SLOTS_MIN, np.bool_)  # has, or had and kept, a unit
         self.walk_first = np.full(_SLOTS_MIN, NOT_SEEN, np.int64)  # first queue offset seen in this replay
         self.walk_next = np.full(_SLOTS_MIN, NOT_SEEN, np.int64)  # one past the newest seen in this replay
+        self.walk_jumps: dict[int, Jump] = {}  # the newest one of each slot
+        self.walk_restarts: dict[int, Restart] = {}  # by slot; what comes next decides
 
     def new_slot(self) -> int:
         """A slot without units."""
@@ -77,8 +95,12 @@ class QueueBooks:
             self.max_physical[slot] = NO_PHYSICAL
             self.born[slot] = False
             self.walk_first[slot] = self.walk_next[slot] = NOT_SEEN
+            self.walk_jumps.pop(slot, None)
+            self.walk_restarts.pop(slot, None)
 
     def forget_walk(self) -> None:
+        self.walk_jumps.clear()
+        self.walk_restarts.clear()
         self.walk_first[:] = NOT_SEEN
         self.walk_next[:] = NOT_SEEN
 

@@ -33,7 +33,7 @@ from embermq.model.flags import PREPARED, has_queue_entry
 from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.pending_units import NO_SLOT, Fill, order_by_slot
-from embermq.store.queue_books import NOT_SEEN, QueueBooks
+from embermq.store.queue_books import NOT_SEEN, Jump, QueueBooks, Restart
 from embermq.store.queue_extension import ExtensionSettings
 from embermq.store.queue_table import Queues
 
@@ -143,6 +143,7 @@ class UnitIntake:
             books.min[slot] = books.next[slot] = books.written[slot] = queue_offset
             if books.replaying:
                 books.walk_first[slot], books.walk_next[slot] = queue_offset, queue_offset + 1
+                books.walk_jumps[slot] = Jump(NOT_SEEN, queue_offset, 0)
         self._queues.show([slot])
 
     def _bridge(self, slot: int, start: int, end: int, unit: Unit) -> bool:
@@ -154,6 +155,8 @@ class UnitIntake:
             log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
             return False
         log.warning("queue_hole queue=%r start=%d end=%d", queue, start, end)
+        if books.replaying:
+            books.walk_jumps[slot] = Jump(start, end, int(books.next[slot]))
         with books.lock:
             books.pending.add_fill(Fill(slot, start, end, unit))
             books.next[slot] = max(int(books.next[slot]), end)
@@ -173,15 +176,68 @@ class UnitIntake:
                 self._blank_before(slot, queue_offset)
             books.walk_first[slot], books.walk_next[slot] = queue_offset, queue_offset + 1
             return True
-        if queue_offset == 0:
-            # The queue was deleted and began anew while this part of the log was written.
-            with books.lock:
-                books.pending.drop_from(slot, 0)
-            books.walk_first[slot], books.walk_next[slot] = 0, 1
-            return True
+        restart = books.walk_restarts.pop(slot, None)
+        if queue_offset == 0 and seen > 0:
+            books.walk_restarts[slot] = Restart(unit)
+            return False
+        if restart is not None and queue_offset == 1:
+            self._restart(slot, restart)
+            seen = 1
+        elif restart is not None:
+            log.warning("queue_offset_repeated queue=%r queue_offset=0", self._queues.by_slot[slot])
+        if queue_offset < seen:
+            return self._accept_late(slot, queue_offset, unit)
         if queue_offset > seen and not self._bridge(slot, seen, queue_offset, unit):
             return False
-        books.walk_next[slot] = max(seen, queue_offset + 1)
+        books.walk_next[slot] = queue_offset + 1
+        return True
+
+    def _restart(self, slot: int, restart: Restart) -> None:
+        """The queue was deleted and began anew while this part of the log was written."""
+        books = self._books
+        with books.lock:
+            books.pending.drop_from(slot, 0)
+            books.pending.append_one(slot, 0, ENTRY.pack(*restart.unit))
+        books.walk_first[slot], books.walk_next[slot] = 0, 1
+        books.walk_jumps.pop(slot, None)
+
+    def finish_walk(self) -> None:
+        """No more records come in this replay: what came last in a queue stands alone for a new life of it."""
+        for slot, restart in self._books.walk_restarts.items():
+            self._restart(slot, restart)
+        self._books.walk_restarts.clear()
+
+    def _accept_late(self, slot: int, queue_offset: int, unit: Unit) -> bool:
+        """A record with an offset below the newest one: one of the two is damaged, for no sum covers it.
+
+        If the newest one came by a jump, and none has followed it yet, it was that one: the queue goes on where it
+        was. Otherwise it is this one, and whatever record has the place keeps it.
+        """
+        books, queue = self._books, self._queues.by_slot[slot]
+        jump = books.walk_jumps.get(slot)
+        has_jumped = jump is not None and books.walk_next[slot] == jump.to + 1
+        if jump is None or not has_jumped or not jump.start <= queue_offset <= jump.to:
+            log.warning("queue_offset_repeated queue=%r queue_offset=%d", queue, queue_offset)
+            return False
+        if queue_offset == jump.to:
+            return True  # The same record again, or one that claims the same place.
+        log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, jump.to)
+        if jump.start == NOT_SEEN:
+            if queue.file_starts:  # It was written out meanwhile.
+                raise QueueExpired(queue, queue_offset)
+            with books.lock:
+                books.pending.drop_from(slot, 0)
+            self.begin(slot, queue_offset)
+            return True
+        with books.lock:
+            books.pending.drop_from(slot, jump.start)
+            books.next[slot] = max(jump.next, jump.start)
+        books.walk_first[slot] = min(int(books.walk_first[slot]), queue_offset)
+        books.walk_jumps.pop(slot)
+        if queue_offset > jump.start and not self._bridge(slot, jump.start, queue_offset, unit):
+            books.walk_next[slot] = jump.start
+            return False
+        books.walk_next[slot] = queue_offset + 1
         return True
 
     def _blank_before(self, slot: int, queue_offset: int) -> None:
@@ -265,6 +321,8 @@ class UnitIntake:
         expected[first] = books.walk_next[heads] if books.replaying else books.next[heads]
         wrong = offsets != expected
         wrong[first] |= ~books.born[heads]
+        if books.walk_restarts:
+            wrong[first] |= np.isin(heads, list(books.walk_restarts))
         return [int(slot) for slot in np.unique(slots[wrong])] if wrong.any() else []
 
     def _append(self, columns: Columns, order: NDArray[np.intp]) -> None:

@@ -23,6 +23,7 @@ from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES
 from embermq.format.queue_extension import is_address
 from embermq.model.properties import MULTI_DISPATCH, SCHEDULE_TOPIC, decode_properties
 from embermq.store.consume_queue import ConsumeQueue
+from embermq.store.queue_books import NOT_SEEN, Jump
 from embermq.store.queue_loading import FAMILY
 from embermq.store.queue_table import is_directory_name
 from embermq.store.sink import Finding
@@ -65,28 +66,70 @@ class _Queue:
     strays: list[Run] = field(default_factory=list)  # Offsets that the queue cannot have reached.
     suspects: list[Suspects] = field(default_factory=list)
     kept: int = 0
+    jump: Jump | None = None  # The newest one.
+    restart: Run | None = None  # A record of offset 0 after others; what comes next decides.
 
     def begin_anew(self) -> None:
         """The topic was deleted and made again: its older records have no units any more."""
-        self.first = self.next = -1
+        self.restart = None
+        self.first, self.next, self.jump = -1, -1, None
         self.holes, self.repeats, self.strays, self.suspects, self.kept = [], [], [], [], 0
 
     def follow(self, run: Run) -> None:
         """Records whose queue offsets follow one another."""
+        if self.restart is not None:
+            self._decide_restart(self.restart, run)
         if self.first >= 0 and run.first == 0 and self.next > 0:
+            if run.next == 1:
+                self.restart = run
+                return
             self.begin_anew()
         place = run.place if run.place >= 0 else _ANYWHERE
         if not is_possible(run.first) or (self.first >= 0 and is_too_far(self.next, run.first, place)):
             self.strays.append(run)
             return
+        if self.jump is not None and self._goes_back(self.jump, run):
+            return
         if self.first < 0:
-            self.first, self.next = run.first, run.next
+            self.first, self.next, self.jump = run.first, run.next, Jump(NOT_SEEN, run.first, 0)
             return
         if run.first > self.next:
             self.holes.append((self.next, run.first))
+            self.jump = Jump(self.next, run.first, self.next)
         elif run.first < self.next:
             self.repeats.append(run._replace(next=min(run.next, self.next)))
         self.next = max(self.next, run.next)
+
+    def _decide_restart(self, restart: Run, run: Run | None) -> None:
+        """A single record of offset 0: the begin of a new life if 1 comes next, or nothing; damaged otherwise."""
+        self.restart = None
+        if run is not None and run.first != 1:
+            self.repeats.append(restart)
+            return
+        suspects = [one.chosen(one.physicals >= restart.place) for one in self.suspects if restart.place >= 0]
+        self.begin_anew()
+        self.suspect(suspects)
+        self.first, self.next = 0, 1
+
+    def finish(self) -> None:
+        """No more records come."""
+        if self.restart is not None:
+            self._decide_restart(self.restart, None)
+
+    def _goes_back(self, jump: Jump, run: Run) -> bool:
+        """Was the newest record, alone after a jump, too far ahead, and do these go on where the queue was? As
+        unit_intake.py has it."""
+        if self.next != jump.to + 1 or not jump.start <= run.first < jump.to:
+            return False
+        self.strays.append(Run(jump.to, jump.to + 1, -1))
+        self.jump = None
+        if jump.start == NOT_SEEN:
+            self.first = self.next = -1
+        else:
+            self.holes.pop()
+            self.next = jump.start
+        self.follow(run)
+        return True
 
     def suspect(self, more: list[Suspects]) -> None:
         for one in more:
@@ -195,6 +238,7 @@ class QueueCheck:
         self.units = sum(files.max_offset - files.low_offset for files in filed)
         yield from self._load_flaws()
         for _, queue in sorted(self._queues.items()):
+            queue.finish()
             yield from self._flaws_of_records(queue, log_min)
             yield from self._flaws_of_units(queue, log_min)
 
@@ -294,8 +338,11 @@ class QueueCheck:
         lost = max(end - start - _UNCLAIMED_MAX, 0)
         units = self.files.units(queue.name, start, min(end - start, _UNCLAIMED_MAX)).tolist()
         for offset, unit in enumerate(units, start):
-            if unit == behind or unit[1] == 0 or self._is_damaged(unit[0]) or self._is_filler(queue, offset, unit):
-                lost += 1
+            said = self._queue_offset_behind(queue, unit)
+            if said == offset:
+                continue  # Its record came after one that said more than it should.
+            if unit == behind or unit[1] == 0 or self._is_damaged(unit[0]) or (said is not None and said > offset):
+                lost += 1  # It stands for a record further up in the queue, which made the hole by its own account.
             elif unit[0] >= log_min and not self._is_of_other_topic(queue, unit):
                 yield self._flaw(queue, offset, unit[0], f"the unit of queue offset {offset} leads to no record of it")
                 return
@@ -343,12 +390,12 @@ class QueueCheck:
             remedy=self._remedies.queues if is_believed else self._remedies.start,
         )  # fmt: skip
 
-    def _is_filler(self, queue: _Queue, queue_offset: int, unit: Unit) -> bool:
-        """Does the unit stand for a record further up in the queue? Such a one made the hole, by its own account."""
+    def _queue_offset_behind(self, queue: _Queue, unit: Unit) -> int | None:
+        """The queue offset that the record of a unit says it has; None if it is no record of this queue."""
         frame = self._frame_at(unit[0])
-        if frame is None or frame.size != unit[1]:
-            return False
-        return (frame.topic, frame.queue_id) == queue.name and frame.queue_offset > queue_offset
+        if frame is None or frame.size != unit[1] or (frame.topic, frame.queue_id) != queue.name:
+            return None
+        return frame.queue_offset
 
     def _is_of_other_topic(self, queue: _Queue, unit: Unit) -> bool:
         """Does the unit stand for a record of another topic that names this queue (multi dispatch)?"""
