@@ -1,8 +1,8 @@
 """Bytes of a record that no sum covers, flipped: queue id and queue offset.
 
 The record is put elsewhere, or nowhere, and nobody can know where it belongs. But it costs one message, nearly always
-its own: all others are delivered. A start, `rebuild` and the rebuild in pieces agree on what they make of such a log, `verify`
-says what is odd, and asks for no rebuild that would not help.
+its own: all others are delivered. A start, `rebuild` and the rebuild in pieces agree on what they make of such a log,
+`verify` says what is odd, and asks for no rebuild that would not help.
 """
 
 import random
