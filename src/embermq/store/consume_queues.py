@@ -36,6 +36,9 @@ from embermq.store.unit_intake import QueueExpired, UnitIntake
 log = logging.getLogger(__name__)
 
 PENDING_ROWS_MAX = 512 * 1024
+# How many units are many: enough for each file to share a write among them.
+PENDING_ROWS_MANY = 64 * 1024
+PENDING_ROWS_PER_QUEUE = 64
 # Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
 PENDING_AGE_MAX_S = 1.5
 
@@ -70,6 +73,7 @@ class ConsumeQueues:
         self._unit_files = UnitFiles(self._books, self._queues.by_slot)
         self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
         self._pending_since: float | None = None
+        self.on_many_pending: Callable[[], None] = _ignore  # For whoever writes out; called by the one who takes.
 
     # Looking
 
@@ -105,6 +109,12 @@ class ConsumeQueues:
         return self._books.pending.count
 
     @property
+    def has_many_pending(self) -> bool:
+        """Are there enough to be written out before their time?"""
+        books = self._books
+        return books.pending.count >= max(PENDING_ROWS_MANY, PENDING_ROWS_PER_QUEUE * books.slot_count)
+
+    @property
     def unsynced_files(self) -> int:
         """How many files hold units that were written and not synced."""
         return self._open.unsynced_count
@@ -122,6 +132,8 @@ class ConsumeQueues:
                             self._pending_since = self._clock.monotonic()
                         self._intake.take(batch)
                     self.position = end
+                if self.has_many_pending:
+                    self.on_many_pending()
                 return
             except QueueExpired as expired:
                 # Here, without the change lock: this needs the disk lock before it.
@@ -360,3 +372,7 @@ class ConsumeQueues:
         for key in sorted(set(self._queues.queues) - known.keys()):
             findings.append(Finding(FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
         return findings
+
+
+def _ignore() -> None:
+    """Nobody writes out but who takes."""

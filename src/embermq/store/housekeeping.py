@@ -4,8 +4,9 @@ Every second: statistics are sampled, pending queue units written out, and is th
 minute or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
 checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
 
-A fast writer fills half a gigabyte in a second, and a start after a crash derives again what was not written out, or
-not synced. So several times a second it is looked whether there is much of either.
+A start after a crash derives again what was not written out, or not synced, and a second can be half a gigabyte. So
+the queues wake this thread when they have many units, and what there is much of is written out, or synced, before its
+time.
 
 Each family's proof is written after that family's own sync, so none vouches for another.
 """
@@ -13,6 +14,7 @@ Each family's proof is written after that family's own sync, so none vouches for
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,16 +36,12 @@ from embermq.store.stats import StoreStats
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-LOOKS_A_TICK = 4
 # How much log a power cut may leave to be derived again, beside what comes in a second. With many queues it is more:
 # a sync of each of their files is to be shared by many messages.
 UNPROVEN_BYTES = 256 << 20
 UNPROVEN_BYTES_PER_FILE = 1 << 20
 UNPROVEN_BYTES_MAX = 1 << 30
 DISK_CHECK_TICKS = 10
-# How many units are many: enough to share a write to each file among them.
-PENDING_ROWS_MANY = 64 << 10
-PENDING_ROWS_PER_FILE = 64
 
 
 class Housekeeping:
@@ -59,10 +57,13 @@ class Housekeeping:
         self._queues, self._index = queues, index
         self._write_out_ticks = max(1, settings.queue_flush_interval_ms // 1000)
         self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
-        self._stop = threading.Event()
+        self._stopping = False
+        self._wake = threading.Event()
         self._one_at_a_time = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
-        self._durable_offset = commit_log.wrote_offset
+        self._durable_offset = self._derived_offset  # When it was last tried.
+        if queues is not None:
+            queues.on_many_pending = self._wake.set
         self._index_durable = 0
         self._failing: dict[str, str] = {}  # job -> its last error
         self.checkpoint = Checkpoint()
@@ -73,18 +74,20 @@ class Housekeeping:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stop.set()
+        self._stopping = True
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        looks = 0
-        while not self._stop.wait(TICK_SECONDS / LOOKS_A_TICK):
-            looks += 1
-            tick, is_between = divmod(looks, LOOKS_A_TICK)
-            if not is_between:
+        tick, due = 0, time.monotonic() + TICK_SECONDS
+        while not self._stopping:
+            self._wake.wait(max(due - time.monotonic(), 0.0))
+            self._wake.clear()
+            if time.monotonic() >= due:
+                tick, due = tick + 1, time.monotonic() + TICK_SECONDS
                 self._tick(tick)
-            elif self._is_much_pending():
+            elif self._queues is not None and self._queues.has_many_pending:
                 self._try(self.write_out)
             if self._is_too_much_unproven():
                 self._try(self.make_durable)
@@ -110,14 +113,14 @@ class Housekeeping:
         else:
             self._failing.pop(job.__name__, None)
 
-    def _is_much_pending(self) -> bool:
-        queues = self._queues
-        if queues is None or queues.pending_count < PENDING_ROWS_MANY:
-            return False
-        return queues.pending_count >= PENDING_ROWS_PER_FILE * len(queues.all())
-
     def _is_too_much_unproven(self) -> bool:
-        return self._log.wrote_offset - self._durable_offset > unproven_bytes_max(self._unsynced_files)
+        return self._derived_offset - self._durable_offset > unproven_bytes_max(self._unsynced_files)
+
+    @property
+    def _derived_offset(self) -> int:
+        """Queues and index have the records below this."""
+        positions = [sink.position for sink in (self._queues, self._index) if sink is not None]
+        return min(positions, default=0)
 
     @property
     def _unsynced_files(self) -> int:
@@ -146,7 +149,7 @@ class Housekeeping:
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
         with self._one_at_a_time, self._losing_trust():
-            self._durable_offset = self._log.wrote_offset
+            self._durable_offset = self._derived_offset
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
             index_ms = self._flush_index(self._index) if self._index is not None else 0

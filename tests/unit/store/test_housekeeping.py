@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message
-from embermq.store import housekeeping
+from embermq.store import consume_queues, housekeeping
 from embermq.store.housekeeping import unproven_bytes_max
 from embermq.testing.builder import StoreBuilder
 
@@ -50,28 +50,29 @@ def test_much_log_is_proven_before_its_time(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_many_units_are_written_out_before_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many for each file to be written to: with thousands of queues a write is shared all the same."""
+    """Many for each queue: with thousands of them a write is shared all the same."""
     with StoreBuilder(tmp_path / "store").open() as store:
-        keeping = store._housekeeping
+        keeping, queues = store._housekeeping, store._queues
+        assert queues is not None
         keeping.stop()
         store.append_many([Message("orders", b"x", queue_id=n % 2) for n in range(10)])
         store.wait_for_dispatch()
-        assert not keeping._is_much_pending()
-        monkeypatch.setattr(housekeeping, "PENDING_ROWS_MANY", 10)
-        assert not keeping._is_much_pending()
-        monkeypatch.setattr(housekeeping, "PENDING_ROWS_PER_FILE", 5)
-        assert keeping._is_much_pending()
+        seen = [queues.has_many_pending]
+        monkeypatch.setattr(consume_queues, "PENDING_ROWS_MANY", 10)
+        seen.append(queues.has_many_pending)
+        monkeypatch.setattr(consume_queues, "PENDING_ROWS_PER_QUEUE", 5)
+        seen.append(queues.has_many_pending)
         keeping.write_out()
-        assert not keeping._is_much_pending()
+        seen.append(queues.has_many_pending)
+        assert seen == [False, False, True, False]
 
 
-def test_a_look_between_ticks_writes_out_and_proves_what_there_is_much_of(
+def test_whoever_takes_many_has_them_written_out_and_proven_between_ticks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "TICK_SECONDS", 0.04)
-    monkeypatch.setattr(housekeeping, "PENDING_ROWS_MANY", 1)
-    monkeypatch.setattr(housekeeping, "PENDING_ROWS_PER_FILE", 1)
-    monkeypatch.setattr(housekeeping.Housekeeping, "_tick", lambda self, tick: None)
+    monkeypatch.setattr(housekeeping, "TICK_SECONDS", 10 * PATIENCE_SECONDS)
+    monkeypatch.setattr(consume_queues, "PENDING_ROWS_MANY", 1)
+    monkeypatch.setattr(consume_queues, "PENDING_ROWS_PER_QUEUE", 1)
     with StoreBuilder(tmp_path / "store").open() as store:
         page = store._parts.page
         assert page is not None
@@ -81,4 +82,6 @@ def test_a_look_between_ticks_writes_out_and_proves_what_there_is_much_of(
         assert page.queues_durable < end
         monkeypatch.setattr(housekeeping, "UNPROVEN_BYTES", 1)
         monkeypatch.setattr(housekeeping, "UNPROVEN_BYTES_PER_FILE", 1)
+        store.append(Message("orders", b"x" * 1000))
+        end = store.max_physical
         eventually(lambda: page.queues_durable == end)
