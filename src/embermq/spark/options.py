@@ -93,7 +93,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("endingPhysicalOffset", "", "End before the first message at this place of the log or later.", "batch"),
     Option("minPartitions", "", "At least so many partitions, if there are that many messages."),
     Option(
-        "maxBytesPerPartition", "128m; 512m without bodies",
+        "maxBytesPerPartition", "128m; 256m without bodies",
         "A partition covers at most about this many bytes of log. More by itself in a batch read that wants neither"
         " bodies nor properties: little comes of each byte.",
     ),

@@ -26,7 +26,7 @@ SLICE_BYTES_MIN = 4 << 20
 # What a slice covers at most, unless the user says something else. To begin and end a task takes Spark some 20 ms,
 # which is much beside passing records of which only a few numbers are wanted.
 SLICE_BYTES = 128 << 20
-SLICE_BYTES_WITHOUT_BODIES = 512 << 20
+SLICE_BYTES_WITHOUT_BODIES = 256 << 20
 # Every slice names its part of every queue: more than so many parts in all are too much to hand around.
 PARTS_MAX = 50_000
 

@@ -1,7 +1,7 @@
 """Messages that a topic has more than once, by unique key.
 
 Workers hash topic and unique key of every message (audit_tally.py); Spark brings equal hashes to one task, as blocks of
-16 bytes a message that the JVM does not look into. There they are sorted, and whatever agrees is read from the log and
+16 bytes a message that the JVM does not look into. There those that agree are found, read from the log and
 compared as text. A task holds one part of the hashes: there are so many parts that one has some thirty megabytes.
 
 What comes by a topic again and again by design is left out: retries, dead letters, delayed messages, transactions
@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq import kernels
 from embermq.files.files import Files, OpenFile
 from embermq.format.frame import Frame
+from embermq.format.repeats import repeated
 from embermq.model.properties import UNIQ_KEY, decode_properties
 from embermq.spark.jobs.audit_tally import KEY_ROW
 from embermq.store.survey_scan import LogSegment, frame_at, segment_at
@@ -72,11 +74,12 @@ def split(keys: KeyRows, parts: int) -> Iterator[tuple[int, bytes]]:
 
 def find_duplicates(blocks: Iterable[bytes], segments: Sequence[LogSegment], files: Files) -> DuplicatesOfPart:
     """Messages with the same topic and unique key among these rows."""
-    rows = np.frombuffer(b"".join(blocks), KEY_ROW)
-    ordered = np.sort(rows["hash"])
-    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    pairs = [np.frombuffer(block, np.int64).reshape(-1, 2) for block in blocks]
+    is_much = sum(map(len, pairs)) > KEYS_WORTH_A_TASK
+    twice = (kernels.load("repeats").repeated if is_much else repeated)(pairs)
     if not len(twice):
         return DuplicatesOfPart([], 0, 0)
+    rows = np.concatenate([block.view(KEY_ROW)[:, 0] for block in pairs])
     rows = rows[np.isin(rows["hash"], twice)]
     order = np.argsort(rows["hash"], kind="stable")
     hashes = rows["hash"][order]
