@@ -7,6 +7,8 @@ the loop lacks is everything else a store does.
 Most of the rest is what CPython asks for waking 64 threads one after another. So the same threads are also shown
 handing over in the same way and for syncs of the same length, with nothing to store at all: no store in CPython can
 be faster than that. The processor's time per message is shown too: on a busy disk it says more than the rest.
+
+All of it twice: with the threads wherever the system puts them, and kept on one processor (`waiters_share_core`).
 """
 
 import os
@@ -43,11 +45,15 @@ class NotingStore(MessageStore):
 
 def run(course: Course) -> list[Figure]:
     load_kernels()
+    return [*_measured(course, share_core=False), *_measured(course, share_core=True)]
+
+
+def _measured(course: Course, *, share_core: bool) -> list[Figure]:
     each = course.pick(4, 300)
     rates, cpu, loop_rates, bare_rates, per_flush, answers = [], [], [], [], [], set()
     for _ in range(course.rounds):
         with course.scratch() as scratch:
-            seconds, cpu_seconds, ends, answer = _store_round(course, scratch / "store", each)
+            seconds, cpu_seconds, ends, answer = _store_round(course, scratch / "store", each, share_core)
             loop_seconds = _loop_round(scratch, ends)
         rates.append(THREADS * each / seconds)
         cpu.append(cpu_seconds / (THREADS * each) * 1e6)
@@ -59,30 +65,38 @@ def run(course: Course) -> list[Figure]:
     answer = answers.pop()
     ratios = [own / loop for own, loop in zip(rates, loop_rates, strict=True)]
     bare_ratios = [own / bare for own, bare in zip(rates, bare_rates, strict=True)]
-    case = f"{THREADS} threads, 1 KiB"
-    return [
+    case = f"{THREADS} threads, 1 KiB{', on one core' if share_core else ''}"
+    figures = [
         Figure(case, "store", "msg/s", rates, answer=answer),
         Figure(case, "store, CPU of the process", "µs per msg", cpu, answer=answer),
         Figure(case, "messages per sync", "msg", per_flush, answer=answer),
         Figure(case, "loop of write and fdatasync", "msg/s", loop_rates, answer=answer),
         Figure(case, "store / loop", "x", ratios, at_least(0.7), answer),
+    ]
+    if share_core:
+        return figures
+    return [
+        *figures,
         Figure(case, "threads handing over, no store", "msg/s", bare_rates),
         Figure(case, "store / threads handing over", "x", bare_ratios),
     ]
 
 
-def _store_round(course: Course, path: Path, each: int) -> tuple[float, float, list[int], str]:
+def _store_round(course: Course, path: Path, each: int, share_core: bool) -> tuple[float, float, list[int], str]:
     """Seconds; those of the processor; the ends of all syncs, beginning with the start of the first; a hash of
     what was stored."""
     work = [
         make_messages(FIRST_NUMBER + number * each, each, BODY_BYTES, Form.ENCODED, queue_id=number % 4)
         for number in range(THREADS)
     ]
-    settings = course.settings().replace(flush=FlushDisk.SYNC)
+    settings = course.settings().replace(flush=FlushDisk.SYNC, waiters_share_core=share_core)
     gate = threading.Barrier(THREADS + 1)
     store: Any = NotingStore.open(path, settings)
     with store:
-        store.append(make_messages(0, 1, BODY_BYTES)[0])
+        # Not by this thread: those it makes would begin where it is kept.
+        first = threading.Thread(target=store.append, args=make_messages(0, 1, BODY_BYTES))
+        first.start()
+        first.join()
         threads = [threading.Thread(target=_append_all, args=(store, gate, messages)) for messages in work]
         for thread in threads:
             thread.start()

@@ -347,6 +347,11 @@ class StoreSettings:
         "emberPrefaultBytesMax", 64 << 20, "most bytes of a log file made ready ahead of the writer; 0: none",
         unit="bytes",
     )
+    waiters_share_core: bool = prop(
+        "emberWaitersShareCore", False,
+        "SYNC_FLUSH: keep all threads that wait for syncs, and the store's own, on one processor until it is closed:"
+        " twice the messages with many threads",
+    )
     memory_lock: bool = prop("emberMemoryLock", False, "lock the part of the log in use into memory")
     kernels: KernelUse = prop(
         "emberKernels", KernelUse.AUTO, "use compiled kernels: where they pay, always, never"

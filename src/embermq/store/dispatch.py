@@ -57,6 +57,7 @@ class Dispatcher:
         self._stopping = False
         self._lacks_space = False
         self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to by whoever has the put lock.
+        self.on_start: Callable[[], None] = _stay  # On its thread.
         self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
 
     def start(self) -> None:
@@ -108,6 +109,7 @@ class Dispatcher:
         self.drain()
 
     def _run(self) -> None:
+        self.on_start()
         while not self._stopping:
             self._idle = True
             if self.position >= self._limit():
@@ -192,3 +194,7 @@ class Dispatcher:
         segment = self._log.segments.find(at)
         if segment is not None and segment.end <= limit:
             self._move_to(segment.end)
+
+
+def _stay() -> None:
+    """The thread runs wherever it likes."""

@@ -22,6 +22,7 @@ from embermq.clock import Clock
 from embermq.errors import FlushFailed
 from embermq.settings import FlushDisk, StoreSettings
 from embermq.store.commit_log import CommitLog
+from embermq.store.one_core import OneCore
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class Flusher:
         self._wake = threading.Event()
         self._stopping = False
         self.failure: FlushFailed | None = None
+        self.core = OneCore() if self._sync and settings.waiters_share_core else None
         self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
         now = clock.monotonic()
         self._thorough_at = now + settings.flush_thorough_interval_ms / 1000
@@ -88,6 +90,8 @@ class Flusher:
     def wait(self, end: int) -> bool:
         """Block until everything below `end` is durable; False if that takes too long, FlushFailed if it fails."""
         commit_log, wake = self._log, self._wake
+        if self.core is not None:
+            self.core.join()
         deadline = self._clock.monotonic() + self._timeout_seconds
         while commit_log.flushed_offset < end:
             if self.failure is not None:
@@ -130,8 +134,12 @@ class Flusher:
         while self.failure is None and self._log.commit():
             pass
         self.flush_now()
+        if self.core is not None:
+            self.core.close()
 
     def _run(self) -> None:
+        if self.core is not None:
+            self.core.join()
         while not self._stopping:
             self._wake.wait(self._pause_seconds())
             self._wake.clear()

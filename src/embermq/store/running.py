@@ -107,6 +107,9 @@ class RunningStore:
             self._log, settings, self._clock, pooled=pooled, on_progress=self._note_progress,
             on_failure=self._note_failure,
         )  # fmt: skip
+        if self._flusher.core is not None:
+            self._dispatcher.on_start = self._flusher.core.join
+            parts.walker.on_second_thread = self._flusher.core.leave
         disk = DiskWatch(
             parts.files, self._log.segments.directories, self.path / directory.CONSUME_QUEUE, settings,
             self._writer.refuse_while_full,

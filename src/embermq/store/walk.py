@@ -63,6 +63,7 @@ class Walker:
         self._free_rows = [new_rows(ROWS_OF_TWIN)]
         self._ahead: tuple[tuple[int, int, int, bool], Future[Scanned]] | None = None
         self._helper: ThreadPoolExecutor | None = None
+        self.on_second_thread: Callable[[], None] | None = None  # what it does first
         self.look_ahead: Callable[[RecordColumns], None] | None = None  # more to be done on the second thread
 
     def step(self, at: int, limit: int, take: Take, *, check_crc: bool) -> Step:
@@ -117,7 +118,7 @@ class Walker:
     def _scan_ahead(self, lent: Lent, check_crc: bool) -> None:
         """Begin to scan what comes after this step."""
         if self._helper is None:
-            self._helper = ThreadPoolExecutor(1, "embermq-scan")
+            self._helper = ThreadPoolExecutor(1, "embermq-scan", self.on_second_thread)
         key = (lent.base, lent.start, lent.end, check_crc)
         rows = self._rows(ROWS_OF_KERNEL)
         self._ahead = key, self._helper.submit(self._scan_on_second_thread, lent, rows, check_crc)
