@@ -23,6 +23,7 @@ from bench.spark_side import (
     ONE_PERCENT,
     THREE_COLUMNS,
     Filled,
+    Query,
     answer_of,
     count_seconds,
     fill,
@@ -61,6 +62,8 @@ def run(course: Course) -> list[Figure]:
         figures += _tuples(course, spark, stores["200 B"], filled("few", 200, log_bytes // 6))
         shutil.rmtree(stores["200 B"].path)
         times = course.pick(4, 8)
+        for query in _narrow(spark, stores["1 KiB"]):  # All that the large store is asked.
+            seconds_of(query)
         small_peak = worker_peak_mb()
         figures += _growth(course, spark, stores["1 KiB"], filled("large", 1024, times * log_bytes), times)
         return [*figures, *_workers(course, small_peak)]
@@ -125,24 +128,25 @@ def _tuples(course: Course, spark: "SparkSession", store: Filled, few: Filled) -
     ]  # fmt: skip
 
 
+def _narrow(spark: "SparkSession", store: Filled) -> tuple[Query, Query, Query]:
+    """What finds little in much: one tag, one key in a hundred, and a count by topic."""
+    # Unlike a plain load it uses filters of the query.
+    from embermq.spark import table as whole_table
+
+    return (
+        lambda: whole_table(spark, store.path).where("tags = 'rare'"),
+        lambda: whole_table(spark, store.path).where("keys = 'g-011'"),
+        lambda: table(spark, store.path, "topic string")().groupBy("topic").count(),
+    )
+
+
 def _growth(course: Course, spark: "SparkSession", small: Filled, store: Filled, times: int) -> list[Figure]:
-    """So many times the log; and what finds little in much: filters, a count by topic."""
+    """So many times the log, all columns and few rows."""
     whole = table(spark, store.path)
     answer, rows = answer_of(whole)
     assert rows == store.messages, (rows, store)
 
-    # Unlike a plain load it uses filters of the query.
-    from embermq.spark import table as whole_table
-
-    def by_tag() -> "DataFrame":
-        return whole_table(spark, store.path).where("tags = 'rare'")
-
-    def by_key() -> "DataFrame":
-        return whole_table(spark, store.path).where("keys = 'g-011'")
-
-    def by_topic() -> "DataFrame":
-        return table(spark, store.path, "topic string")().groupBy("topic").count()
-
+    by_tag, by_key, by_topic = _narrow(spark, store)
     counted = joined(sorted(tuple(row) for row in by_topic().collect()))
     tag_answer, tagged = answer_of(by_tag)
     key_answer, keyed = answer_of(by_key)
