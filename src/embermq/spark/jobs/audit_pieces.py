@@ -1,6 +1,6 @@
 """The log as `audit` reads it: the pieces of `verify`, read by Spark's tasks.
 
-    driver    cuts the log into tasks of some 256 MiB, and puts what comes back together in log order, as `verify` does:
+    driver    cuts the log into tasks of some 512 MiB, and puts what comes back together in log order, as `verify` does:
               a piece that does not begin where the one before it ended is read again, here
     worker    reads the pieces of a task one after the other, compares them with queues and index, and counts
     worker    gets all hashes of unique keys of one part, and finds those that are there twice
@@ -33,7 +33,7 @@ from embermq.store.verify_links import IndexPart, LinkFlaw, link_flaws
 from embermq.store.verify_log import Cut, LogPieces, Piece
 from embermq.store.verify_units import QueueFiles, QueueName
 
-TASK_BYTES_MAX = 256 << 20  # Spark takes nearly as long to begin a task as a core to read 64 MiB.
+TASK_BYTES_MAX = 512 << 20  # To begin and end a task takes Spark and a worker as long as to read 32 MiB.
 TASK_BYTES_MIN = 4 << 20
 PIECE_BYTES = 64 << 20  # Each piece reads the units of every queue anew, and threads need not share the pieces here.
 LINK_TASK_BYTES = 64 << 20
