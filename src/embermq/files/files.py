@@ -343,8 +343,7 @@ class RealFiles:
             else:
                 file.truncate(size)
             if not named:
-                # The directory argument is not used for an absolute path, but makes Python call linkat.
-                os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+                _name(fd, path)
         except OSError:
             file.close()
             if named:
@@ -435,6 +434,15 @@ def replace_durably(files: Files, path: Path, data: bytes) -> None:
         file.close()
     files.rename(temporary, path)
     files.sync_directory(path.parent)
+
+
+def _name(fd: int, path: Path) -> None:
+    """Give a file without a name this one; an OSError is about that."""
+    try:
+        # The directory argument is not used for an absolute path, but makes Python call linkat.
+        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(path)) from None
 
 
 def _open_unnamed(directory: Path) -> int | None:

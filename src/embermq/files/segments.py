@@ -10,6 +10,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from embermq.format.names import parse_segment_name, segment_name
 
 # A lone file whose length is no multiple of this was cut, rather than configured that way.
 _SIZE_STEP_BYTES = 4096
+REST_IGNORED = "rest ignored"  # The remedy for a file that is too long.
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,28 @@ class _Found:
     path: Path
     size: int
     writable: bool
+
+
+def size_of_files(found: Sequence[tuple[int, int]], configured: int) -> int:
+    """How large the files of a log are, by their starts and lengths, in order; `configured` if they do not tell.
+
+    The last file may be of any length, and any other may have been cut or grown. But every start is a multiple of the
+    size.
+    """
+
+    def fits(size: int) -> bool:
+        return all(start % size == 0 for start, _ in found)
+
+    lengths = {length for _, length in found[:-1] if length}
+    if not lengths and found and found[-1][1] % _SIZE_STEP_BYTES == 0:
+        lengths = {found[-1][1]} - {0}
+    fitting = {length for length in lengths if fits(length)}
+    if len(fitting) == 1:
+        return fitting.pop()
+    if len(found) < 2 or (fits(configured) and configured >= max(fitting, default=0)):
+        return configured
+    apart = min(later - start for (start, _), (later, _) in pairwise(found))
+    return apart if fits(apart) else configured
 
 
 class Segments:
@@ -202,12 +226,9 @@ class Segments:
 
     def _adopt_size(self, found: list[_Found], findings: list[Finding]) -> None:
         """The files know their size better than the settings do."""
-        sizes = {item.size for item in found[:-1] if item.size}
-        if not sizes and found and found[-1].size % _SIZE_STEP_BYTES == 0:
-            sizes = {found[-1].size} - {0}
-        if len(sizes) != 1 or sizes == {self.segment_bytes}:
+        size = size_of_files([(item.start, item.size) for item in found], self.segment_bytes)
+        if size == self.segment_bytes:
             return
-        (size,) = sizes
         findings.append(
             Finding(
                 found[0].path.parent,
@@ -224,7 +245,7 @@ class Segments:
         elif item.size < expected:
             findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", "extended"))
         elif item.size > expected:
-            findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", "rest ignored"))
+            findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", REST_IGNORED))
         if following is not None and following.start != item.start + expected:
             kind = "gap" if following.start > item.start + expected else "overlap"
             findings.append(Finding(following.path, f"{kind} after {item.path.name}", "left to recovery"))

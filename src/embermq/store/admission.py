@@ -127,8 +127,8 @@ class Admission:
         store_host, packed_store = self.store_host, self.packed_store_host
         if message.store_host is not None:
             store_host = message.store_host
-            packed_store = pack_host(store_host)
-        packed_born = packed_store if message.born_host is None else pack_host(message.born_host)
+            packed_store = _packed("store_host", store_host)
+        packed_born = packed_store if message.born_host is None else _packed("born_host", message.born_host)
         if sys_flag or len(packed_born) + len(packed_store) > _BOTH_HOSTS_V4:
             _check_bits("sys_flag", sys_flag, 32)
             sys_flag = _host_flags(sys_flag, packed_born, packed_store)
@@ -143,6 +143,8 @@ class Admission:
             raise self._objection(message, properties, size)
         if message.flag or message.reconsume_times or message.prepared_transaction_offset or sys_flag:
             _check_numbers(message)
+        if message.born_timestamp is not None:
+            check_born(message.born_timestamp)
         return Admitted(
             message.topic, queue_id, body, topic_part, properties, message.flag, sys_flag,
             message.born_timestamp, packed_born, packed_store, store_host, message.reconsume_times,
@@ -178,14 +180,8 @@ class Admission:
 
     def _topic_part(self, topic: Any) -> bytes:
         """Length byte and name of a valid topic; names are kept, so this is slow only once."""
-        if not isinstance(topic, str) or not topic:
-            raise TopicNameInvalid(topic, "a topic name is a text of 1 to 127 characters")
-        if len(topic) > TOPIC_CHARACTERS_MAX:
-            raise TopicNameInvalid(topic, f"{len(topic)} characters; at most {TOPIC_CHARACTERS_MAX} are allowed")
-        if not _TOPIC.fullmatch(topic):
-            bad = next(character for character in topic if not _TOPIC.fullmatch(character))
-            raise TopicNameInvalid(topic, f"character {bad!r} is not allowed; use letters, digits, and any of % | - _")
-        part = bytes([len(topic)]) + topic.encode()
+        check_topic_name(topic)
+        part: bytes = bytes([len(topic)]) + topic.encode()
         if len(self._topic_parts) < 100_000:  # A bound, not a limit: more topics are only checked each time.
             self._topic_parts[topic] = part
         return part
@@ -220,6 +216,17 @@ class Admission:
                 f"batch of {total:,} bytes does not fit a log file (at most {self.record_bytes_max:,} bytes);"
                 " split it, or raise mappedFileSizeCommitLog"
             )
+
+
+def check_topic_name(topic: Any) -> None:
+    """TopicNameInvalid unless messages may be sent to a topic of this name."""
+    if not isinstance(topic, str) or not topic:
+        raise TopicNameInvalid(topic, "a topic name is a text of 1 to 127 characters")
+    if len(topic) > TOPIC_CHARACTERS_MAX:
+        raise TopicNameInvalid(topic, f"{len(topic)} characters; at most {TOPIC_CHARACTERS_MAX} are allowed")
+    if not _TOPIC.fullmatch(topic):
+        bad = next(character for character in topic if not _TOPIC.fullmatch(character))
+        raise TopicNameInvalid(topic, f"character {bad!r} is not allowed; use letters, digits, and any of % | - _")
 
 
 def _properties_too_large(properties: bytes) -> MessageRejected:
@@ -257,6 +264,18 @@ def _check_numbers(message: Message) -> None:
     _check_bits("flag", message.flag, 32)
     _check_bits("reconsume_times", message.reconsume_times, 32)
     _check_bits("prepared_transaction_offset", message.prepared_transaction_offset, 64)
+
+
+def check_born(timestamp: Any) -> None:
+    """MessageRejected unless this is a time in whole milliseconds."""
+    _check_bits("born_timestamp", timestamp, 64)
+
+
+def _packed(name: str, host: Host) -> bytes:
+    try:
+        return pack_host(host)
+    except (ValueError, OverflowError, TypeError, AttributeError):
+        raise MessageRejected(f"{name} {host!r} is no address with a port") from None
 
 
 def _check_bits(name: str, number: Any, bits: int) -> None:

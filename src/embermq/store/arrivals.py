@@ -1,14 +1,18 @@
 """Arrivals: tell listeners that a queue has something new, after it can be fetched.
 
 A sink like any other, placed after the consume queues. Listeners run on the dispatcher's thread and must
-return quickly. Every record is announced, prepared and rolled-back ones too, as in the reference.
+return quickly. What one raises is logged, and keeps neither other listeners nor the dispatcher from going on. Every
+record is announced, prepared and rolled-back ones too, as in the reference.
 """
 
+import logging
 from collections.abc import Callable
 
 import msgspec
 
 from embermq.format.columns import C_QUEUE_ID, C_QUEUE_OFFSET, C_STORE_TIME, C_TAG_CODE, RecordColumns
+
+log = logging.getLogger(__name__)
 
 
 class Arrival(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +38,7 @@ class Arrivals:
         self.position = position
         self._announce = announce
         self._listeners: list[ArrivalListener] = []
+        self._failing: set[int] = set()  # By id. Raised at the last arrival, and that was logged.
 
     def listen(self, listener: ArrivalListener) -> Callable[[], None]:
         """Add a listener; the answer removes it again. Any thread."""
@@ -41,6 +46,7 @@ class Arrivals:
 
         def remove() -> None:
             self._listeners = [other for other in self._listeners if other is not listener]
+            self._failing.discard(id(listener))
 
         return remove
 
@@ -53,8 +59,18 @@ class Arrivals:
                     int(row[C_STORE_TIME]), batch.properties(i),
                 )  # fmt: skip
                 for listener in listeners:
-                    listener(arrival)
+                    self._tell(listener, arrival)
         self.position = end
+
+    def _tell(self, listener: ArrivalListener, arrival: Arrival) -> None:
+        try:
+            listener(arrival)
+        except Exception:
+            if id(listener) not in self._failing:  # Once for any number of arrivals it fails at in a row.
+                self._failing.add(id(listener))
+                log.exception("arrival listener failed topic=%s queue_id=%d", arrival.topic, arrival.queue_id)
+        else:
+            self._failing.discard(id(listener))
 
     def flush(self) -> None:
         """Nothing is kept."""

@@ -5,8 +5,8 @@
 It never passes its limit: the readable end, and under SYNC_FLUSH the flushed end, because a consumer
 must not see what a crash can take back. A sink ignores what it already has, so replay is harmless.
 One thread. A sink that fails is reported and stops being fed: its files are derived, and the next open
-derives the rest; the log and the other sinks go on. A full disk is no such failure: dispatch waits for space,
-and offers the same records again.
+derives the rest; the log and the other sinks go on, whatever it was that a sink raised. A full disk is no such failure:
+dispatch waits for space, and offers the same records again.
 """
 
 import errno
@@ -159,6 +159,8 @@ class Dispatcher:
                 if problem.errno in _NO_SPACE and not self._stopping:
                     self._wait_for_space(sink, problem)
                 self._drop(sink, problem)
+            except Exception as problem:
+                self._drop(sink, problem)
         self._lacks_space = False
         self.taken = (end, int(batch.rows[-1, C_STORE_TIME]))
         self.tail_mark.note(end)
@@ -170,8 +172,11 @@ class Dispatcher:
         self._lacks_space = True
         raise _DiskFull from problem
 
-    def _drop(self, sink: Sink, problem: OSError) -> None:
-        log.error("sink failed name=%s position=%d error=%s", sink.name, sink.position, problem)
+    def _drop(self, sink: Sink, problem: Exception) -> None:
+        is_mistake = not isinstance(problem, OSError)  # Whoever made it wants to know where.
+        log.error(
+            "sink failed name=%s position=%d error=%s", sink.name, sink.position, problem, exc_info=is_mistake
+        )  # fmt: skip
         self.failed_sinks[sink.name] = str(problem)
         self.sinks.remove(sink)
 

@@ -84,6 +84,7 @@ class Follower:
                 root / directory.INDEX, files, settings.index_slots_max, settings.index_entries_max, clock,
                 query_max=settings.query_messages_max,
             )  # fmt: skip
+        self._delay_ms = settings.delay_ms
         self._replay_from: int | None = None
         self.position = 0  # Everything below was taken.
 
@@ -99,7 +100,7 @@ class Follower:
         """
         root, disk = Path(path).expanduser().absolute(), files or RealFiles()
         directory.check_directory(disk, root, read_only=True, has_log_elsewhere=False)
-        _check_nobody_derives(disk, root)
+        check_nobody_derives(disk, root)
         try:
             lock = disk.lock(root / LOCK_NAME)
         except LockHeld as held:
@@ -195,7 +196,7 @@ class Follower:
         limit = self.log_end if end is None else min(end, self.log_end)
         self.position = max(self.position, self._survey.log_min)
         progress = Progress(self.position, max(limit, self.position))
-        for item in self._survey.scan(self.position, limit, check_crc=False):
+        for item in self._survey.scan(self.position, limit, check_crc=False, delay_ms=self._delay_ms):
             if isinstance(item, Damage):
                 progress.damages.append(item)
             else:
@@ -234,8 +235,8 @@ class Follower:
             self._lock.release()
 
 
-def _check_nobody_derives(files: Files, root: Path) -> None:
-    """A store that is open with dispatch writes these very files itself."""
+def check_nobody_derives(files: Files, root: Path) -> None:
+    """StoreError if the store is open with dispatch: it writes these very files itself then."""
     if lock_holder(root) is None:
         return
     page = load_state_page(files, root, writable=False)

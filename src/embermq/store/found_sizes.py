@@ -12,6 +12,7 @@ from typing import Any
 
 from embermq.errors import StorePathInvalid
 from embermq.files.files import Files
+from embermq.files.segments import size_of_files
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.store import directory
@@ -26,21 +27,26 @@ def sizes_found(files: Files, root: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not files.exists(root):
         return found
-    for name, sizes in (("segment_bytes", _log_sizes(files, root)), ("queue_file_bytes", _queue_sizes(files, root))):
-        commonest = Counter(islice(sizes, _SAMPLES)).most_common(1)
-        if commonest:
-            found[name] = commonest[0][0]
+    log_files = sorted(_log_files(files, root))
+    if log_files:
+        ((commonest, _),) = Counter(size for _, size in log_files).most_common(1)
+        found["segment_bytes"] = size_of_files(log_files, commonest)
+    queue_files = Counter(islice(_queue_sizes(files, root), _SAMPLES)).most_common(1)
+    if queue_files:
+        found["queue_file_bytes"] = queue_files[0][0]
     shape = _index_shape(files, root)
     if shape is not None:
         found["index_slots_max"], found["index_entries_max"] = shape
     return found
 
 
-def _log_sizes(files: Files, root: Path) -> Iterator[int]:
+def _log_files(files: Files, root: Path) -> Iterator[tuple[int, int]]:
+    """Start and length of each."""
     for place in log_places(files, root):
-        for entry in _files_of(files, place):
-            if parse_segment_name(entry[0]) is not None and entry[1] >= 1024:
-                yield entry[1]
+        for name, size in _files_of(files, place):
+            start = parse_segment_name(name)
+            if start is not None and size >= 1024:
+                yield start, size
 
 
 def _queue_sizes(files: Files, root: Path) -> Iterator[int]:

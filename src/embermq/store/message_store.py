@@ -283,7 +283,8 @@ class MessageStore(RunningStore):
 
     def get(self, message_id: str) -> StoredMessage | None:
         """The message with this id, or None if it is not (any more) in this store."""
-        return self.at(parse_message_id(message_id).physical_offset)
+        physical_offset = parse_message_id(message_id).physical_offset
+        return self.at(physical_offset) if physical_offset >= 0 else None
 
     def at(self, physical_offset: int) -> StoredMessage | None:
         """The message that starts at this place of the log, or None if none does."""
@@ -301,6 +302,7 @@ class MessageStore(RunningStore):
         at = self._log.min_offset if start is None else start
         limit = self._visible_end() if end is None else min(end, self._visible_end())
         while at < limit:
+            self._check_open()  # It may be closed between two steps of whoever reads this.
             message = self._records.at(at)
             if message is not None:
                 yield message
@@ -350,6 +352,7 @@ class MessageStore(RunningStore):
 
     def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
         """Block until queues and index have everything that is readable now."""
+        self._check_open()
         return self._read_only or self._dispatcher.wait_for(self._visible_end(), timeout_seconds)
 
     def delete_expired(self, *, before_ms: int | None = None) -> Cleaned:
@@ -375,6 +378,7 @@ class MessageStore(RunningStore):
 
     def stats(self) -> StatsSnapshot:
         """The store in figures."""
+        self._check_open()
         put = self._writer.counters
         queues = self._queues.all() if self._queues is not None else []
         return StatsSnapshot(

@@ -12,7 +12,7 @@ all answers are about the log below it. One thread at a time.
 
 import functools
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -141,10 +141,15 @@ class Survey:
         """The first place at or after this one where a record begins; `log_end` if there is none."""
         return self._log.record_start(physical_offset)
 
-    def scan(self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX) -> Iterator[Scanned]:
+    def scan(
+        self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX,
+        delay_ms: Sequence[int] | None = None,
+    ) -> Iterator[Scanned]:  # fmt: skip
         """Records that begin in [start, end), and ranges without one; `start` is where a record begins."""
         start, end = max(start, self.log_min), min(end, self.log_end)
-        return scan_segments(self.segments, start, end, check_crc=check_crc, rows_max=rows_max, files=self._log.files)
+        return scan_segments(
+            self.segments, start, end, check_crc=check_crc, rows_max=rows_max, files=self._log.files, delay_ms=delay_ms
+        )
 
     def files_for(self, segments: tuple[LogSegment, ...], end: int) -> Files:
         """What to read these log files with, up to about a place; picklable, if the survey's own is."""

@@ -31,6 +31,7 @@ from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.survey_page import PageNumbers, PageReader
 from embermq.store.survey_scan import (
     LogSegment,
+    Reading,
     Stop,
     frame_at,
     is_record,
@@ -260,7 +261,7 @@ class LogView:
         except FileNotFoundError:
             return None
         try:
-            steps = records_of(file, segment, at, segment.end, self._rows)
+            steps = records_of(file, segment, at, segment.end, Reading(self._rows))
             while True:
                 try:
                     self._note_last(next(steps))

@@ -43,7 +43,7 @@ _TWIN_BYTES_MAX = 4 << 20
 _SEARCH_BYTES = 4 << 20
 _SIZE_MAGIC = struct.Struct(">ii")
 _MAGIC_STEM = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]  # What both magics begin with.
-_DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
+DEFAULT_DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,15 @@ class Damage:
 Scanned = RecordColumns | Damage
 
 
+class Reading(NamedTuple):
+    """How records are read: into which rows, with body sums or not, how much at a time, with which delay levels."""
+
+    rows: Rows
+    check_crc: bool = True
+    window_bytes: int = WINDOW_BYTES
+    delay_ms: NDArray[np.int64] = DEFAULT_DELAY_MS
+
+
 class Stop(NamedTuple):
     """Where records of a file end, and why: a ScanStop or TornReason code."""
 
@@ -86,15 +95,17 @@ class Stop(NamedTuple):
 
 def scan_segments(
     segments: Sequence[LogSegment], start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX,
-    files: Files | None = None, window_bytes: int = WINDOW_BYTES,
+    files: Files | None = None, window_bytes: int = WINDOW_BYTES, delay_ms: Sequence[int] | None = None,
 ) -> Iterator[Scanned]:  # fmt: skip
     """Every record that begins in [start, end), in log order, and every range without one.
 
     `start` is where a record begins (find one with `next_record`); a record that begins before `end` is given
-    whole. Columns are valid until the next step: their bytes and rows are used again.
+    whole. Columns are valid until the next step: their bytes and rows are used again. `delay_ms` are the delay levels
+    of the store, for the tag codes of parked messages; nothing else depends on them.
     """
     files = files or RealFiles()
-    rows = new_rows(rows_max)
+    delays = DEFAULT_DELAY_MS if delay_ms is None else np.array(delay_ms, dtype=np.int64)
+    how = Reading(new_rows(rows_max), check_crc, window_bytes, delays)
     at = start
     while at < end:
         segment = segment_at(segments, at)
@@ -103,7 +114,7 @@ def scan_segments(
             yield Damage(at, onward, MISSING)
             at = onward
         else:
-            yield from _scan_file(files, segment, at, min(end, segment.end), rows, check_crc, window_bytes)
+            yield from _scan_file(files, segment, at, min(end, segment.end), how)
             at = segment.end
 
 
@@ -118,9 +129,7 @@ def _next_start(segments: Sequence[LogSegment], physical_offset: int, otherwise:
     return segments[number].start if number < len(segments) else otherwise
 
 
-def _scan_file(
-    files: Files, segment: LogSegment, at: int, end: int, rows: Rows, check_crc: bool, window_bytes: int
-) -> Iterator[Scanned]:  # fmt: skip
+def _scan_file(files: Files, segment: LogSegment, at: int, end: int, how: Reading) -> Iterator[Scanned]:
     try:
         file = files.open(segment.path, False)
     except FileNotFoundError:
@@ -128,9 +137,7 @@ def _scan_file(
         return
     try:
         while at < end:
-            stop = yield from records_of(
-                file, segment, at, end, rows, check_crc=check_crc, window_bytes_max=window_bytes
-            )
+            stop = yield from records_of(file, segment, at, end, how)
             if stop.at >= end or stop.code == ScanStop.BLANK:
                 return
             at = min(_next_good(file, segment, stop), end)
@@ -140,9 +147,8 @@ def _scan_file(
 
 
 def records_of(
-    file: OpenFile, segment: LogSegment, at: int, end: int, rows: Rows, *, check_crc: bool = True,
-    window_bytes_max: int = WINDOW_BYTES,
-) -> Generator[RecordColumns, None, Stop]:  # fmt: skip
+    file: OpenFile, segment: LogSegment, at: int, end: int, how: Reading
+) -> Generator[RecordColumns, None, Stop]:
     """The records of one file that begin in [at, end), up to the first place without one; answers that place."""
     begun, window_bytes = at, FIRST_WINDOW_BYTES
     while at < end:
@@ -151,9 +157,9 @@ def records_of(
         here, short = 0, len(data) < want - at
         scan = _scan_for(at - begun + len(data))
         while True:
-            count, here, code = scan(data, at, here, len(data), rows, _DELAY_MS, check_crc, True)
+            count, here, code = scan(data, at, here, len(data), how.rows, how.delay_ms, how.check_crc, True)
             if count:
-                yield RecordColumns(data, at, rows[:count])
+                yield RecordColumns(data, at, how.rows[:count])
             if code != ScanStop.ROWS_FULL:
                 break
         stop = Stop(at + here, code)
@@ -162,11 +168,11 @@ def records_of(
         if short or not _is_cut(data, here, code):
             return stop
         if here == 0:
-            stop = yield from _one_record(file, segment, stop, rows, check_crc)
+            stop = yield from _one_record(file, segment, stop, how)
             if stop.code != ScanStop.ROWS_FULL:
                 return stop
         at = stop.at
-        window_bytes = min(2 * window_bytes, window_bytes_max)
+        window_bytes = min(2 * window_bytes, how.window_bytes)
     return Stop(at, ScanStop.BUFFER_END)
 
 
@@ -180,7 +186,7 @@ def _is_cut(data: NDArray[np.uint8], here: int, code: int) -> bool:
 
 
 def _one_record(
-    file: OpenFile, segment: LogSegment, stop: Stop, rows: Rows, check_crc: bool
+    file: OpenFile, segment: LogSegment, stop: Stop, how: Reading
 ) -> Generator[RecordColumns, None, Stop]:
     """A record that is longer than the window it was read into; answers with ROWS_FULL if there was one."""
     place = stop.at - segment.start
@@ -190,10 +196,11 @@ def _one_record(
     if place + size > segment.size:
         return Stop(stop.at, TornReason.BAD_SIZE if len(head) == BLANK_BYTES else ScanStop.NOTHING)
     data = np.frombuffer(file.pread(size, place), np.uint8)
-    count, here, code = _scan_for(size)(data, stop.at, 0, len(data), rows[:1], _DELAY_MS, check_crc, True)
+    rows = how.rows[:1]
+    count, here, code = _scan_for(size)(data, stop.at, 0, len(data), rows, how.delay_ms, how.check_crc, True)
     if not count:
         return Stop(stop.at, code)
-    yield RecordColumns(data, stop.at, rows[:1])
+    yield RecordColumns(data, stop.at, rows)
     return Stop(stop.at + here, ScanStop.ROWS_FULL)
 
 

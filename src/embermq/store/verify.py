@@ -119,6 +119,8 @@ class _Verification:
         self._survey = Survey.open(root, files=files)
         self._remedies = Remedies(root)
         self._is_clean = aside is not None or directory.was_closed_cleanly(files, root)
+        self._queue_file_bytes = sizes_found(self._files, root).get("queue_file_bytes") if aside is None else None
+        self._has_queues = aside is not None or self._queue_file_bytes is not None
         self._is_live = not self._is_clean and lock_holder(root) is not None
         self._began = time.monotonic()
         self._frames = _Frames(self._survey, self._files)
@@ -129,8 +131,7 @@ class _Verification:
         report = Report(
             self._root, fast, self._is_live, self._is_clean, survey.log_min, survey.log_end, len(survey.segments)
         )
-        file_bytes = sizes_found(self._files, self._root).get("queue_file_bytes", _QUEUE_FILE_BYTES)
-        queues = self._queue_check(self._root, file_bytes)
+        queues = self._queue_check(self._root, self._queue_file_bytes or _QUEUE_FILE_BYTES)
         index = self._index_check(self._root, self._index_shape())
         if fast:
             inventory = load_inventory(self._files, self._root) if self._is_clean else None
@@ -193,7 +194,7 @@ class _Verification:
     def _queues_believed(self) -> int:
         """Units of all records below this place are believed to be there, by a start or by those who read now."""
         if self._is_clean:
-            return EVERYTHING
+            return EVERYTHING if self._has_queues else 0  # Of a log alone a start makes all of them.
         page = self._survey.state_page
         if page is not None:
             return page.queues_written if page.boot != 0 and page.boot == self._files.boot() else page.queues_durable

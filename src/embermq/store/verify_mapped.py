@@ -17,10 +17,7 @@ from embermq.files import memory
 from embermq.files.files import Files
 from embermq.format.columns import RecordColumns, Rows
 from embermq.format.frame import BLANK_BYTES, ScanStop, TornReason
-from embermq.settings import StoreSettings
-from embermq.store.survey_scan import LogSegment
-
-DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
+from embermq.store.survey_scan import DEFAULT_DELAY_MS, LogSegment
 
 
 class Scanned(NamedTuple):
@@ -95,7 +92,7 @@ def mapped_records(
         scan = kernels.load("scan").scan
         at, code, data = stretch.start, ScanStop.ROWS_FULL, stretch.data
         while at < stretch.end:
-            count, at, code = scan(data, segment.start, at, stretch.limit, rows, DELAY_MS, True, True)
+            count, at, code = scan(data, segment.start, at, stretch.limit, rows, DEFAULT_DELAY_MS, True, True)
             if count:
                 yield RecordColumns(data, segment.start, rows[:count])
             if stretch.lengthen(at, code):

@@ -15,8 +15,9 @@ from embermq.format.check import W_AT, W_COUNT, W_ENTRY, W_NEWEST_MS, W_QUEUE, W
 from embermq.format.columns import C_PHYSICAL, C_QUEUE_OFFSET, RecordColumns
 from embermq.format.frame import ScanStop
 from embermq.store.survey_routes import Routes
+from embermq.store.survey_scan import DEFAULT_DELAY_MS
 from embermq.store.verify_keys import KeyPart
-from embermq.store.verify_mapped import DELAY_MS, Stretch
+from embermq.store.verify_mapped import Stretch
 from embermq.store.verify_units import QueuePart
 
 
@@ -30,7 +31,7 @@ class SoundPiece:
         loaded = kernels.load("check_log")
         self._stretch, self._queues, self._keys = stretch, queues, keys
         self._routes, self._routing = routes, routing
-        self._check = loaded.LogCheck(DELAY_MS)
+        self._check = loaded.LogCheck(DEFAULT_DELAY_MS)
         self._walk: NDArray[np.int64] = loaded.new_walk(stretch.start)
         with routing:
             self._lent = routes.lent()

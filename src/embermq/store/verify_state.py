@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embermq.files.files import Files
-from embermq.files.segments import Segments
+from embermq.files.segments import REST_IGNORED, Segments
 from embermq.format.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.store import directory
@@ -67,6 +67,11 @@ class StateCheck:
                 yield self._note(directory.COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
             elif not self._is_live:  # A file that is being made may be of any length.
                 remedy = "opening the store gives the file its length, and looks at what was in it"
+                if finding.remedy == REST_IGNORED:
+                    remedy = (
+                        f"`truncate -s {segments.segment_bytes} {finding.path}` while the store is closed; what is too"
+                        " much is never read here, but Apache RocketMQ does not start with it"
+                    )
                 yield self._fault(directory.COMMIT_LOG, file, finding.fault, remedy, int(finding.path.name))
 
     def _checkpoint(self, newest_ms: int | None) -> Iterator[Flaw]:

@@ -35,7 +35,7 @@ from embermq.model.properties import (
 )
 from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
-from embermq.store.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, has_meaning_to_store
+from embermq.store.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born, has_meaning_to_store
 from embermq.store.commit_log import CommitLog
 from embermq.store.queue_tails import QueueKey, QueueTail, QueueTails
 from embermq.store.runs import Receipts, Run, RunReader
@@ -176,6 +176,8 @@ class Writer:
             next_offsets[slot] = queue_offset + 1
         except BaseException:
             self._leave(0, 1)
+            if born is not None:
+                check_born(born)  # The one number here that nobody has looked at.
             raise
         self._leave(1, 0)
         return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)

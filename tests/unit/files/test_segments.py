@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embermq.files.files import Files, RealFiles
-from embermq.files.segments import Segments
+from embermq.files.segments import Segments, size_of_files
 from embermq.format.names import segment_name
 from embermq.testing.faulty_files import FaultyFiles, Killed
 from embermq.testing.lossy_files import LossyFiles, random_fates
@@ -120,6 +120,29 @@ def test_a_lone_file_of_an_odd_length_was_cut(tmp_path: Path, size: int) -> None
     segments = Segments([tmp_path], RealFiles(), SIZE)
     assert len(segments.load()) == 1
     assert segments.segment_bytes == SIZE
+
+
+@pytest.mark.parametrize(
+    ("found", "configured", "size"),
+    [
+        ([], 50, 50),
+        ([(0, 4096)], 50, 4096),
+        ([(0, 4097)], 50, 50),
+        ([(0, 100), (100, 100), (200, 7)], 50, 100),
+        ([(0, 101), (100, 100), (200, 100)], 5000, 100),  # grown
+        ([(0, 101), (100, 100)], 5000, 100),
+        ([(0, 33), (100, 100), (200, 100)], 5000, 100),  # cut
+        ([(0, 33), (100, 1)], 5000, 100),
+        ([(0, 50), (100, 100), (200, 100)], 100, 100),  # cut, to a length that might be one
+        ([(0, 50), (100, 100), (200, 100)], 5000, 100),
+        ([(0, 0), (100, 0), (200, 0)], 100, 100),
+        ([(300, 100), (700, 100), (900, 3)], 5000, 100),  # with files missing in between
+        ([(0, 101), (100, 100), (200, 100)], 1, 100),
+    ],
+    ids=str,
+)
+def test_size_of_files(found: list[tuple[int, int]], configured: int, size: int) -> None:
+    assert size_of_files(found, configured) == size
 
 
 def test_gaps_and_long_files_are_reported(tmp_path: Path) -> None:

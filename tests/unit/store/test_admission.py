@@ -20,7 +20,9 @@ def admission() -> Admission:
     return Admission(StoreSettings(), 1 << 20, Host("127.0.0.1", 10911))
 
 
-@pytest.mark.parametrize("name", ["flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"])
+@pytest.mark.parametrize(
+    "name", ["flag", "sys_flag", "reconsume_times", "prepared_transaction_offset", "born_timestamp"]
+)
 @pytest.mark.parametrize("wrong", ["1", 1.5, b"1", (1,), 2**63, -(2**63) - 1], ids=repr)
 def test_what_is_no_number_of_its_size(admission: Admission, name: str, wrong: Any) -> None:
     fields: dict[str, Any] = {name: wrong}
@@ -35,6 +37,14 @@ def test_what_is_one(admission: Admission, name: str, number: Any) -> None:
     admitted = admission.admit(Message("T", **fields))
     kept = ~0x30 if name == "sys_flag" else ~0  # The address bits are computed.
     assert getattr(admitted, name) == int(number) & kept
+
+
+@pytest.mark.parametrize("name", ["born_host", "store_host"])
+@pytest.mark.parametrize("wrong", [Host("1.2.3.4", 2**31), Host("nowhere", 1), "1.2.3.4:5", 7], ids=repr)
+def test_what_is_no_host(admission: Admission, name: str, wrong: Any) -> None:
+    fields: dict[str, Any] = {name: wrong}
+    with pytest.raises(MessageRejected, match=name):
+        admission.admit(Message("T", **fields))
 
 
 def test_properties_with_a_meaning_are_found_by_name() -> None:

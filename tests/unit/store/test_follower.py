@@ -67,6 +67,23 @@ def test_in_one_go(live: dict[str, bytes], bare: StoreBuilder) -> None:
     assert derived(bare.root) == live
 
 
+def test_delay_levels_of_the_settings(tmp_path: Path) -> None:
+    """A parked message's unit says when it is due: by the levels of this store, not by the usual ones."""
+    how = numbered.TINY | {"delay_levels": "7s 9s"}
+    live, bare = (StoreBuilder(tmp_path / name, clock=ManualClock(), **how) for name in ("live", "bare"))
+    for store in (live.open(), log_only(bare)):
+        with store:
+            for level in (1, 2, 3):
+                store.append(Message("Later", b"x", keys=["k"], delay_level=level))
+    with follow(bare) as follower:
+        follower.advance()
+        follower.make_durable()
+    assert derived(bare.root) == derived(live.root)
+    units = [derived(bare.root)[f"SCHEDULE_TOPIC_XXXX/{queue}/{0:020}"] for queue in (0, 1)]
+    due = [int.from_bytes(unit[12:20], "big") for unit in units]
+    assert due[1] - due[0] == 2_000
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_stopped_anywhere_and_taken_up_again(live: dict[str, bytes], bare: StoreBuilder, seed: int) -> None:
     """Each follower goes some way and is dropped, before or after it has said how far it is."""

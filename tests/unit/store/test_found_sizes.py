@@ -40,6 +40,15 @@ def test_sizes_of_ours(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_log_file_that_grew(tmp_path: Path) -> None:
+    """Every file begins at a multiple of the size, whatever became of its length."""
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    for number, size in enumerate((9000, 8192)):
+        (log / f"{number * 8192:020}").write_bytes(bytes(size))
+    assert sizes_found(FILES, tmp_path) == {"segment_bytes": 8192}
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     assert sizes_found(FILES, tmp_path / "missing") == {}
     assert sizes_found(FILES, tmp_path) == {}

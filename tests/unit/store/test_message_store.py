@@ -365,9 +365,46 @@ def test_after_close_every_call_says_so(tmp_path: Path) -> None:
         lambda: store.topics(),
         lambda: store.at(0),
         lambda: store.flush(),
+        lambda: store.stats(),
+        lambda: store.wait_for_dispatch(),
     ):
         with pytest.raises(errors.StoreClosed, match="is closed"):
             call()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_closed_in_the_middle_of_a_scan(tmp_path: Path, read_only: bool) -> None:
+    with MessageStore.open(tmp_path / "s", small()) as store:
+        store.append_many([order(n) for n in range(10)])
+    store = MessageStore.open(tmp_path / "s", small(), read_only=read_only)
+    scan = store.scan()
+    assert next(scan).body == b"order 0"
+    store.close()
+    with pytest.raises(errors.StoreClosed):
+        next(scan)
+
+
+@pytest.mark.parametrize("wrong", [1.5, 2**63, -(2**63) - 1, "now"], ids=repr)
+def test_a_time_that_is_none_leaves_nothing_behind(store: MessageStore, wrong: Any) -> None:
+    store.append(order(0))  # The queue is known: the short way is open.
+    bad = Message("orders", b"x", born_timestamp=wrong)
+    batch = MessageBatch(Message("orders", b"", born_timestamp=wrong), [BatchItem(b"y")])
+    for call in (
+        lambda: store.append(bad),
+        lambda: store.append_many([order(1), order(2), bad]),
+        lambda: store.append_many([*(order(n) for n in range(300)), bad]),
+        lambda: store.append_batch(batch),
+        lambda: store.append_async(bad).result(10),
+    ):
+        with pytest.raises(errors.MessageRejected, match="born_timestamp"):
+            call()
+    assert store.max_offset("orders", 0) == 1
+    assert store.append(order(1)).queue_offset == 1
+
+
+def test_an_id_of_no_place(store: MessageStore) -> None:
+    store.append(order(0))
+    assert store.get("7F00000100002A9F" + 16 * "F") is None
 
 
 # -- what can be plugged in --------------------------------------------------------------------------------------
@@ -423,6 +460,47 @@ def test_a_users_sink_sees_every_record_and_a_failing_one_hurts_nobody(tmp_path:
         assert counting.position == store.max_physical
         assert len(store.fetch("orders", 0, 0).messages) == 10
     assert counting.flushes == 101
+
+
+class Raising(Counting):
+    """Not even an OSError."""
+
+    name = "raising"
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        raise ValueError("a mistake of the user's")
+
+
+def test_a_sink_that_raises_whatever_it_is_hurts_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    counting = Counting()
+    with MessageStore.open(tmp_path / "s", small(), sinks=[Raising(), counting]) as store:
+        for n in range(3):
+            store.append(order(n))
+            assert store.wait_for_dispatch()
+        assert counting.topics == ["orders"] * 3
+        assert store.max_offset("orders", 0) == 3
+    assert caplog.text.count("a mistake of the user's") >= 1
+
+
+def test_a_listener_that_raises_hurts_nobody(store: MessageStore, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[int] = []
+
+    def fail(arrival: Arrival) -> None:
+        if arrival.next_offset != 3:
+            raise ValueError(f"at {arrival.next_offset}")
+
+    stop = store.on_arrival(fail)
+    store.on_arrival(lambda arrival: heard.append(arrival.next_offset))
+    for n in range(5):
+        assert store.append(order(n)).ok
+    assert store.wait_for_dispatch()
+    assert heard == [1, 2, 3, 4, 5]
+    assert store.max_offset("orders", 0) == len(store.fetch("orders", 0, 0).messages) == 5
+    assert caplog.text.count("arrival listener failed") == 2  # At the first, and again after one that went well.
+    stop()
+    store.append(order(5))
+    assert store.wait_for_dispatch()
+    assert caplog.text.count("arrival listener failed") == 2
 
 
 def test_arrivals_are_announced_after_they_can_be_fetched(store: MessageStore) -> None:

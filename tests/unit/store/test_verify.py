@@ -620,3 +620,29 @@ def test_a_file_that_retention_takes_between_two_others_is_no_hole(
     report = look(disk)
     assert not disk.exists(second)
     assert [flaw for flaw in faults(report) if flaw.family in ("commitlog", "consumequeue")] == []
+
+
+def test_a_log_alone_is_sound(sound: LossyFiles) -> None:
+    """The next start makes queues and index again: nothing is wrong that it would not mend."""
+    disk = disks.copy(sound)
+    for family in ("consumequeue", "index"):
+        for path in paths(disk, family):
+            disk.remove(path)
+    report = look(disk)
+    assert faults(report) == []
+    assert report.units == 0
+    assert report.pending_units > COUNT // 2
+    assert faults(look(disk, fast=True)) == []
+
+
+def test_a_log_file_that_grew(sound: LossyFiles) -> None:
+    disk = disks.copy(sound)
+    first = paths(disk, "commitlog")[0]
+    length = len(disk.read_all(first))
+    file = disk.open(first, True)
+    file.pwrite(b"x", length)
+    file.close()
+    flaw = only_fault(disk)
+    assert flaw.file == f"commitlog/{first.name}"
+    assert flaw.fault == f"{length + 1} bytes instead of {length}"
+    assert f"truncate -s {length} {first}" in flaw.remedy
