@@ -71,6 +71,26 @@ def test_archive_and_sql(store: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "only the first 3 rows" in out
 
 
+def test_answers_are_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where JSON has no such number, and where a name would be lost."""
+    query = (
+        "select double('nan') as a, float('-inf') as b, array(double('inf'), 1.5D) as c, map(double('nan'), 1.0D) as d,"
+        " map(date'2026-11-01', array(body)) as e from orders limit 1"
+    )
+
+    def never(name: str) -> Any:
+        raise AssertionError(f"{name} is no JSON")
+
+    assert run(["spark", "sql", query, "--store", store, "--output", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out, parse_constant=never)["rows"]
+    assert (row["a"], row["b"], row["c"], row["d"]) == ("NaN", "-Infinity", ["Infinity", 1.5], {"NaN": 1.0})
+    assert row["e"] == {"2026-11-01": ["order 0"]}
+    words = ["sql", "select 1 as n, 2 as m, 3 as n", "--store", store]
+    said = refused(capsys, *words, "--output", "json")
+    assert "two columns are called n; give one of them another name with AS" in said
+    assert run(["spark", *words]) == 0
+
+
 def test_stats_with_a_page(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "page.html"
     found = asked(capsys, "stats", store, "--report", str(page))
@@ -109,6 +129,17 @@ def test_pipeline(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "nothing new" in capsys.readouterr().out
 
 
+def test_a_store_that_derives_by_itself(store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """One line, also on the streams that the JVM writes to, and no checkpoint."""
+    words = ["spark", "pipeline", store, "--derive", "queues", "--checkpoint", str(tmp_path / "progress")]
+    with StoreBuilder(Path(store)).open():
+        assert run(words) == 2
+    said = capfd.readouterr().err
+    assert f"{store} is open in another process that derives queues and index itself" in said
+    assert len(said.splitlines()) == 1, said
+    assert not (tmp_path / "progress").exists()
+
+
 def test_mistakes_are_one_line(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in [
         (["archive", str(tmp_path / "nowhere"), "--into", str(tmp_path / "l")], "no such directory"),
@@ -117,6 +148,7 @@ def test_mistakes_are_one_line(store: str, tmp_path: Path, capsys: pytest.Captur
         (["sql", "delete from orders", "--store", store], "only queries"),
         (["stats", store, "--topic", "order"], "order"),
         (["replay", store, "--topic", "order", "--into", "x", "--to-topic", "y"], "did you mean orders"),
+        (["replay", store, "--topic", "orders", "--into", str(tmp_path / "l"), "--to-topic", "o 2"], "character ' '"),
         (["dead-letters", store, "--group", "none"], "shop"),
         (["pipeline", store, "--into", str(tmp_path / "p"), "--derive", "lakes"], "choose from"),
     ]:

@@ -69,11 +69,13 @@ def test_statistics(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path
     assert (found.start_ms, found.step_ms) == (START_MS, 1000)
     assert found.volume == [1] * 39 + [2]
     assert sum(found.volume_bytes) == found.bytes
-    assert {one.name: one.messages for one in found.tags} == {"orders new": 30, "orders paid": 10, "returns": 1}
+    tags = {one.name: one.messages for one in found.tags}
+    assert tags == {"orders new": 30, "orders paid": 10, "returns (no tag)": 1}
     assert (found.hot_keys[0].name, found.hot_keys[0].messages) == ("hot", 40)
     assert {one.name: one.messages for one in found.sizes} == {"up to 128 B": 1, "up to 256 B": 20, "up to 4,096 B": 20}
     assert [(lag.group, lag.queue_id, lag.behind) for lag in found.lags] == [("shop", 0, 4), ("shop", 1, 0)]
     page = render(stats_report(found, "broker-a", START_MS))
+    assert page.index("up to 128 B") < page.index("up to 256 B") < page.index("up to 4,096 B")
     for said in ("orders", "hot", "shop", "2023-11-14"):
         assert said in page
     only = stats(spark, [str(builder.root)], topics=["returns"])
@@ -90,7 +92,10 @@ def test_statistics_of_nothing(spark: "SparkSession", builder: StoreBuilder) -> 
         assert store.topics() == {}
     found = stats(spark, [str(builder.root)])
     assert found.messages == 0
-    assert "nothing to show" in render(stats_report(found, "empty", START_MS))
+    page = render(stats_report(found, "empty", START_MS))
+    assert "nothing to show" in page
+    assert "to -" in page
+    assert "1970" not in page
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"offsetTable": 3}', "{}"])
@@ -133,6 +138,26 @@ def test_a_window_goes_again(spark: "SparkSession", builder: StoreBuilder, tmp_p
     assert other.appended == 4
 
 
+def test_only_what_consumers_see_goes_again(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    """Nothing that was prepared or rolled back, nothing of a topic's deleted life; and a broker without the topic."""
+    with builder.open() as store:
+        for topic in ("orders", "%DLQ%shop", "%RETRY%shop"):
+            store.append(Message(topic, b"old", properties={"RETRY_TOPIC": "orders"}))
+            store.delete_topic(topic)
+            for sys_flag in (0x0, 0x4, 0xC):
+                store.append(Message(topic, b"%d" % sys_flag, sys_flag=sys_flag, properties={"RETRY_TOPIC": "orders"}))
+        store.append(Message("orders", b"later", delay_level=18))
+    other = StoreBuilder(tmp_path / "broker-b", clock=ManualClock())
+    with other.open() as store:
+        store.append(Message("returns", b"0"))
+    paths, target = [str(builder.root), str(other.root)], tmp_path / "target"
+    assert replay(spark, paths, Window("orders"), target, to_topic="again").appended == 1
+    assert [message.body for message in stored(target, "again")] == [b"0"]
+    assert replay(spark, paths, Window("SCHEDULE_TOPIC_XXXX"), target, to_topic="parked").appended == 1
+    assert len(dead_letters(spark, paths, "shop")) == 1
+    assert resend(spark, paths, "shop", target)["orders"].appended == 1
+
+
 def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
     orders(builder, 8)
     pauses: list[float] = []
@@ -153,6 +178,7 @@ def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, t
         (Window("orders", where="nonsense("), {}, OptionInvalid),
         (Window("orders", where="nothing = 1"), {}, OptionInvalid),
         (Window("orders"), {"rate": 0}, OptionInvalid),
+        (Window("orders"), {"to_topic": "o 2"}, OptionInvalid),
     ],
 )
 def test_a_replay_that_cannot_be(
@@ -161,7 +187,7 @@ def test_a_replay_that_cannot_be(
 ) -> None:  # fmt: skip
     orders(builder, 3)
     with pytest.raises(error) as refused:
-        replay(spark, [str(builder.root)], window, tmp_path / "target", to_topic="again", **more)
+        replay(spark, [str(builder.root)], window, tmp_path / "target", **{"to_topic": "again", **more})
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "target").exists()
 
@@ -215,3 +241,10 @@ def test_dead_letters_go_back_once(spark: "SparkSession", with_dead_letters: Pat
 def test_a_group_without_dead_letters(spark: "SparkSession", with_dead_letters: Path) -> None:
     with pytest.raises(OptionInvalid, match="groups with dead letters: shop"):
         dead_letters(spark, [str(with_dead_letters)], "shp")
+
+
+@pytest.mark.parametrize("where", ["nonsense(", "nothing = 1"])
+def test_a_condition_on_dead_letters_that_is_none(spark: "SparkSession", with_dead_letters: Path, where: str) -> None:
+    with pytest.raises(OptionInvalid, match="option where") as refused:
+        dead_letters(spark, [str(with_dead_letters)], "shop", where=where)
+    assert "\n" not in str(refused.value)

@@ -130,6 +130,13 @@ def test_many_columns_are_added_up_and_none_is_lost() -> None:
     assert "each column 42 s" in html
 
 
+def test_bars_are_by_value_or_in_their_order() -> None:
+    bars = [Bar("small", 1), Bar("large", 3), Bar("huge", 2)]
+    by_value, in_order = draw(Bars("b", bars)), draw(Bars("b", bars, in_order=True))
+    assert by_value.index("large") < by_value.index("huge") < by_value.index("small")
+    assert in_order.index("small") < in_order.index("large") < in_order.index("huge")
+
+
 def test_long_lists_are_cut_and_say_so() -> None:
     bars = draw(Bars("b", [Bar(f"t{n}", n) for n in range(1, 51)], shown_max=20))
     assert bars.count('class="row"') == 20
@@ -198,6 +205,7 @@ def test_steps_show_the_last_ones() -> None:
     [
         (0, "bytes", "0 B"), (1023, "bytes", "1023 B"), (1536, "bytes", "1.5 KiB"), (3 << 40, "bytes", "3.0 TiB"),
         (12, "ms", "12 ms"), (1500, "ms", "1.5 s"), (600_000, "ms", "10 min"),
+        (7_200_000, "ms", "2 h"), (1_794_867_780_000, "ms", "20,774 d"), (-600_000, "ms", "-10 min"),
         (1234, "count", "1,234"), (2_500_000, "count", "2.5 M"), (1536, "bytes/s", "1.5 KiB/s"),
     ],
 )  # fmt: skip

@@ -63,6 +63,13 @@ def test_paths(path: Any, paths: list[str]) -> None:
     assert json.loads(option_texts({}, path)["paths"]) == paths
 
 
+@pytest.mark.parametrize("path", [5, None, ["a", 5], [None], b"a", {"a": 1}.items()])
+def test_paths_that_are_none(path: Any) -> None:
+    with pytest.raises(OptionInvalid, match="must be a store directory, a glob or an address") as caught:
+        option_texts({}, path)
+    assert caught.value.option == "path"
+
+
 @pytest.mark.parametrize(
     ("value", "said"), [(datetime(2024, 5, 1), "needs a time zone"), (object(), "a object cannot be an option")]
 )

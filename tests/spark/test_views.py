@@ -1,7 +1,7 @@
 """Stores and a lake as one table: no gap, no double row, wherever the border between them lies."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -174,6 +174,33 @@ def test_topics_are_tables(spark: "SparkSession", tmp_path: Path) -> None:
     assert sql(spark, "select * from `%RETRY%group`", paths, lake=lake).count() == 1
     assert sql(spark, "select * from returns", paths).count() == 1
     assert Topics.find(paths, lake).names == ["%RETRY%group", "orders", "returns"]
+
+
+def test_a_table_has_what_consumers_see(spark: "SparkSession", tmp_path: Path) -> None:
+    builder, lake = StoreBuilder(tmp_path / "a"), str(tmp_path / "lake")
+    with builder.open() as store:
+        store.append_many([Message("used-again", b"old"), Message("gone", b"old")])
+        store.delete_topic("used-again")
+        store.delete_topic("gone")
+        store.append_many([Message("used-again", b"new"), Message("later", b"l", delay_level=18)])
+        for sys_flag in (0x0, 0x4, 0x8, 0xC):
+            store.append(Message("half", b"%d" % sys_flag, sys_flag=sys_flag))
+    paths = [str(builder.root)]
+
+    def counted(topic: str, **more: Any) -> int:
+        rows = sql(spark, f"select * from `{topic}`", paths, **more).count()
+        assert rows == sql(spark, f"select * from messages where topic = '{topic}'", paths, **more).count()
+        return rows
+
+    assert (counted("used-again"), counted("half")) == (1, 2)
+    with pytest.raises(OptionInvalid, match=r"\(tables: messages, half, used-again\)"):
+        sql(spark, "select * from gone", paths)
+    with pytest.raises(OptionInvalid, match="SCHEDULE_TOPIC_XXXX is a system topic"):
+        sql(spark, "select * from SCHEDULE_TOPIC_XXXX", paths)
+    assert (counted("half", include_system=True), counted("SCHEDULE_TOPIC_XXXX", include_system=True)) == (4, 1)
+    archive(spark, paths, lake)
+    assert (counted("half", lake=lake), counted("half", lake=lake, include_system=True)) == (2, 4)
+    assert counted("used-again", lake=lake) == 2  # An archive forgets nothing.
 
 
 @pytest.mark.parametrize(

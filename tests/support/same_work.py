@@ -42,7 +42,7 @@ def answers(spark: SparkSession, store: Path, scratch: Path) -> dict[str, Any]:
 
 
 def read(spark: SparkSession, store: str) -> dict[str, Any]:
-    """Batches: everything, with a filter, a stated range, and some columns under Kafka's names."""
+    """Batches: everything by both ways, with a filter, a stated range, and some columns under Kafka's names."""
     whole = spark.read.format("rocketmq").load(store)
     paid = embermq.spark.table(spark, store).where("topic = 'orders' and tags = 'paid'")
     ranged = spark.read.format("rocketmq").options(
@@ -51,6 +51,7 @@ def read(spark: SparkSession, store: str) -> dict[str, Any]:
     kafka = embermq.spark.table(spark, store, ["value"], schemaMode="kafka", topic="topic-1")
     return {
         "rows": digest(whole.select(*PLACE).collect()),
+        "scan": digest(embermq.spark.scan(spark, store, PLACE).collect()),
         "paid": digest(paid.select(*PLACE).collect()),
         "range": sorted([row[0], row[1]] for row in ranged.load(store).groupBy("queueId").count().collect()),
         "kafka": digest(kafka.collect()),
@@ -111,6 +112,7 @@ def expected() -> dict[str, Any]:
     return {
         "read": {
             "rows": digest(placed),
+            "scan": digest(placed),
             "paid": digest(rows[id(message)] for message in found if message.tags == "paid"),
             "range": [[0, 4], [1, 97], [2, 100], [3, 100]],
             "kafka": digest([(message.body,) for message in MESSAGES if message.topic == "topic-1"]),

@@ -5,6 +5,7 @@
     spark = embermq.spark.session()
     spark.read.format("rocketmq").load("store").groupBy("topic").count().show()
     embermq.spark.table(spark, "store", ["topic", "keys"], topic="orders").show()
+    embermq.spark.scan(spark, "store").write.parquet("everything")
     embermq.spark.pipeline(spark, ["store"], into="lake").once()
     embermq.spark.sql(spark, "select tags, count(*) from orders group by 1", ["store"], lake="lake").show()
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from embermq.spark.jobs.sql import sql
     from embermq.spark.jobs.stats import stats
     from embermq.spark.pipelines import pipeline
+    from embermq.spark.scans import scan
     from embermq.spark.sessions import session
     from embermq.spark.tables import stream, table
     from embermq.spark.views import messages, register
@@ -45,6 +47,7 @@ _HOMES = {
     "rebuild": "embermq.spark.jobs.rebuild",
     "register": "embermq.spark.views",
     "replay": "embermq.spark.jobs.replay",
+    "scan": "embermq.spark.scans",
     "session": "embermq.spark.sessions",
     "ship": "embermq.spark.jobs.ship",
     "sql": "embermq.spark.jobs.sql",
@@ -66,6 +69,7 @@ __all__ = [
     "rebuild",
     "register",
     "replay",
+    "scan",
     "session",
     "ship",
     "sql",

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from embermq.errors import OptionInvalid
 from embermq.spark import options as read_options
 from embermq.spark.clear_errors import clear_errors, clear_iterator
+from embermq.spark.hung_up import silent_end
 from embermq.spark.needs import StoreWork, find_works
 from embermq.spark.options import ReadOptions
 from embermq.spark.plan import (
@@ -57,7 +58,8 @@ class RocketMQBatchReader(DataSourceReader):
     @clear_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
-        return read_slice(partition)
+        with silent_end():
+            yield from read_slice(partition)
 
 
 class FilteringBatchReader(RocketMQBatchReader):

@@ -142,7 +142,10 @@ class NeedFinder:
         if isinstance(options.end, AtTime):
             end = min(end, survey.physical_at(options.end.time_ms))
         log = self._filtered(Span(start, end))
-        return self._work(StoreNeed(self.place.broker_name, log.start, log.end), self._selection())
+        selection = self._selection()
+        if not options.include_system_topics:
+            selection = newest_lives(selection, survey.deleted_topics())
+        return self._work(StoreNeed(self.place.broker_name, log.start, log.end), selection)
 
     def by_queue(self) -> StoreWork:
         """Offsets of queues."""

@@ -31,6 +31,7 @@ from embermq.errors import DataLost, OptionInvalid
 from embermq.spark import options as read_options
 from embermq.spark.batch_reader import cores, reading_of, slices
 from embermq.spark.clear_errors import clear_errors, clear_iterator
+from embermq.spark.hung_up import silent_end
 from embermq.spark.needs import StoreWork
 from embermq.spark.offsets import AtOffsets, AtTimes
 from embermq.spark.plan import SLICE_BYTES, Wish, plan
@@ -120,7 +121,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @clear_iterator
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task."""
-        return read_slice(partition)
+        with silent_end():
+            yield from read_slice(partition)
 
     @clear_errors
     def commit(self, end: dict[str, Any]) -> None:

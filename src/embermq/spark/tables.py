@@ -52,10 +52,11 @@ def table(
     The same with `shipped`, where `ship` put copies of the logs: what a log no longer has comes from its copy; there
     also keys can be spoken of.
     """
-    texts = option_texts(options, path)
+    paths = path_texts(path)
+    texts = option_texts(options, paths)
     parsed = parse(texts, streaming=False)
     if lake is not None or shipped is not None:
-        return _with_history(spark, path, chosen_schema(columns, parsed), lake, shipped, options, parsed)
+        return _with_history(spark, paths, chosen_schema(columns, parsed), lake, shipped, options, parsed)
     schema = chosen_schema(columns, parsed)
     reading = spark.read.format(FORMAT).options(**texts)
     if _is_said(options, "pushdown") or (parsed.schema_mode == "kafka" and parsed.on_corrupt == "rows"):
@@ -75,7 +76,7 @@ _WITH_LAKE = {"topic", "subscribe", "includesystemtopics", "failondataloss"}
 
 
 def _with_history(
-    spark: SparkSession, path: StorePath | Iterable[StorePath], schema: StructType, lake: str | None,
+    spark: SparkSession, paths: list[str], schema: StructType, lake: str | None,
     shipped: str | None, options: Mapping[str, Any], parsed: ReadOptions,
 ) -> DataFrame:  # fmt: skip
     from embermq.spark.views import messages  # It is made of tables.
@@ -84,9 +85,8 @@ def _with_history(
     for name, value in options.items():
         if value is not None and name.lower() not in known:
             raise OptionInvalid(name, f"not together with {other}; use a filter on the table instead", value=value)
-    paths = [path] if isinstance(path, str | Path) else list(path)
     rows = messages(
-        spark, [str(one) for one in paths], lake=lake, topics=parsed.topics,
+        spark, paths, lake=lake, topics=parsed.topics,
         include_system=parsed.include_system_topics, fail_on_data_loss=parsed.fail_on_data_loss, shipped=shipped,
         keys=parsed.keys,
     )  # fmt: skip
@@ -107,9 +107,21 @@ def stream(
 
 def option_texts(options: Mapping[str, Any], path: StorePath | Iterable[StorePath]) -> dict[str, str]:
     """Options as Spark hands them on: text."""
-    paths = [path] if isinstance(path, str | Path) else list(path)
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
-    return texts | {"paths": json.dumps([str(one) for one in paths])}
+    return texts | {"paths": json.dumps(path_texts(path))}
+
+
+def path_texts(path: StorePath | Iterable[StorePath]) -> list[str]:
+    """The paths that one or several are; OptionInvalid for what is none."""
+    paths: list[Any] = [path] if isinstance(path, str | Path) or not isinstance(path, Iterable) else list(path)
+    for one in paths:
+        if not isinstance(one, str | Path):
+            raise OptionInvalid(
+                "path",
+                "must be a store directory, a glob or an address, as text or a Path, or several of them",
+                value=one,
+            )
+    return [str(one) for one in paths]
 
 
 def _text(name: str, value: Any) -> str:

@@ -17,16 +17,18 @@ from embermq.format.select import Selection
 
 @dataclass(frozen=True, slots=True)
 class SelectionOfLives(Selection):
-    """A selection by queues, some of whose topics have older records that are in no queue any more."""
+    """A selection, some of whose topics have older records that are in no queue any more."""
 
     lives: Mapping[str, int] = field(default_factory=dict)  # topic -> where in the log its newest life begins
 
-    def without_old(self, records: RecordColumns, keep: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    def without_old(self, records: RecordColumns, keep: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
         """The chosen rows (None: all) but those of lives that ended."""
-        kept = np.arange(len(records), dtype=np.int64) if keep is None else keep
         places = records.column(C_PHYSICAL)
+        if not len(records) or places[0] >= max(self.lives.values()):  # In log order.
+            return keep
+        kept = np.arange(len(records), dtype=np.int64) if keep is None else keep
         for topic, begin in self.lives.items():
-            if len(kept) and places[kept[0]] < begin:  # In log order: most of a log lies behind all of them.
+            if len(kept) and places[kept[0]] < begin:
                 early = places[kept] < begin
                 early[early] = _have_topic(records, kept[early], topic.encode())
                 kept = kept[~early]
@@ -34,8 +36,8 @@ class SelectionOfLives(Selection):
 
 
 def newest_lives(selection: Selection, deleted: Mapping[str, int]) -> Selection:
-    """The selection, for queues in a store in which these topics were deleted with the log ending there."""
-    wanted = {topic for topic, _ in selection.queues or ()}
+    """The selection, for a store in which these topics were deleted with the log ending there."""
+    wanted = deleted if selection.queues is None else {topic for topic, _ in selection.queues}
     lives = {topic: place for topic, place in deleted.items() if topic in wanted}
     if not lives:
         return selection

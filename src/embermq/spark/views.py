@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid, TopicUnknown
-from embermq.format.select import SYSTEM_PREFIXES, SYSTEM_TOPICS
+from embermq.format.select import SYSTEM_PREFIXES, SYSTEM_TOPICS, is_system_topic
 from embermq.spark.lake import Lake, LakeRange
 from embermq.spark.lake.frames import with_values
 from embermq.spark.lake.json_bodies import VALUE
@@ -85,6 +85,20 @@ def _messages(
         rows = rows.select(*names)
         parts.append(rows if include_system else rows.where(_is_seen_by_consumers()))
     return reduce(DataFrame.unionByName, parts)
+
+
+def topic_messages(
+    spark: SparkSession, topics: "Topics", name: str, *, lake: str | None = None, include_system: bool = False,
+    value: StructType | None = None, shipped: str | None = None,
+) -> DataFrame:  # fmt: skip
+    """What a consumer of a topic sees, from wherever the topic is: neither what was prepared or rolled back, nor, of a
+    store, what came before the topic was deleted. These too with `include_system`; of a system topic, all there is.
+    """
+    # With a copy, all of them: a topic that a log has lost may be there.
+    stores = [path for path, there in topics.stores.items() if name in there or shipped is not None]
+    held = lake if name in topics.lake else None
+    everything = include_system or is_system_topic(name)
+    return _messages(spark, stores, held, [name], everything, True, value, shipped, None)
 
 
 def check_one(lake: str | None, shipped: str | None) -> None:
@@ -177,6 +191,7 @@ def register(
 ) -> list[str]:  # fmt: skip
     """Make each topic a table for SQL (`select * from orders`), and `messages` all of them. The names there are.
 
+    Tables have what consumers see; with `include_system` also what they do not, and system topics are tables as well.
     Topics with a schema for their JSON, from the lake or from `json`, have a column `value`.
 
     With `mentioned_in`, only topics whose names occur in that text: a broker may have thousands.
@@ -189,11 +204,11 @@ def register(
         schemas = Lake.open(lake, make=False, schemas=schemas).schemas
     whole = messages(spark, paths, lake=lake, include_system=include_system, shipped=shipped)
     whole.createOrReplaceTempView(ALL)
-    for name in topics.names:
+    names = [name for name in topics.names if include_system or not is_system_topic(name)]
+    for name in names:
         if mentioned_in is None or name in mentioned_in:
-            # With a copy, all of them: a topic that a log has lost may be there.
-            stores = [path for path, there in topics.stores.items() if name in there or shipped is not None]
-            held = lake if name in topics.lake else None
-            frame = _messages(spark, stores, held, [name], True, True, schemas.get(name), shipped, None)
+            frame = topic_messages(
+                spark, topics, name, lake=lake, include_system=include_system, value=schemas.get(name), shipped=shipped
+            )  # fmt: skip
             frame.createOrReplaceTempView(f"`{name}`")
-    return [ALL, *topics.names]
+    return [ALL, *names]

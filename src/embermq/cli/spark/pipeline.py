@@ -13,8 +13,10 @@ from rich.table import Table
 from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
+from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
+from embermq.errors import StoreError
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import schemas_in_words
 from embermq.spark.pipelines import Progress
@@ -67,6 +69,10 @@ def pipeline(
             fail_on_data_loss=not ignore_data_loss, told=told, lake_format=lake_format, catalog=catalog,
             json=schemas, drop_bodies=drop_bodies, sinks=[page.sink] if page is not None else [],
         )  # fmt: skip
+        try:
+            made.check()
+        except StoreError as problem:
+            raise BadInput(str(problem)) from None
         steps = made.follow() if follow else made.once()
         with Live(console=output.notes, transient=True, auto_refresh=False) as view:
             for progress in steps:

@@ -1,5 +1,8 @@
 """`embermq spark sql`: queries over stores and a lake."""
 
+import math
+from collections import Counter
+
 import click
 
 from embermq.cli.output import Column, Output, Rows, output_option
@@ -18,7 +21,7 @@ ROWS_MAX = 10_000
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
 @click.option("--shipped", metavar="URI", help="Where the stores were shipped to, for what their logs have lost.")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, ROWS_MAX), help="Rows at most.")
-@click.option("--include-system", is_flag=True, help="Also what no consumer sees, in the table `messages`.")
+@click.option("--include-system", is_flag=True, help="Also what no consumer sees, in all tables; system topics too.")
 @json_option
 @master_option
 @output_option
@@ -43,11 +46,40 @@ def sql(
             spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
         )  # fmt: skip
         names = frame.columns
+        if output.as_json:
+            _check_names(names)
         rows = [list(row) for row in frame.limit(limit + 1).collect()]
-    cells = [[bytes(cell) if isinstance(cell, bytearray) else cell for cell in row] for row in rows[:limit]]
+    plain = _in_json if output.as_json else _as_bytes
+    cells = [[plain(cell) for cell in row] for row in rows[:limit]]
     output.show(Rows("rows", "", [Column(name, name, _text) for name in names], cells, empty="no rows"))
     if len(rows) > limit:
         output.say(f"only the first {limit:,} rows are shown; --limit shows more")
+
+
+def _check_names(names: list[str]) -> None:
+    """In JSON a row has its cells by name."""
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
+    if twice is not None:
+        raise OptionInvalid("sql", f"two columns are called {twice}; give one of them another name with AS")
+
+
+def _as_bytes(value: object) -> object:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _in_json(value: object) -> object:
+    """The value with numbers that JSON does not have as text, however deep they are."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {_name_in_json(name): _in_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(one) for one in value]
+    return _as_bytes(value)
+
+
+def _name_in_json(name: object) -> str | int:
+    return name if isinstance(name, str | int) else _text(_in_json(name))
 
 
 def _text(value: object) -> str:

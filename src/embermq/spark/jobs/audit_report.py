@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from embermq.spark.jobs.audit import Audit, StoreAudit
 from embermq.spark.jobs.audit_findings import KINDS, AuditFinding
+from embermq.spark.jobs.stats import NO_TAG
 from embermq.spark.report import Bar, Bars, DamageMap, Fact, Report, Section, Series, Stretch, Table
 from embermq.spark.report.charts import amount, moment
 from embermq.spark.report.times import usual_span
@@ -103,5 +104,5 @@ def _tags(found: Audit) -> Mapping[str, int]:
     counts: Counter[str] = Counter()
     for store in found.stores:
         for (topic, tag, _), (messages, _) in store.totals.counts.items():
-            counts[f"{topic} {tag}".strip()] += messages
+            counts[f"{topic} {tag or NO_TAG}"] += messages
     return dict(counts.most_common(200))

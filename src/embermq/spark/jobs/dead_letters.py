@@ -14,8 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import StoreSettings
 from embermq.errors import OptionInvalid
-from embermq.spark.jobs.replay import Replayed, Window, replay
-from embermq.spark.views import Topics, messages
+from embermq.spark.jobs.replay import Replayed, Window, replay, where_holds
+from embermq.spark.views import Topics, topic_messages
 
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 ORIGIN_ID, ORIGIN_TOPIC = "ORIGIN_MESSAGE_ID", "RETRY_TOPIC"
@@ -59,9 +59,9 @@ def frame(
         groups = [name.removeprefix(DEAD) for name in topics.names if name.startswith(DEAD)]
         known = f"; groups with dead letters: {', '.join(groups)}" if groups else "; no group has any"
         raise OptionInvalid("group", f"there are no dead letters{known}", value=group)
-    dead = messages(spark, _with(topics, paths, DEAD + group), lake=lake, topics=[DEAD + group], include_system=True)
+    dead = topic_messages(spark, topics, DEAD + group, lake=lake)
     if where is not None:
-        dead = dead.where(where)
+        dead = where_holds(dead, where)
     origin = F.coalesce(F.col("properties")[ORIGIN_ID], F.col("msgId"))
     dead = dead.withColumns({
         "originId": origin,
@@ -71,16 +71,10 @@ def frame(
     })  # fmt: skip
     if RETRY + group not in topics.names:
         return dead.withColumn("firstRetryTimestamp", F.lit(None).cast("timestamp"))
-    retried = messages(
-        spark, _with(topics, paths, RETRY + group), lake=lake, topics=[RETRY + group], include_system=True
-    )
+    retried = topic_messages(spark, topics, RETRY + group, lake=lake)
     first = retried.select(F.col("properties")[ORIGIN_ID].alias("originId"), "storeTimestamp")
     first = first.groupBy("originId").agg(F.min("storeTimestamp").alias("firstRetryTimestamp"))
     return dead.join(first, "originId", "left")
-
-
-def _with(topics: Topics, paths: Sequence[str], topic: str) -> list[str]:
-    return [path for path, there in topics.stores.items() if topic in there]
 
 
 def _ms(moment: object) -> int | None:
@@ -97,9 +91,8 @@ def resend(
     for topic in sorted({letter.topic for letter in found}):
         condition = f"coalesce(properties['{ORIGIN_TOPIC}'], topic) = '{topic}'"
         window = Window(DEAD + group, where=condition if where is None else f"({where}) and {condition}")
-        stores = _with(Topics.find(paths, lake), paths, DEAD + group)
         done[topic] = replay(
-            spark, stores, window, target, to_topic=topic, replay_id=f"resend {group}", lake=lake, dry_run=dry_run,
+            spark, paths, window, target, to_topic=topic, replay_id=f"resend {group}", lake=lake, dry_run=dry_run,
             settings=settings,
         )  # fmt: skip
     return done

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.errors import OptionInvalid
+from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
-from embermq.spark.views import Topics, messages
+from embermq.spark.views import Topics, topic_messages
+from embermq.store.admission import check_topic_name
 
 ORIGIN_TOPIC = "ORIGIN_TOPIC"
 ORIGIN_PLACE = "ORIGIN_PLACE"  # broker@physicalOffset: one name for one record
@@ -62,8 +63,10 @@ def replay(
     """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given."""
     if rate is not None and rate <= 0:
         raise OptionInvalid("rate", "messages a second; more than 0", value=rate)
-    Topics.find(paths, lake).check(window.topic)
-    frame = _frame(spark, paths, lake, window)
+    _check_target(to_topic)
+    topics = Topics.find(paths, lake)
+    topics.check(window.topic)
+    frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
     found = frame.count()
     began = time.monotonic()
     if dry_run or not found:
@@ -85,9 +88,16 @@ def replay(
     return Replayed(found, skipped, appended, time.monotonic() - began, dry_run)
 
 
-def _frame(spark: SparkSession, paths: Sequence[str], lake: str | None, window: Window) -> DataFrame:
-    frame = messages(spark, paths, lake=lake, topics=[window.topic], include_system=True)
-    frame = frame.where(F.col("topic") == window.topic)
+def _check_target(topic: str) -> None:
+    """OptionInvalid unless messages may be sent to a topic of this name: said before a store is made for them."""
+    try:
+        check_topic_name(topic)
+    except TopicNameInvalid as problem:
+        raise OptionInvalid("to-topic", problem.reason) from None
+
+
+def _chosen(frame: DataFrame, window: Window) -> DataFrame:
+    """Those of a topic's messages that lie in the window."""
     if window.begin_ms is not None:
         frame = frame.where(F.col("storeTimestamp") >= F.timestamp_millis(F.lit(window.begin_ms)))
     if window.end_ms is not None:
@@ -100,13 +110,16 @@ def _frame(spark: SparkSession, paths: Sequence[str], lake: str | None, window: 
         frame = frame.where(F.col("queueId").isin(list(window.queues)))
     if window.tags is not None and window.tags != "*":
         frame = frame.where(F.col("tags").isin([tag.strip() for tag in window.tags.split("||")]))
-    if window.where is not None:
-        try:
-            frame = frame.where(window.where)
-        except (AnalysisException, ParseException) as problem:
-            reason = (problem.getMessage() or str(problem)).strip().splitlines()[0]
-            raise OptionInvalid("where", reason, value=window.where) from None
-    return frame
+    return frame if window.where is None else where_holds(frame, window.where)
+
+
+def where_holds(frame: DataFrame, condition: str) -> DataFrame:
+    """The rows for which a SQL condition holds; OptionInvalid, with Spark's reason in a line, if it is none."""
+    try:
+        return frame.where(condition)
+    except (AnalysisException, ParseException) as problem:
+        reason = (problem.getMessage() or str(problem)).strip().splitlines()[0]
+        raise OptionInvalid("where", reason, value=condition) from None
 
 
 def _batches(frame: DataFrame) -> Iterator[list[Row]]:

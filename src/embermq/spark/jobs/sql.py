@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from embermq.errors import OptionInvalid
 from embermq.spark.lake.json_schemas import JsonSchemas
-from embermq.spark.views import register
+from embermq.spark.views import Topics, register
 
 _READS = ("select", "with", "values", "from", "describe", "explain", "show", "(")
 
@@ -36,5 +36,8 @@ def sql(
     try:
         return spark.sql(text)
     except (AnalysisException, ParseException) as problem:
+        hidden = [name for name in Topics.find(paths, lake, shipped).names if name in text and name not in names]
+        if hidden:
+            raise OptionInvalid("sql", f"{hidden[0]} is a system topic; ask with include-system to see it") from None
         reason = (problem.getMessage() or str(problem)).strip().splitlines()[0]
         raise OptionInvalid("sql", f"{reason} (tables: {', '.join(names[:20])})") from None

@@ -16,6 +16,7 @@ from embermq.spark.views import messages
 
 STEPS_MAX = 240
 SIZE_BOUNDS = (128, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)
+NO_TAG = "(no tag)"
 _STEPS_MS = (100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 
 
@@ -71,7 +72,7 @@ def stats(
     if found.messages:
         _count_over_time(frame, found)
         found.sizes = _sizes(frame)
-        tag = F.coalesce(F.col("tags"), F.lit(""))
+        tag = F.when(F.col("tags") != "", F.col("tags")).otherwise(NO_TAG)
         found.tags = _top(frame.select(F.concat_ws(" ", "topic", tag).alias("name")), 200)
         key = F.explode(F.split(F.col("keys"), " +")).alias("name")
         found.hot_keys = _top(frame.where("keys is not null").select(key).where("name <> ''"), hot_keys)

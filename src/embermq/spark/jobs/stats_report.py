@@ -9,11 +9,12 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> Report:
     """What people look at first: how much, when, of what, how late, who is behind."""
     behind = sum(lag.behind for lag in found.lags)
     seconds = max((found.end_ms - found.start_ms) / 1000, 1)
+    first, last = (moment(at) if found.messages else "-" for at in (found.start_ms, found.end_ms))
     facts = [
         Fact("messages", f"{found.messages:,}", f"{found.messages / seconds:,.0f} a second on average"),
         Fact("bytes of log", amount(found.bytes, "bytes")),
         Fact("topics", f"{len(found.topics):,}"),
-        Fact("from", moment(found.start_ms) if found.messages else "-", f"to {moment(found.end_ms)}"),
+        Fact("from", first, f"to {last}"),
     ]
     if found.lags:
         facts.append(Fact("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups"))
@@ -32,7 +33,7 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> Report:
             ]),
         ], "By the clocks of producer and broker; clocks that differ show up here."),
         Section("What they are", [
-            Bars("Record sizes", [Bar(one.name, one.messages) for one in found.sizes]),
+            Bars("Record sizes", [Bar(one.name, one.messages) for one in found.sizes], in_order=True),
             Bars("Topics and tags", [Bar(one.name, one.messages) for one in found.tags]),
             Bars("Most frequent keys", [Bar(one.name, one.messages) for one in found.hot_keys]),
         ]),

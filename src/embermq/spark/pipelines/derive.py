@@ -3,14 +3,16 @@
 One task and not many: what is derived must come in log order, and one core derives faster than a log is written.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from embermq.files.files import RealFiles
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.work import run
 from embermq.spark.pipelines.batches import LogBatch
 from embermq.spark.pipelines.sinks import SinkFigures
-from embermq.store.follower import Follower
+from embermq.store.follower import Follower, check_nobody_derives
 from embermq.store.survey import Survey
 
 _known: dict[str, Survey] = {}  # In a worker, from one batch to the next: to find the end of a log takes a walk.
@@ -38,6 +40,11 @@ class DerivedSink:
         self._settings = settings
         if settings.index:
             self.name = "queues+index"
+
+    def check(self, paths: Iterable[str]) -> None:
+        """StoreError if one of these stores derives by itself. Tasks look again, but their errors come with traces."""
+        for path in paths:
+            check_nobody_derives(RealFiles(), Path(path))
 
     def process(self, batch: LogBatch) -> SinkFigures:
         pieces = [_Piece(one.path, one.end, self._settings) for one in batch.ranges]

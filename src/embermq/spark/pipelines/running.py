@@ -27,6 +27,7 @@ from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipelines.batches import LogBatch, LogRange
+from embermq.spark.pipelines.derive import DerivedSink
 from embermq.spark.pipelines.log_ends import LogEnds
 from embermq.spark.pipelines.ranges import FORMAT, LogRanges
 from embermq.spark.pipelines.sinks import PipelineSink, SinkContext, SinkFigures, make_sinks
@@ -72,6 +73,12 @@ class Pipeline:
     _failure: BaseException | None = None
     _log_ends: LogEnds | None = None
 
+    def check(self) -> None:
+        """StoreError if what is to be derived is being derived by somebody else. Done before the query starts, too."""
+        for sink in self.sinks:
+            if isinstance(sink, DerivedSink):
+                sink.check(self.stores.values())
+
     def once(self) -> list[Progress]:
         """Work off what is there now. The batches that were needed."""
         return list(self._run(available_now=True))
@@ -81,6 +88,7 @@ class Pipeline:
         return self._run(available_now=False, interval=interval)
 
     def _run(self, *, available_now: bool, interval: str = FOLLOW_INTERVAL) -> Iterator[Progress]:
+        self.check()
         self._failure = None
         self._log_ends = LogEnds(self.stores)
         running = self._start(available_now, interval)

@@ -60,13 +60,23 @@ def amount(value: float, unit: Unit) -> str:
         case "bytes":
             return _scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
         case "ms":
-            if value < 1000:
-                return f"{value:.0f} ms"
-            return f"{value / 1000:.1f} s" if value < 120_000 else f"{value / 60_000:.0f} min"
+            return f"-{_duration(-value)}" if value < 0 else _duration(value)
         case "bytes/s":
             return f"{amount(value, 'bytes')}/s"
         case "count":
             return f"{value:,.0f}" if abs(value) < 1e6 else _scaled(value, 1000, ["", "k", "M", "G", "T"])
+
+
+def _duration(ms: float) -> str:
+    """At least two of the unit it is in, so that rounding takes little; a clock that stood at 1970 is off by days."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 120_000:
+        return f"{ms / 1000:.1f} s"
+    for length, name in ((86_400_000, "d"), (3_600_000, "h")):
+        if ms >= 2 * length:
+            return f"{ms / length:,.0f} {name}"
+    return f"{ms / 60_000:.0f} min"
 
 
 def _scaled(value: float, base: int, names: Sequence[str]) -> str:
@@ -142,7 +152,7 @@ def _span(step_ms: int) -> str:
 
 
 def _bars(bars: Bars) -> str:
-    ordered = sorted(bars.bars, key=lambda bar: -bar.value)
+    ordered = list(bars.bars) if bars.in_order else sorted(bars.bars, key=lambda bar: -bar.value)
     top = max((bar.value for bar in ordered), default=0)
     if top <= 0:
         return _nothing()

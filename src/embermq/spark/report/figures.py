@@ -48,12 +48,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Things by size, largest first; the drawer cuts the list and says so."""
+    """Things by size, largest first, or in the order they have; the drawer cuts the list and says so."""
 
     title: str
     bars: Sequence[Bar]
     unit: Unit = "count"
     shown_max: int = 20
+    in_order: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,109 @@
+"""Spark has enough rows: the worker that has more ends, and nothing is printed."""
+
+import gc
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from embermq.spark import hung_up
+from embermq.spark.hung_up import silent_end
+from tests.support.orders import orders
+
+JOB = textwrap.dedent("""
+    import sys
+    import embermq.spark
+
+    spark = embermq.spark.session("enough", "local[1]")
+    for store in sys.argv[1:]:
+        for way in (embermq.spark.table, embermq.spark.scan, spark.read.format("rocketmq").load):
+            frame = way(store) if way.__name__ == "load" else way(spark, store)
+            print(len(frame.limit(5).collect()), frame.limit(7).count())
+    spark.range(3).count()
+    spark.stop()
+""")
+
+
+def test_nothing_is_printed(make_store: Callable[..., Path]) -> None:
+    """Far more rows than a socket holds: the worker is still writing when Spark hangs up. And few, which are written
+    before it does."""
+    large = make_store(orders(12_000, body_bytes=1500), "large", segment_bytes=32 << 20)
+    small = make_store(orders(600), "small")
+    stores = [str(large), str(small), str(small)]
+    done = subprocess.run([sys.executable, "-c", JOB, *stores], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["5", "7"] * 9
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+# --- the signal --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = signal.getsignal(signal.SIGPIPE)
+    monkeypatch.setattr(hung_up, "inside_spark_process", lambda: True)
+    yield
+    if hung_up._Borrowed.last is not None:
+        hung_up._Borrowed.last.give_back()
+    assert signal.getsignal(signal.SIGPIPE) is before
+
+
+def rows(count: int) -> Generator[int, None, None]:
+    with silent_end():
+        yield from range(count)
+
+
+def test_elsewhere_the_signal_is_left_alone() -> None:
+    before = signal.getsignal(signal.SIGPIPE)
+    for _ in rows(2):
+        assert signal.getsignal(signal.SIGPIPE) is before
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_read_to_the_end() -> None:
+    before = signal.getsignal(signal.SIGPIPE)
+    gc.collect()
+    for _ in rows(2):
+        assert signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL
+    gc.collect()  # As a worker does between two tasks.
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL
+    gc.collect(0)  # The next one is at work.
+    assert signal.getsignal(signal.SIGPIPE) is before
+    callbacks = list(gc.callbacks)
+    gc.collect()
+    assert gc.callbacks == callbacks
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_one_task_after_another() -> None:
+    """The second begins before the signal was given back, and gives back what the first one found."""
+    before, callbacks = signal.getsignal(signal.SIGPIPE), list(gc.callbacks)
+    for _ in range(3):
+        assert list(rows(2)) == [0, 1]
+        gc.collect()
+        assert signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL
+    gc.collect(0)
+    assert signal.getsignal(signal.SIGPIPE) is before
+    assert gc.callbacks == callbacks
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_an_error_is_for_spark_to_tell() -> None:
+    before = signal.getsignal(signal.SIGPIPE)
+    with pytest.raises(ValueError, match="bad row"), silent_end():
+        raise ValueError("bad row")
+    assert signal.getsignal(signal.SIGPIPE) is before
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_given_up_in_the_middle() -> None:
+    reading = rows(2)
+    next(reading)
+    reading.close()
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_DFL
