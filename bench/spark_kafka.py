@@ -2,8 +2,9 @@
 
 Rows are topic, key and body; one topic with four queues here, with four partitions there, which suits Kafka best: its
 source makes a task of each. Every column each side has is asked for, 21 here and 7 there; beside them, the 7 columns
-of `schemaMode=kafka`. Both sides run on two cores with the same session settings, one at a time and in turn, warm, with
-all data in the page cache; Kafka's broker and its settings are the defaults.
+of `schemaMode=kafka`, by the format and by `embermq.spark.scan`. Both sides run on two cores with the same session
+settings, one at a time and in turn, warm, with all data in the page cache; Kafka's broker and its settings are the
+defaults.
 
 The answers of both sides are hashes that Spark makes of what both have, and must be the same. Without peers only our
 side is measured.
@@ -26,6 +27,7 @@ from bench.spark_side import (
     held,
     in_turn,
     ratios,
+    scan,
     seconds_of,
     session,
     table,
@@ -85,24 +87,27 @@ def _topic(name: str) -> str:
 def _case(course: Course, case: str, both: Both) -> list[Figure]:
     whole, narrow = table(both.spark, both.store.path), table(both.spark, both.store.path, THREE_COLUMNS)
     same = table(both.spark, both.store.path, schemaMode="kafka")
+    scanned = scan(both.spark, both.store.path, schemaMode="kafka")
     answer, rows = answer_of(same, _HASHED)
     narrow_answer, _ = answer_of(same, _THREE)
     assert rows == both.store.messages, (rows, both.store)
-    ours = [lambda: seconds_of(whole), lambda: seconds_of(same), lambda: seconds_of(narrow)]
+    assert answer_of(scanned, _HASHED)[0] == answer, f"{case}: a scan has other rows"
+    ours = [lambda query=query: seconds_of(query) for query in (whole, same, scanned, narrow)]
     kafka, topic = both.kafka, both.topic
     if kafka is None:
-        of_whole, of_same, of_narrow = in_turn(course, *ours)
+        of_whole, of_same, of_scan, of_narrow = in_turn(course, *ours)
         theirs = their_narrow = None
     else:
         assert kafka.answer(topic, _HASHED) == (answer, rows), f"{case}: Kafka has other rows"
         assert kafka.answer(topic, _THREE) == (narrow_answer, rows), f"{case}: Kafka has other offsets"
-        of_whole, of_same, of_narrow, theirs, their_narrow = in_turn(
+        of_whole, of_same, of_scan, of_narrow, theirs, their_narrow = in_turn(
             course, *ours, lambda: kafka.seconds(topic), lambda: kafka.seconds(topic, _THREE)
         )
     figures = []
     for name, seconds, of_kafka, limit, digest in (
         ("all columns", of_whole, theirs, 2.5, answer),
         ("Kafka's columns", of_same, theirs, 2.5, answer),
+        ("Kafka's columns by scan()", of_scan, theirs, 2.5, answer),
         ("three columns", of_narrow, their_narrow, 4.0, narrow_answer),
     ):
         here = f"{case}, {name}"

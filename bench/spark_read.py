@@ -4,6 +4,7 @@ Rows go into Spark's `noop` sink, which takes every column and keeps none; a cou
 measured as a user waits for it, planning included, in a session that is warm; its data is in the page cache. Both
 sides of a ratio run in turn. The other ways are
 
+    scan()     the same plan and the same batches, handed to Spark by `embermq.spark.scan`, which it copies once less
     tuples     the same records, walked by the same kernel, handed to Spark row by row as Python tuples
     Parquet    the same rows, written by Spark with all columns (zstd; the bodies are random and do not shrink)
 
@@ -30,6 +31,7 @@ from bench.spark_side import (
     held,
     in_turn,
     ratios,
+    scan,
     seconds_of,
     session,
     table,
@@ -75,8 +77,9 @@ def run(course: Course) -> list[Figure]:
 def _whole_and_narrow(
     course: Course, spark: "SparkSession", case: str, store: Filled, parquet: Path
 ) -> list[Figure]:  # fmt: skip
-    """All columns, three columns, and Parquet."""
+    """All columns by both ways, three columns, and Parquet."""
     whole, narrow = table(spark, store.path), table(spark, store.path, THREE_COLUMNS)
+    scanned = scan(spark, store.path)
     answer, rows = answer_of(whole)
     assert rows == store.messages, (rows, store)
     narrow_answer, _ = answer_of(narrow, ("topic", "queueId", "queueOffset"))
@@ -86,8 +89,9 @@ def _whole_and_narrow(
         return spark.read.parquet(str(parquet))
 
     assert answer_of(from_parquet)[0] == answer, f"{case}: Parquet has other rows"
-    seconds, of_narrow, of_parquet = in_turn(
-        course, lambda: seconds_of(whole), lambda: seconds_of(narrow), lambda: seconds_of(from_parquet)
+    assert answer_of(scanned)[0] == answer, f"{case}: a scan has other rows"
+    seconds, of_scan, of_narrow, of_parquet = in_turn(
+        course, *(lambda query=query: seconds_of(query) for query in (whole, scanned, narrow, from_parquet))
     )
     rate = [store.messages / s / 1e6 for s in seconds]
     speed = [store.log_bytes / s / 1e6 for s in seconds]
@@ -99,6 +103,10 @@ def _whole_and_narrow(
         Figure(f"{case}, all columns", "Parquet", "M rows/s", [store.messages / s / 1e6 for s in of_parquet],
                answer=answer),
         Figure(f"{case}, all columns", "rate / Parquet's", "x", ratios(of_parquet, seconds),
+               held(course, at_least(0.7)), answer),
+        Figure(f"{case}, all columns by scan()", "rows", "M rows/s", [store.messages / s / 1e6 for s in of_scan],
+               rate_target, answer),
+        Figure(f"{case}, all columns by scan()", "rate / Parquet's", "x", ratios(of_parquet, of_scan),
                held(course, at_least(0.7)), answer),
         Figure(f"{case}, three columns", "rows", "M rows/s", [store.messages / s / 1e6 for s in of_narrow],
                answer=narrow_answer),

@@ -154,6 +154,13 @@ def table(spark: "SparkSession", path: Path, schema: str | None = None, **option
     return load
 
 
+def scan(spark: "SparkSession", path: Path, **options: str) -> Query:
+    """The same rows by `embermq.spark.scan`."""
+    import embermq.spark
+
+    return lambda: embermq.spark.scan(spark, path, **options)
+
+
 # -- memory ------------------------------------------------------------------------------------------------------
 
 

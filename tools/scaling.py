@@ -175,10 +175,10 @@ def _next_step(running: Sequence[_Task], starting: Sequence[tuple[float, int, _T
 JOBS = {
     job.name: job
     for job in (
-        Job("rebuild", 0.63 * GB, 0.03, 0.05),
-        Job("audit", 0.73 * GB, 0.03, 0.001),
-        Job("read", 0.16 * GB, 0.05, 0.0),
-        Job("lake", 0.078 * GB, 0.10, 0.6),
+        Job("rebuild", 1.5 * GB, 0.03, 0.05),
+        Job("audit", 1.9 * GB, 0.03, 0.001),
+        Job("read", 0.31 * GB, 0.05, 0.0),
+        Job("lake", 0.095 * GB, 0.10, 0.6),
     )
 }
 

@@ -74,8 +74,10 @@ ANSWERS = {
     },
     "spark_read": {
         "1 KiB, all columns": "b9756b69d6cd",
+        "1 KiB, all columns by scan()": "b9756b69d6cd",
         "1 KiB, three columns": "5e652b911e15",
         "200 B, all columns": "a8290c8001f6",
+        "200 B, all columns by scan()": "a8290c8001f6",
         "200 B, three columns": "9aa391b23425",
         "200 B, tuples": "c0e3e96a48e2",
         "8 MiB, all columns": "781a42aa4a9a",
@@ -86,9 +88,11 @@ ANSWERS = {
     "spark_kafka": {
         "1 KiB, all columns": "f1b6ea16762a",
         "1 KiB, Kafka's columns": "f1b6ea16762a",
+        "1 KiB, Kafka's columns by scan()": "f1b6ea16762a",
         "1 KiB, three columns": "083b49ee1c2c",
         "200 B, all columns": "076c437cb126",
         "200 B, Kafka's columns": "076c437cb126",
+        "200 B, Kafka's columns by scan()": "076c437cb126",
         "200 B, three columns": "1fdf7ebeda69",
     },
     "spark_stream": {
