@@ -38,6 +38,9 @@ Errors of `append` carry `status`, the name Apache RocketMQ gives to the same re
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
+
+_Error = TypeVar("_Error", bound=Exception)
 
 
 class EmberError(Exception):
@@ -114,8 +117,8 @@ class StoreClosed(StoreError):
 
     status = "SERVICE_NOT_AVAILABLE"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"the store at {path} is closed")
+    def __init__(self, path: Path, why: str = "is closed") -> None:
+        super().__init__(f"the store at {path} {why}")
         self.path = path
 
 
@@ -276,3 +279,14 @@ class RecordTooLarge(MessageRejected):
 
 class BatchInvalid(MessageRejected):
     """A batch that cannot be stored as one: delayed, transactional, or empty."""
+
+
+def again(problem: _Error) -> _Error:
+    """The same error as an object of its own, to be raised to one more caller.
+
+    An object that is raised again and again collects the frames of everybody who got it, and all they held.
+    """
+    made = problem.__class__.__new__(problem.__class__)
+    made.args = problem.args
+    made.__dict__.update(problem.__dict__)
+    return made

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 
 from embermq.clock import Clock
-from embermq.errors import FlushFailed
+from embermq.errors import FlushFailed, again
 from embermq.settings import FlushDisk, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.one_core import OneCore
@@ -95,7 +95,7 @@ class Flusher:
         deadline = self._clock.monotonic() + self._timeout_seconds
         while commit_log.flushed_offset < end:
             if self.failure is not None:
-                raise self.failure
+                raise again(self.failure)
             left = deadline - self._clock.monotonic()
             group = self._group
             group.joined = True

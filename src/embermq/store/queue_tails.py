@@ -45,7 +45,8 @@ class QueueTails:
     def adopt(self, known: Iterable[tuple[str, int, int]]) -> None:
         """Continue these queues: topic, queue id, next offset."""
         for topic, queue_id, next_offset in known:
-            self.next[self.obtain(topic, queue_id).slot] = next_offset
+            slot = self.obtain(topic, queue_id).slot  # Before `next` is looked at: this may replace it.
+            self.next[slot] = next_offset
 
     def obtain(self, topic: str, queue_id: int) -> QueueTail:
         """The tail of a queue; a new one begins at offset 0."""

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError
+from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError, again
 from embermq.format.columns import Rows
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.format.runs import N_PLACED_COLUMNS
@@ -289,7 +289,7 @@ class Writer:
             lock.acquire()
         if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
             lock.release()
-            raise self.refusal
+            raise again(self.refusal)
         self._locked_since = self._monotonic()
 
     def _leave(self, stored: int, failed: int) -> None:

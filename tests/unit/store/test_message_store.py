@@ -581,3 +581,16 @@ def test_figures(store: MessageStore) -> None:
     assert info["putMessageTimesTotal"] == "7"
     assert info["commitLogMaxOffset"] == str(store.max_physical)
     assert all(isinstance(value, str) for value in info.values())
+
+
+@pytest.mark.parametrize("count", [64, 65, 129, 300])
+def test_any_number_of_queues_is_there_again(tmp_path: Path, count: int) -> None:
+    with MessageStore.open(tmp_path, small()) as store:
+        store.append_many(Message(f"t{number % 7}", b"x", queue_id=number) for number in range(count))
+    for _ in range(2):
+        with MessageStore.open(tmp_path, small()) as store:
+            receipts = [store.append(Message(f"t{number % 7}", b"y", queue_id=number)) for number in range(count)]
+        offsets = {receipt.queue_offset for receipt in receipts}
+        assert len(offsets) == 1, "each queue goes on where it was"
+    with MessageStore.open(tmp_path, small(), read_only=True) as store:
+        assert all(store.message_count(f"t{number % 7}", number) == 3 for number in range(count))
