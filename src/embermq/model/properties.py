@@ -62,6 +62,8 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The property string of `properties`; PropertyInvalid when a pair would not read back as it is."""
     if not properties:
         return b""
+    if None in properties.values():
+        raise PropertyInvalid(f"properties {dict(properties)!r}: a value is None; leave the property out")
     names = tuple(properties)
     ordered = hash_map_order(names) if len(names) > 1 else names
     text = PAIR_END.join([f"{name}{NAME_END}{properties[name]}" for name in ordered])

@@ -86,8 +86,12 @@ def prop(
     return dataclasses.field(default=default, metadata={"property": about})
 
 
-def parse_text(kind: Any, about: Property, text: str) -> Any:
-    """The value a text stands for, not yet checked."""
+def parse_text(kind: Any, about: Property, text: Any) -> Any:
+    """The value a text stands for, not yet checked. A number or a truth value stands for itself."""
+    if not isinstance(text, str):
+        if isinstance(text, bool | int):
+            return text
+        raise Unusable("text is expected")
     stripped = text.strip()
     if kind is bool:
         if stripped.lower() not in ("true", "false"):

@@ -38,6 +38,7 @@ from embermq.model.properties import (
     encode_properties,
 )
 from embermq.settings import StoreSettings
+from embermq.store.queue_table import is_directory_name
 
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
@@ -90,9 +91,11 @@ class Admission:
         self.store_host_number = int.from_bytes(self.packed_store_host[:8], "big", signed=True)
         self._topic_parts: dict[str, bytes] = {}
 
-    def admit(self, message: Message) -> Admitted:
-        """`message` as bytes; MessageRejected when it cannot be stored."""
-        encoded = message.property_bytes()
+    def admit(self, message: Message, encoded: bytes | None = None) -> Admitted:
+        """`message` as bytes; MessageRejected when it cannot be stored. `encoded`: its properties, if they are known
+        (keys may be an iterator, which gives them once)."""
+        if encoded is None:
+            encoded = message.property_bytes()
         if has_meaning_to_store(encoded):
             return self._admit_with_meaning(message, encoded)
         return self._encode(message, encoded, message.wait_for_store, False)
@@ -105,6 +108,8 @@ class Admission:
             message = self._park(message, properties, level)
             encoded = message.property_bytes()
         multi = self._multi_dispatch and MULTI_DISPATCH in properties
+        if multi:
+            _check_queue_names(properties[MULTI_DISPATCH])
         wait = message.wait_for_store and properties.get(WAIT, "true") == "true"
         return self._encode(message, encoded, wait, multi)
 
@@ -119,7 +124,7 @@ class Admission:
         return _replace_destination(message, SCHEDULE_TOPIC, level - 1, encode_properties(properties))
 
     def _encode(self, message: Message, properties: bytes, wait: bool, multi_dispatch: bool) -> Admitted:
-        body = message.body
+        body = message.body if message.body.__class__ is bytes else _as_bytes(message.body)
         queue_id = message.queue_id
         sys_flag = message.sys_flag
         topic_part = self._topic_parts.get(message.topic) or self._topic_part(message.topic)
@@ -129,7 +134,7 @@ class Admission:
             store_host = message.store_host
             packed_store = _packed("store_host", store_host)
         packed_born = packed_store if message.born_host is None else _packed("born_host", message.born_host)
-        if sys_flag or len(packed_born) + len(packed_store) > _BOTH_HOSTS_V4:
+        if sys_flag != 0 or len(packed_born) + len(packed_store) > _BOTH_HOSTS_V4:
             _check_bits("sys_flag", sys_flag, 32)
             sys_flag = _host_flags(sys_flag, packed_born, packed_store)
             size += HOST_V6_EXTRA * (sys_flag & flags.HOST_V6_MASK).bit_count()
@@ -140,8 +145,8 @@ class Admission:
             or type(queue_id) is not int
             or not 0 <= queue_id <= QUEUE_ID_MAX
         ):
-            raise self._objection(message, properties, size)
-        if message.flag or message.reconsume_times or message.prepared_transaction_offset or sys_flag:
+            raise self._objection(queue_id, body, properties, size)
+        if message.flag != 0 or message.reconsume_times != 0 or message.prepared_transaction_offset != 0:
             _check_numbers(message)
         if message.born_timestamp is not None:
             check_born(message.born_timestamp)
@@ -168,15 +173,22 @@ class Admission:
         self._topic_part(topic)
         _check_queue_id(queue_id)
 
-    def _objection(self, message: Message, properties: bytes, size: int) -> MessageRejected:
+    def check_sizes(self, properties_bytes: int, record_bytes: int) -> None:
+        """MessageRejected for properties or a record that have become too large."""
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            raise PropertiesTooLarge(properties_bytes)
+        if record_bytes > self.record_bytes_max:
+            raise RecordTooLarge(record_bytes, self.record_bytes_max)
+
+    def _objection(self, queue_id: object, body: bytes, properties: bytes, size: int) -> MessageRejected:
         """Which limit a message breaks, in the reference's order."""
         if len(properties) > PROPERTIES_BYTES_MAX:
             return _properties_too_large(properties)
-        if len(message.body) > self.body_bytes_max:
-            return BodyTooLarge(len(message.body), self.body_bytes_max)
+        if len(body) > self.body_bytes_max:
+            return BodyTooLarge(len(body), self.body_bytes_max)
         if size > self.record_bytes_max:
             return RecordTooLarge(size, self.record_bytes_max)
-        return QueueIdInvalid(message.queue_id)
+        return QueueIdInvalid(queue_id)
 
     def _topic_part(self, topic: Any) -> bytes:
         """Length byte and name of a valid topic; names are kept, so this is slow only once."""
@@ -193,10 +205,10 @@ class Admission:
             raise BatchInvalid("the batch has no messages")
         if header.sys_flag & flags.TRANSACTION_MASK:
             raise BatchInvalid("a batch cannot be transactional; send its messages one by one")
-        properties = header.all_properties()
+        shared = header.property_bytes()
+        properties = decode_properties(shared)
         if _delay_level(properties.get(DELAY)) > 0:
             raise BatchInvalid("a batch cannot be delayed; send its messages one by one")
-        shared = header.property_bytes()
         if len(shared) > PROPERTIES_BYTES_MAX:
             raise _properties_too_large(shared)
         wait = header.wait_for_store and properties.get(WAIT, "true") == "true"
@@ -227,6 +239,20 @@ def check_topic_name(topic: Any) -> None:
     if not _TOPIC.fullmatch(topic):
         bad = next(character for character in topic if not _TOPIC.fullmatch(character))
         raise TopicNameInvalid(topic, f"character {bad!r} is not allowed; use letters, digits, and any of % | - _")
+
+
+def _check_queue_names(names: str) -> None:
+    """PropertyInvalid unless all further queues that a message names can be queues."""
+    for name in names.split(","):
+        if not is_directory_name(name):
+            raise PropertyInvalid(f"property {MULTI_DISPATCH}: {name!r} cannot be the name of a queue")
+
+
+def _as_bytes(body: Any) -> bytes:
+    """A body that is something else than bytes, as bytes."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise MessageRejected(f"the body is of type {type(body).__name__}; bytes are expected")
 
 
 def _properties_too_large(properties: bytes) -> MessageRejected:

@@ -17,11 +17,13 @@ more messages until it is reopened.
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from embermq.clock import Clock
 from embermq.errors import FlushFailed, again
 from embermq.settings import FlushDisk, StoreSettings
 from embermq.store.commit_log import CommitLog
+from embermq.store.deadlines import Deadlines
 from embermq.store.one_core import OneCore
 
 log = logging.getLogger(__name__)
@@ -45,15 +47,28 @@ class Group:
 class Waiter:
     """A callback that waits until `end` is durable; called with this, `failure` set if that cannot be."""
 
-    __slots__ = ("callback", "deadline", "end", "failure")
+    __slots__ = ("_callbacks", "deadline", "end", "failure")
 
     def __init__(self, end: int, deadline: float, callback: Callable[["Waiter"], None]) -> None:
-        self.end, self.deadline, self.callback = end, deadline, callback
+        self.end, self.deadline = end, deadline
+        self._callbacks = [callback]
         self.failure: FlushFailed | TimeoutError | None = None
 
+    @property
+    def is_told(self) -> bool:
+        return not self._callbacks
+
     def finish(self, failure: FlushFailed | TimeoutError | None) -> None:
+        """Call back, if nobody did before; what the callback raises is logged. Any thread."""
+        try:
+            callback = self._callbacks.pop()  # Only one gets it.
+        except IndexError:
+            return
         self.failure = failure
-        self.callback(self)
+        try:
+            callback(self)
+        except Exception:
+            log.exception("callback of an append failed")
 
 
 class Flusher:
@@ -72,6 +87,7 @@ class Flusher:
         self._group = Group()  # The one to join. Replaced by the flusher before it syncs.
         self._waiters: list[Waiter] = []
         self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
+        self._deadlines = Deadlines(clock, _expire)
         self._wake = threading.Event()
         self._stopping = False
         self.failure: FlushFailed | None = None
@@ -115,7 +131,9 @@ class Flusher:
                 self._waiters.append(waiter)
         if failure is not None:
             waiter.finish(failure)
-        elif not self._wake.is_set():
+            return
+        self._deadlines.add(waiter)
+        if not self._wake.is_set():
             self._wake.set()
 
     def nudge(self) -> None:
@@ -134,6 +152,7 @@ class Flusher:
         while self.failure is None and self._log.commit():
             pass
         self.flush_now()
+        self._deadlines.stop()
         if self.core is not None:
             self.core.close()
 
@@ -196,7 +215,7 @@ class Flusher:
             elif self.failure is not None:
                 waiter.finish(self.failure)
             elif self._clock.monotonic() > waiter.deadline:
-                waiter.finish(TimeoutError("the disk did not confirm in time"))
+                _expire(waiter)
             else:
                 late.append(waiter)
         if late:
@@ -219,15 +238,14 @@ class Flusher:
         if now >= self._thorough_at:
             self._thorough_at = now + self._settings.flush_thorough_interval_ms / 1000
             return True
-        dirty_pages = self._log.readable_offset // PAGE_BYTES - self._log.flushed_offset // PAGE_BYTES
-        return dirty_pages >= max(1, self._settings.flush_pages_min)
+        return _is_enough(self._log.flushed_offset, self._log.readable_offset, self._settings.flush_pages_min)
 
     def _commit_due(self) -> None:
         now = self._clock.monotonic()
-        waiting_pages = self._log.wrote_offset // PAGE_BYTES - self._log.readable_offset // PAGE_BYTES
         thorough = now >= self._thorough_commit_at
         waited_for = self._somebody_waits
-        if not (thorough or waited_for or waiting_pages >= max(1, self._settings.commit_pages_min)):
+        enough = _is_enough(self._log.readable_offset, self._log.wrote_offset, self._settings.commit_pages_min)
+        if not (thorough or waited_for or enough):
             return
         try:
             moved = more = self._log.commit()
@@ -239,3 +257,12 @@ class Flusher:
         if moved:
             self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000
             self._on_progress(self._log.flushed_offset)  # More can be read now.
+
+
+def _is_enough(start: int, end: int, pages_min: int) -> bool:
+    """Does [start, end) have so many pages? With 0, a byte is enough."""
+    return end > start if pages_min == 0 else end // PAGE_BYTES - start // PAGE_BYTES >= pages_min
+
+
+def _expire(waiter: Any) -> None:
+    waiter.finish(TimeoutError("the disk did not confirm in time"))

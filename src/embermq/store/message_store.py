@@ -9,6 +9,7 @@ Every method may be called from any thread. `close` waits for what is under way,
 durable and leaves a directory that the reference opens as cleanly shut down.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -19,7 +20,15 @@ from typing import Any, Literal, Self
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.errors import AppendRefused, StoreClosed, StoreError, StoreReadOnly, TopicNameInvalid
+from embermq.errors import (
+    AppendRefused,
+    StoreClosed,
+    StoreError,
+    StorePathInvalid,
+    StoreReadOnly,
+    TopicNameInvalid,
+    again,
+)
 from embermq.files.files import Files, RealFiles
 from embermq.format.frame import BLANK_MAGIC, resync
 from embermq.model.ids import parse_message_id
@@ -42,6 +51,7 @@ Dispatch = Literal["live", "none"]
 # How long a read waits for messages that were appended just before it to become visible.
 CATCH_UP_SECONDS = 5.0
 FOREVER_MS = 2**63 - 1
+SINK_PARTS = ("name", "position", "take", "flush", "truncate_to", "close")
 
 
 class StatsSnapshot(msgspec.Struct, frozen=True):
@@ -82,15 +92,24 @@ class MessageStore(RunningStore):
         `retention_guard` is asked before an old log file is deleted, and may say "not yet" (False).
         """
         settings = settings if settings is not None else StoreSettings()
-        root = Path(path).expanduser().absolute()
-        parts = open_parts(
-            root, settings, files or RealFiles(), clock or SystemClock(), read_only=read_only,
-            derive=dispatch == "live", bit_map_for=bit_map_for,
-        )  # fmt: skip
-        store = cls(parts, sinks, retention_guard)
-        store._start()
+        _check_arguments(path, settings, dispatch, sinks)
         factories = [*plugins, *load_factories(settings.plugins)]
-        return chain(store, factories) if factories else store
+        parts = open_parts(
+            Path(path).expanduser().absolute(), settings, files or RealFiles(), clock or SystemClock(),
+            read_only=read_only, derive=dispatch == "live", bit_map_for=bit_map_for,
+        )  # fmt: skip
+        try:
+            store = cls(parts, sinks, retention_guard)
+        except BaseException:
+            parts.close()
+            raise
+        store._start()
+        try:
+            chained: MessageStore = chain(store, factories)
+        except BaseException:
+            store.close()
+            raise
+        return chained
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +150,7 @@ class MessageStore(RunningStore):
         """Store one message; the future is done when it is as durable as the settings promise."""
         self._check_writable()
         future: Future[Receipt] = Future()
+        future.set_running_or_notify_cancel()  # What is stored cannot be called back.
         receipt, wait = self._writer.append(message)
         if not (self._sync and wait):
             self._flusher.nudge()
@@ -139,7 +159,7 @@ class MessageStore(RunningStore):
 
         def settle(waiter: Waiter) -> None:
             if isinstance(waiter.failure, AppendRefused):
-                future.set_exception(waiter.failure)
+                future.set_exception(again(waiter.failure))
             elif waiter.failure is not None:
                 future.set_result(msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT))
             else:
@@ -155,7 +175,7 @@ class MessageStore(RunningStore):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StoreClosed(self.path)
+            raise StoreClosed(self.path, self._closed_why)
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -165,9 +185,9 @@ class MessageStore(RunningStore):
     # -- reading by queue ------------------------------------------------------------------------------------
 
     def fetch(
-        self, topic: str, queue_id: int, offset: int, max_messages: int = 32, tags: str = "*"
+        self, topic: str, queue_id: int, offset: int, max_messages: int = 32, tags: str | None = "*"
     ) -> FetchOutcome:
-        """Messages of one queue from `offset` on; `tags` is a subscription such as `paid || sent`."""
+        """Messages of one queue from `offset` on; `tags` is a subscription such as `paid || sent`; None means all."""
         self._check_open()
         _check_name(topic)
         if max_messages < 0:
@@ -177,7 +197,7 @@ class MessageStore(RunningStore):
         if queue is None or queue.max_offset - offset < max_messages:
             self._catch_up()
             queue = self._find_queue(topic, queue_id)
-        outcome = self._fetcher.fetch(queue, offset, max_messages, tags)
+        outcome = self._fetcher.fetch(queue, offset, max_messages, "*" if tags is None else tags)
         self._stats.record_fetch(len(outcome.messages), time.perf_counter() - began)
         return outcome
 
@@ -256,8 +276,9 @@ class MessageStore(RunningStore):
         The time range is inclusive and exact; hash collisions are sorted out by comparing the text.
         """
         end_ms = FOREVER_MS if end_ms is None else end_ms
-        # The index keeps whole seconds, rounded down: ask a second earlier and compare exactly below.
-        offsets = self.index_offsets(topic, key, max(0, begin_ms - 1000), end_ms)
+        # Not asked for times: the index keeps them in seconds that count from the last record of the file before, and
+        # a clock that was set back makes it end too early. Records know theirs.
+        offsets = self.index_offsets(topic, key)
         found: dict[int, StoredMessage] = {}
         for physical_offset in offsets:
             if limit is not None and len(found) >= limit:
@@ -279,12 +300,15 @@ class MessageStore(RunningStore):
             raise StoreError("this store keeps no index (messageIndexEnable=false or dispatch=none): no look-up by key")
         self._catch_up()
         end_ms = FOREVER_MS if end_ms is None else end_ms
-        return self._index.query(topic, key, limit, begin_ms, end_ms)
+        offsets = self._index.query(topic, key, limit, begin_ms, end_ms)
+        log_end = self._log.readable_offset
+        return [offset for offset in offsets if offset < log_end]  # A reader may find index files ahead of a cut log.
 
     def get(self, message_id: str) -> StoredMessage | None:
         """The message with this id, or None if it is not (any more) in this store."""
-        physical_offset = parse_message_id(message_id).physical_offset
-        return self.at(physical_offset) if physical_offset >= 0 else None
+        parsed = parse_message_id(message_id)
+        message = self.at(parsed.physical_offset) if parsed.physical_offset >= 0 else None
+        return message if message is not None and message.store_host == parsed.store_host else None
 
     def at(self, physical_offset: int) -> StoredMessage | None:
         """The message that starts at this place of the log, or None if none does."""
@@ -399,11 +423,12 @@ class MessageStore(RunningStore):
 
     def runtime_info(self) -> dict[str, str]:
         """Statistics and positions under the reference's names, all as text."""
-        ratio = str(self._parts.files.usage(self.path).used_ratio)
+        self._check_open()
         info = self._stats.runtime_info()
-        info["commitLogDiskRatio"] = ratio
-        info[f"commitLogDiskRatio_{self._log.segments.directories[0]}"] = ratio
-        info["consumeQueueDiskRatio"] = ratio
+        ratios = {path: self._parts.files.usage(path).used_ratio for path in self._log.segments.directories}
+        info["commitLogDiskRatio"] = str(min(ratios.values()))
+        info |= {f"commitLogDiskRatio_{path}": str(ratio) for path, ratio in ratios.items()}
+        info["consumeQueueDiskRatio"] = str(self._parts.files.usage(self.path).used_ratio)
         info["commitLogMinOffset"] = str(self.min_physical)
         info["commitLogMaxOffset"] = str(self.max_physical)
         info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
@@ -418,3 +443,19 @@ class MessageStore(RunningStore):
 def _check_name(topic: Any) -> None:
     if not isinstance(topic, str) or not topic:
         raise TopicNameInvalid(topic, "a topic name is a text of 1 to 127 characters")
+
+
+def _check_arguments(path: Any, settings: Any, dispatch: Any, sinks: Any) -> None:
+    """StoreError for what cannot be meant, before anything is touched."""
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise StorePathInvalid(repr(path), "a path is expected")
+    if not isinstance(settings, StoreSettings):
+        raise StoreError(f"settings {settings!r}: StoreSettings are expected; see StoreSettings.from_properties")
+    if dispatch not in ("live", "none"):
+        raise StoreError(f"dispatch {dispatch!r}: 'live' or 'none' is expected")
+    if not isinstance(sinks, Sequence):
+        raise StoreError(f"sinks {sinks!r}: a list of sinks is expected")
+    for sink in sinks:
+        lacking = [name for name in SINK_PARTS if not hasattr(sink, name)]
+        if lacking:
+            raise StoreError(f"{sink!r} is no sink: it has no {', '.join(lacking)}")

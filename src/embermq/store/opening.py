@@ -6,6 +6,7 @@
 that names the place, and leaves the directory locked by nobody.
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,8 @@ from embermq.store.state_page import StatePage, create_state_page, load_state_pa
 from embermq.store.tail_mark import TailMark
 from embermq.store.walk import Walker
 
+log = logging.getLogger(__name__)
+
 _EPOCH_BITS = 62
 
 
@@ -62,6 +65,20 @@ class Parts:
     @property
     def read_only(self) -> bool:
         return self.lock is None
+
+    def close(self) -> None:
+        """Close the files and give the lock back, whatever happened before."""
+        for sink in (self.queues, self.index):
+            try:
+                if sink is not None:
+                    sink.close()
+            except OSError as problem:  # Without a clean close the next open derives it again.
+                log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
+        self.walker.close()
+        self.log.close()
+        if self.page is not None:
+            self.page.close()
+        _release(self.lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +280,19 @@ class _Opening:
         if self.queues is not None:
             positions.append(self._queue_position(self.queues) if page is None else page.queues_written)
         if self.index is not None:
-            proof = load_index_proof(self.files, self.root)
-            positions.append(max(self.index.position, proof.position if proof is not None else 0))
+            positions.append(self._index_position(self.index))
         return min(positions, default=0)
+
+    def _index_position(self, index: IndexFiles) -> int:
+        """How far the index seems to be. One that lacks files it once had is of no use to a reader, who cannot mend
+        it: all keys are taken from the log then."""
+        proof = load_index_proof(self.files, self.root)
+        if proof is None:
+            return index.position
+        if self.read_only and not proof.is_behind(index.state()):
+            index.destroy_all()
+            return 0
+        return max(index.position, proof.position)
 
     def _queue_position(self, queues: ConsumeQueues) -> int:
         """The end of the newest record that queues know, if the log has it: after a crash it may not."""

@@ -64,6 +64,8 @@ class StorePlugin:
 def chain(store: Any, factories: Sequence[PluginFactory]) -> Any:
     """`store` inside its plugins; built from the last to the first, so that the first is outermost."""
     for factory in reversed(factories):
+        if not callable(factory):
+            raise SettingsError("is neither a class nor a function that wraps a store", key=_SETTING, value=factory)
         wrapped = factory(store)
         if wrapped is None:
             raise SettingsError("returned None instead of a store", key=_SETTING, value=_name(factory))

@@ -7,7 +7,10 @@ What users call is in message_store.py, which builds on this. Starting and stopp
 """
 
 import logging
+import os
+import weakref
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -41,6 +44,9 @@ from embermq.store.writer import Writer
 log = logging.getLogger(__name__)
 
 
+_running: "weakref.WeakSet[RunningStore]" = weakref.WeakSet()  # Those that may write, in this process.
+
+
 class RunningStore:
     """The parts of an open store, and their threads if it may write."""
 
@@ -49,7 +55,7 @@ class RunningStore:
         self.path, self.settings, self.recovery = parts.root, parts.settings, parts.report
         self._parts, self._clock, self._log = parts, parts.clock, parts.log
         self._queues, self._index = parts.queues, parts.index
-        self._closed = False
+        self._closed, self._closed_why = False, "is closed"
         self._read_only = parts.read_only
         self._sync = self.settings.flush is FlushDisk.SYNC
         self._records = Records(self._log)
@@ -90,6 +96,7 @@ class RunningStore:
             self._let_go()
             raise
         self._start_threads()
+        _running.add(self)
 
     def _prepare_to_run(self) -> None:
         parts, settings = self._parts, self.settings
@@ -191,9 +198,9 @@ class RunningStore:
             return
         self._closed = True
         if self._read_only:
-            self._parts.walker.close()
-            self._log.close()
+            self._let_go()
             return
+        _running.discard(self)
         self._writer.refuse(StoreClosed(self.path))
         try:
             self._stop_threads()
@@ -204,21 +211,34 @@ class RunningStore:
         finally:
             self._let_go()
 
+    def leave_to_parent(self) -> None:
+        """In a process that was forked from the one that opened the store: threads and lock stayed there."""
+        self._closed = True
+        self._closed_why = "was opened by the process this one was forked from; open it here, or after the fork"
+        self._writer.abandon(StoreClosed(self.path, self._closed_why))
+
     def _stop_threads(self) -> None:
-        """In the order of the flow: what feeds others stops first."""
-        self._retention.stop()
+        """In the order of the flow: what feeds others stops first. Each of them, whatever another one raises."""
+        stops = [self._retention.stop, self._flusher.stop, self._dispatcher.stop, self._housekeeping.stop]
         if self._delayed is not None:
-            self._delayed.stop()
-        self._flusher.stop()
-        self._dispatcher.stop()
-        self._housekeeping.stop()
-        self._allocator.close()
+            stops.insert(1, self._delayed.stop)
+        with ExitStack() as steps:
+            for stop in reversed([*stops, self._allocator.close]):
+                steps.callback(stop)
 
     def _settle(self) -> None:
         """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
         self._housekeeping.make_durable(closing=True)
         for sink in self._user_sinks:
-            sink.flush()
+            try:
+                sink.flush()
+            except OSError:
+                raise
+            except Exception as problem:
+                log.exception("sink not flushed name=%s", sink.name)
+                raise StoreError(
+                    f"{self.path} was not closed cleanly (sink {sink.name}: {problem}); the next open recovers it"
+                ) from problem
         complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
         if complete and self._log.flushed_offset == self._log.wrote_offset == self._dispatcher.position:
             self._save_inventory()
@@ -226,16 +246,12 @@ class RunningStore:
 
     def _let_go(self) -> None:
         """Close files and give the lock back, whatever happened before."""
-        for sink in (self._queues, self._index, *self._user_sinks):
+        for sink in self._user_sinks:
             try:
-                if sink is not None:
-                    sink.close()
-            except OSError as problem:  # Without a clean close the next open derives it again.
-                log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
-        self._parts.walker.close()
-        self._log.close()
-        assert self._parts.lock is not None
-        self._parts.lock.release()
+                sink.close()
+            except Exception:
+                log.exception("sink not closed name=%s", sink.name)
+        self._parts.close()
 
     def _save_inventory(self) -> None:
         parts = self._parts
@@ -290,3 +306,13 @@ class RunningStore:
         if self._flusher.wait(newest.physical_offset + newest.size):
             return receipts
         return [msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT) for receipt in receipts]
+
+
+def _leave_to_parent() -> None:
+    for store in list(_running):
+        store.leave_to_parent()
+    _running.clear()
+
+
+if hasattr(os, "register_at_fork"):  # Where processes can fork.
+    os.register_at_fork(after_in_child=_leave_to_parent)

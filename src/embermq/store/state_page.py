@@ -81,6 +81,11 @@ class StatePage:
     def sync(self) -> None:
         self._file.sync()
 
+    def close(self) -> None:
+        """Let the file go; the numbers stay as they are now."""
+        object.__setattr__(self, "_numbers", self._numbers.copy())
+        self._file.close()
+
     def is_whole(self) -> bool:
         """Do all numbers agree with their inverses?"""
         count = len(_FIELDS)

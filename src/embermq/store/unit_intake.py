@@ -83,6 +83,7 @@ class UnitIntake:
         self._queues = queues
         self._extension = extension
         self._multi = multi
+        self._bits_failing = False
 
     def take(self, batch: RecordColumns) -> None:
         """Raises QueueExpired when a queue must be removed first; nothing is wrong then with taking again."""
@@ -263,9 +264,22 @@ class UnitIntake:
             known = None if old is None else extension.find(old[2])
             if old is not None and known is not None and (known.tag_code, known.store_time) == (tag_code, store_time):
                 return old[2]
-        bitmap = b"" if settings.bitmap_for is None else settings.bitmap_for(batch, i)
-        address = extension.put(tag_code, store_time, bitmap)
+        address = extension.put(tag_code, store_time, self._filter_bits(settings, batch, i))
         return tag_code if address is None else address
+
+    def _filter_bits(self, settings: ExtensionSettings, batch: RecordColumns, i: int) -> bytes:
+        """The user's bits for a record. What goes wrong there costs the bits, which filters do without."""
+        if settings.bitmap_for is None:
+            return b""
+        try:
+            bits = bytes(settings.bitmap_for(batch, i))
+        except Exception:
+            if not self._bits_failing:  # Once for any number of records in a row.
+                log.exception("filter bits failed topic=%s", batch.topic(i))
+            self._bits_failing = True
+            return b""
+        self._bits_failing = False
+        return bits
 
     # By columns
 

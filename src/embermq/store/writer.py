@@ -91,6 +91,11 @@ class Writer:
         with self._lock:
             self.refusal = reason
 
+    def abandon(self, reason: StoreError) -> None:
+        """Refuse everything, in a process in which nobody holds the put lock any more: it may have been forked."""
+        self._lock = threading.Lock()
+        self.refusal = reason
+
     def refuse_while_full(self, reason: DiskFull | None) -> None:
         """Refuse while the disk is full, or, with None, no longer. A refusal for good stays."""
         with self._lock:
@@ -127,6 +132,7 @@ class Writer:
             and message.born_host is None
             and message.store_host is None
             and message.wait_for_store is True
+            and message.body.__class__ is bytes
         ):
             tail = self._tails.by_key.get((message.topic, message.queue_id))
             if tail is not None and tail.topic_part is not None:
@@ -135,6 +141,8 @@ class Writer:
                 # Well within every limit, so that none of them has to be looked at one by one.
                 if parts <= self._plain_bytes_max and not has_meaning_to_store(properties):
                     return self._store_plain(tail, tail.topic_part, message, properties), True
+                admitted = self._admission.admit(message, properties)
+                return self._store_one(admitted), admitted.wait
         admitted = self._admission.admit(message)
         return self._store_one(admitted), admitted.wait
 
@@ -381,7 +389,9 @@ class Writer:
         properties[MULTI_QUEUE_OFFSET] = ",".join(str(self._tails.next[tail.slot]) for tail in tails)
         properties.pop(WAIT, None)
         encoded = encode_properties(properties)
-        return msgspec.structs.replace(one, properties=encoded, size=one.size + len(encoded) - len(one.properties))
+        size = one.size + len(encoded) - len(one.properties)
+        self._admission.check_sizes(len(encoded), size)
+        return msgspec.structs.replace(one, properties=encoded, size=size)
 
     def _advance_multi(self, one: Admitted) -> None:
         for tail in self._multi_tails(one, decode_properties(one.properties)):

@@ -11,6 +11,7 @@ from embermq import FlushDisk, StoreSettings
 from embermq.clock import SystemClock
 from embermq.errors import FlushFailed
 from embermq.store.flush import Flusher, Waiter
+from embermq.testing import ManualClock
 
 LONG = 30.0  # Seconds nothing here should ever take.
 
@@ -317,3 +318,54 @@ def test_a_failed_commit_is_a_failed_flush() -> None:
     assert [type(told) for told in rig.told] == [FlushFailed]
     with pytest.raises(FlushFailed):
         rig.flusher.wait(10)
+
+
+def test_a_callback_hears_of_a_time_out_while_the_disk_hangs() -> None:
+    rig = Rig(timeout_ms=50)
+    hangs, heard = threading.Event(), threading.Event()
+    answers: list[Waiter] = []
+
+    def answer(waiter: Waiter) -> None:
+        answers.append(waiter)
+        heard.set()
+
+    rig.log.script.append(lambda: assert_set(hangs))
+    rig.flusher.when_durable(rig.log.append(), answer)
+    assert heard.wait(LONG), "told although the sync has not returned"
+    assert isinstance(answers[0].failure, TimeoutError)
+    assert answers[0].is_told
+    hangs.set()
+    rig.flusher.stop()
+    assert len(answers) == 1, "and not told twice"
+
+
+def assert_set(event: threading.Event) -> None:
+    assert event.wait(LONG)
+
+
+def test_a_callback_that_raises_does_not_end_the_thread(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    heard = threading.Event()
+
+    def fail(waiter: Waiter) -> None:
+        heard.set()
+        raise ValueError("somebody's mistake")
+
+    rig.flusher.when_durable(rig.log.append(), fail)
+    assert heard.wait(LONG)
+    assert rig.flusher.wait(rig.log.append())
+    assert "somebody's mistake" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("pages_min", "wrote", "is_due"), [(0, 1, True), (0, 0, False), (4, 1, False), (4, 16384, True)]
+)
+def test_how_much_is_enough_for_a_flush_by_the_clock(pages_min: int, wrote: int, is_due: bool) -> None:
+    log, clock = NumberLog(), ManualClock()
+    settings = StoreSettings(flush=FlushDisk.ASYNC, flush_pages_min=pages_min, flush_interval_ms=500)
+    flusher = Flusher(
+        log, settings, clock, pooled=False, on_progress=lambda at: None, on_failure=lambda why: None  # type: ignore[arg-type]
+    )
+    clock.advance(ms=1000)
+    log.append(wrote)
+    flusher.turn()
+    assert (log.flushed_offset == wrote > 0) is is_due
