@@ -87,7 +87,7 @@ class Flusher:
         self._group = Group()  # The one to join. Replaced by the flusher before it syncs.
         self._waiters: list[Waiter] = []
         self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
-        self._deadlines = Deadlines(clock, _expire)
+        self._deadlines = Deadlines(clock, self._timeout_seconds, _expire)
         self._wake = threading.Event()
         self._stopping = False
         self.failure: FlushFailed | None = None
