@@ -6,7 +6,8 @@ cache of hosts; any thread.
 
 Every key of a dump is understood; queueOffset, physicalOffset, msgId, size and brokerName are what a store gives a
 message, and are ignored. Times may also be ISO 8601, as Spark writes them. A key nobody knows is a mistake, not a
-thing to ignore: it would be lost.
+thing to ignore: it would be lost. So is a number of seconds for a time, unless the line comes from a dump (it has a
+physicalOffset): there it is what some client sent.
 
 The body is checked by bodyCrc, which is that of the stored body. If the message is flagged as compressed, a body
 that has this sum is stored as it is, and any other is compressed again by the method the flag names.
@@ -31,6 +32,7 @@ from embermq.model import flags
 from embermq.model.hosts import Host, parse_host
 from embermq.model.message import Message
 from embermq.model.properties import KEYS, TAGS, UNIQ_KEY
+from embermq.store.time_units import unit_mistaken
 
 _I32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 _I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -97,7 +99,7 @@ def decode_line(line: bytes, *, text_bodies: bool) -> Loaded:
         queue_id=found.queue_id or 0,
         flag=found.flag or 0,
         sys_flag=sys_flag,
-        born_timestamp=_time(line, "bornTimestamp", found.born_timestamp),
+        born_timestamp=_time(line, found, "bornTimestamp", found.born_timestamp),
         born_host=_host(line, "bornHost", found.born_host),
         store_host=_host(line, "storeHost", found.store_host),
         reconsume_times=found.reconsume_times or 0,
@@ -105,7 +107,7 @@ def decode_line(line: bytes, *, text_bodies: bool) -> Loaded:
         wait_for_store=False,
         encoded_properties=_properties(line, found),
     )
-    return Loaded(message, _time(line, "storeTimestamp", found.store_timestamp))
+    return Loaded(message, _time(line, found, "storeTimestamp", found.store_timestamp))
 
 
 # -- parts of a line -----------------------------------------------------------------------------------------
@@ -185,8 +187,11 @@ def _host(line: bytes, key: str, text: str | None) -> Host | None:
     return host
 
 
-def _time(line: bytes, key: str, value: int | str | None) -> int | None:
+def _time(line: bytes, found: _Line, key: str, value: int | str | None) -> int | None:
     if not isinstance(value, str):
+        mistake = None if value is None or found.physical_offset is not None else unit_mistaken(value)
+        if mistake is not None:
+            raise LineInvalid(column_of(line, key), f"{key} {mistake}")
         return value
     try:
         at = datetime.fromisoformat(value)

@@ -155,3 +155,30 @@ def test_any_bytes_are_explained(raw: bytes) -> None:
         decode_line(raw, text_bodies=False)
     assert caught.value.column >= 1
     assert caught.value.reason
+
+
+# -- times in another unit -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["storeTimestamp", "bornTimestamp"])
+@pytest.mark.parametrize(
+    ("number", "unit"), [(1_700_000_000, "seconds"), (1_700_000_000_123_456, "micro"), (17 * 10**17, "nano")]
+)
+def test_a_time_in_another_unit_is_a_mistake(key: str, number: int, unit: str) -> None:
+    raw = line(**{key: number})
+    column, reason = invalid(raw)
+    assert column == raw.index(key.encode())
+    assert reason.startswith(f"{key} {number} looks like {unit}")
+    assert "times are in milliseconds: 1700000000" in reason
+
+
+@pytest.mark.parametrize("number", [0, 5, 10**8 - 1, 10**11, 1_700_000_000_123, -1])
+def test_other_times_are_taken(number: int) -> None:
+    found = decode_line(line(storeTimestamp=number, bornTimestamp=number), text_bodies=False)
+    assert (found.store_timestamp, found.message.born_timestamp) == (number, number)
+
+
+def test_in_a_dump_a_time_is_what_it_was() -> None:
+    """A client that sent seconds is in the log, and has to come out of a copy the same."""
+    found = decode_line(line(bornTimestamp=1_700_000_000, physicalOffset=0), text_bodies=False)
+    assert found.message.born_timestamp == 1_700_000_000

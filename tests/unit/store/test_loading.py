@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from embermq.files.files import RealFiles
 from embermq.format.json_lines import LineForm
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.settings import BrokerRole, FlushDisk
-from embermq.store import loading
+from embermq.store import directory, loading
 from embermq.store.delayed import ProgressFile
 from embermq.store.dump import Dump
 from embermq.store.found_sizes import sizes_found
 from embermq.store.loading import LoadReport, Source, Times, load_messages, open_source
 from embermq.store.survey import Damage, Survey
+from embermq.testing.clock import ManualClock
 from tests.support import golden
 
 SMALL = StoreSettings(
@@ -147,6 +149,37 @@ def test_a_message_the_store_rejects_is_named_by_its_line(tmp_path: Path) -> Non
     assert "1 messages before it are loaded" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "column", "reason"),
+    [
+        ('{"body": "", "topic": "../x"}', 14, "character '.' is not allowed"),
+        ('{"topic": "t", "queueId": -1}', 16, "a whole number from 0"),
+        ('{"topic": "t", "body": "aGVsbG8="}', 16, "body of 5 bytes is larger"),
+        ('{"topic": "t", "bodyBase64": "aGVsbG8="}', 16, "body of 5 bytes is larger"),
+        ('{"topic": "t", "properties": {"a": "%s"}}' % ("b" * 40_000), 16, "properties take"),
+    ],
+)
+def test_a_first_line_the_store_rejects_makes_nothing(tmp_path: Path, line: str, column: int, reason: str) -> None:
+    settings = SMALL.replace(message_bytes_max=4)
+    with pytest.raises(InputInvalid, match="nothing was loaded") as caught:
+        load(tmp_path / "new", line.encode(), settings)
+    assert (caught.value.line, caught.value.column) == (1, column)
+    assert reason in str(caught.value)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(InputInvalid, match="1 messages before it") as caught:
+        load(tmp_path / "new", b'{"topic": "t"}\n' + line.encode(), settings)
+    assert (caught.value.line, caught.value.column) == (2, column)
+
+
+def test_a_first_record_that_fits_only_the_files_that_are_there(tmp_path: Path) -> None:
+    line = lines_of({"topic": "t", "body": "A" * 8000})
+    with pytest.raises(InputInvalid, match="does not fit a log file"):
+        load(tmp_path / "new", line, SMALL.replace(segment_bytes=4096))
+    assert not (tmp_path / "new").exists()
+    load(tmp_path / "new", lines_of({"topic": "t"}))
+    assert load(tmp_path / "new", line, SMALL.replace(segment_bytes=4096)).messages == 1
+
+
 def test_a_store_that_takes_no_messages_now_says_how_far_it_came(tmp_path: Path) -> None:
     with pytest.raises(AppendRefused, match=r"SLAVE.*some.jsonl:1; 0 messages"):
         load(tmp_path / "new", lines_of({"topic": "t"}), SMALL.replace(role=BrokerRole.SLAVE))
@@ -223,6 +256,102 @@ def test_messages_that_were_waiting_before_are_not_passed_over(tmp_path: Path) -
     report = load(tmp_path / "new", lines_of(parked, parked | {"topic": "t", "queueId": 0}))
     assert report.counted_as_delivered == 0
     assert delivered_so_far(tmp_path / "new").get(18, 0) == 0
+
+
+def parked(body: str, **changes: Any) -> dict[str, Any]:
+    """A message of level 1 as it waits."""
+    properties = {"DELAY": "1", "REAL_TOPIC": "t", "REAL_QID": "0"}
+    born = {"bornTimestamp": 1_700_000_000_000}
+    return {"topic": SCHEDULE_TOPIC, "queueId": 0, "body": body, "properties": properties} | born | changes
+
+
+def delivered(body: str, **changes: Any) -> dict[str, Any]:
+    return parked(body, topic="t", **changes)
+
+
+def bodies_after_delivery(path: Path, expected: int) -> list[bytes]:
+    """What consumers of topic t got once everything that waits was delivered."""
+    clock = ManualClock(2_000_000_000_000)
+    with MessageStore.open(path, SMALL, clock=clock) as store:
+        for _ in range(500):
+            assert store._delayed is not None
+            if store.message_count("t", 0) >= expected and store._delayed.first_parked() is None:
+                break
+            threading.Event().wait(0.01)
+        return [message.body for message in store.fetch("t", 0, 0).messages]
+
+
+def test_twins_are_told_apart_by_their_order(tmp_path: Path) -> None:
+    report = load(tmp_path / "new", lines_of(parked("dHdpbg=="), parked("dHdpbg=="), delivered("dHdpbg==")))
+    assert report.counted_as_delivered == 1
+    assert delivered_so_far(tmp_path / "new") == {1: 1}
+    assert bodies_after_delivery(tmp_path / "new", 2) == [b"twin"] * 2
+
+
+def test_twins_born_at_different_times_are_told_apart_by_these(tmp_path: Path) -> None:
+    """The first one's parked record has left the log, so that its delivery must not count for the second one."""
+    second = 1_700_000_000_700
+    load(tmp_path / "new", lines_of(parked("dHdpbg==", bornTimestamp=second), delivered("dHdpbg==")))
+    assert delivered_so_far(tmp_path / "new") == {}
+    assert bodies_after_delivery(tmp_path / "new", 2) == [b"twin"] * 2
+
+
+def test_a_copy_of_a_store_with_twins_delivers_what_the_store_would(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(tmp_path / "old", SMALL, clock=clock) as store:
+        store.append(Message("t", b"tick", delay_level=1))
+        clock.advance(ms=700)
+        store.append(Message("t", b"tick", delay_level=1))
+        clock.advance(ms=400)
+        while store.message_count("t", 0) < 1:
+            assert store.wait_for_dispatch()
+    load(tmp_path / "new", dump_bytes(tmp_path / "old"))
+    assert delivered_so_far(tmp_path / "new") == delivered_so_far(tmp_path / "old") == {1: 1}
+    assert bodies_after_delivery(tmp_path / "new", 2) == [b"tick"] * 2
+
+
+THREE = [parked("bTA="), parked("bTE="), parked("bTI=")]
+ALL_THREE = [b"m0", b"m1", b"m2"]
+
+
+def test_a_broken_line_after_deliveries_does_not_repeat_them(tmp_path: Path) -> None:
+    text = lines_of(*THREE, delivered("bTA="), delivered("bTE="), delivered("bTI="))
+    with pytest.raises(InputInvalid, match="6 messages before it are loaded"):
+        load(tmp_path / "new", text + b"broken\n" + lines_of({"topic": "t", "body": "eA=="}))
+    assert delivered_so_far(tmp_path / "new") == {1: 3}
+    load(tmp_path / "new", text + b"broken\n" + lines_of({"topic": "t", "body": "eA=="}), first_line=8)
+    assert delivered_so_far(tmp_path / "new") == {1: 3}
+    assert bodies_after_delivery(tmp_path / "new", 4) == [*ALL_THREE, b"x"]
+
+
+@pytest.mark.parametrize("delivered_before", [0, 1, 2])
+def test_a_broken_line_before_deliveries_does_not_repeat_them(tmp_path: Path, delivered_before: int) -> None:
+    """The rest is loaded with --start-line: its deliveries are of messages that wait since the first call."""
+    rest = [delivered("bTA="), delivered("bTE="), delivered("bTI=")]
+    text = lines_of(*THREE, *rest[:delivered_before]) + b"broken\n" + lines_of(*rest[delivered_before:])
+    with pytest.raises(InputInvalid):
+        load(tmp_path / "new", text)
+    assert delivered_so_far(tmp_path / "new") == ({1: delivered_before} if delivered_before else {})
+    report = load(tmp_path / "new", text, first_line=5 + delivered_before)
+    assert report.counted_as_delivered == 3 - delivered_before
+    assert delivered_so_far(tmp_path / "new") == {1: 3}
+    assert bodies_after_delivery(tmp_path / "new", 3) == ALL_THREE
+
+
+def test_going_on_does_not_pass_over_what_waited_for_itself(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "new", SMALL.replace(delayed_delivery=False)) as store:
+        store.append(Message("t", b"own", delay_level=1))
+    text = b"broken\n" + lines_of(parked("bTA="), delivered("bTA="))
+    report = load(tmp_path / "new", text, first_line=2)
+    assert report.counted_as_delivered == 0
+    assert delivered_so_far(tmp_path / "new").get(1, 0) == 0
+    assert sorted(bodies_after_delivery(tmp_path / "new", 3)) == [b"m0", b"m0", b"own"]  # Twice rather than never.
+
+
+def test_nothing_counts_as_delivered_that_may_not_be_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "was_closed_cleanly", lambda files, root: False)
+    load(tmp_path / "new", lines_of(parked("bTA="), delivered("bTA=")))
+    assert delivered_so_far(tmp_path / "new") == {}
 
 
 # -- where lines come from -------------------------------------------------------------------------------------

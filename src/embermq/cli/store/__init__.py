@@ -14,12 +14,21 @@ broker's, and on a copy of either. They take files of whatever size they find.
 A verb's module is loaded when the verb is called.
 """
 
+import errno
 import importlib
 from typing import Any
 
 import click
 
-from embermq.errors import InputInvalid, MessageIdInvalid, OptionInvalid, SettingsError, StorePathInvalid
+from embermq.errors import (
+    InputInvalid,
+    MessageIdInvalid,
+    OptionInvalid,
+    SettingsError,
+    StoreError,
+    StoreLocked,
+    StorePathInvalid,
+)
 
 EXIT_BAD_INPUT = 2
 
@@ -40,6 +49,13 @@ VERBS = {
     "trace": "Follow one message through its topics.",
     "verify": "Compare log, queues, index and config, and check every sum.",
 }
+# What works beside somebody who has the store open, of verbs that have to write.
+_BESIDE = {"rebuild": ", or make them elsewhere, beside it, with --into NEW"}
+# Verbs that make something whole or not at all: a permission that lacks leaves nothing behind.
+_WHOLE = ("rebuild", "salvage")
+_NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
+# What concerns programs and not people.
+_FOR_PROGRAMS = (", and read_only=True does not make one", ", or open with read_only=True")
 
 
 class BadInput(click.ClickException):
@@ -72,10 +88,24 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except (InputInvalid, MessageIdInvalid, OptionInvalid, SettingsError, StorePathInvalid) as problem:
-            # What concerns programs and not people.
-            raise BadInput(str(problem).removesuffix(", and read_only=True does not make one")) from problem
+            raise BadInput(_for_people(problem)) from problem
+        except StoreLocked as problem:
+            raise BadInput(_for_people(problem) + _BESIDE.get(str(ctx.invoked_subcommand), "")) from problem
         except PermissionError as problem:
             raise BadInput(f"{problem.filename}: no permission; check its owner and mode") from problem
+        except StoreError as problem:
+            cause = problem.__cause__
+            is_refused = isinstance(cause, OSError) and cause.errno in _NOT_PERMITTED
+            if is_refused and ctx.invoked_subcommand in _WHOLE:
+                raise BadInput(str(problem)) from problem
+            raise
+
+
+def _for_people(problem: Exception) -> str:
+    text = str(problem)
+    for part in _FOR_PROGRAMS:
+        text = text.removesuffix(part)
+    return text
 
 
 @click.group(cls=Verbs)

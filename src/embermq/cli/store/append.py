@@ -1,14 +1,20 @@
 """`embermq store append`: messages from the command line or from lines of standard input."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
 from embermq import Message, MessageStore
 from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
-from embermq.cli.store.options import directory_argument, parse_pairs, settings_for, writing_options
+from embermq.cli.store.options import (
+    directory_argument,
+    parse_pairs,
+    settings_for,
+    standard_input,
+    writing_options,
+)
 from embermq.model.message import Receipt
 
 # Messages that are appended with one call, and so with one wait for the disk, when lines are read.
@@ -51,10 +57,11 @@ def append(
     if body is not None and lines:
         raise click.UsageError("--lines reads standard input: give either BODY or --lines")
     given = parse_pairs("--property", properties)
+    source = standard_input() if body is None else None
     settings = settings_for(directory, config_file, changes)
     messages = (
         Message(topic, one, tags=tags, keys=keys, properties=given, queue_id=queue_id, delay_level=delay_level)
-        for one in _bodies(body, lines)
+        for one in _bodies(body, source, lines)
     )
     with MessageStore.open(directory, settings) as opened:
         receipts = [receipt for some in _in_runs(messages) for receipt in opened.append_many(some)]
@@ -63,12 +70,14 @@ def append(
         click.get_current_context().exit(1)
 
 
-def _bodies(body: str | None, lines: bool) -> Iterator[bytes]:
-    if lines:
-        for line in sys.stdin.buffer:
+def _bodies(body: str | None, source: BinaryIO | None, lines: bool) -> Iterator[bytes]:
+    if body is not None:
+        yield body.encode()
+    elif source is not None and lines:
+        for line in source:
             yield line.rstrip(b"\r\n")
-    else:
-        yield sys.stdin.buffer.read() if body is None else body.encode()
+    elif source is not None:
+        yield source.read()
 
 
 def _in_runs(messages: Iterable[Message]) -> Iterator[list[Message]]:

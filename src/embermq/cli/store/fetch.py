@@ -8,7 +8,7 @@ import click
 from embermq.cli.output import Fact, Facts, Output, output_option, show_count
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
-from embermq.cli.store.times import parse_time_ms
+from embermq.cli.store.times import option_ms
 from embermq.errors import QueueUnknown
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
@@ -77,10 +77,7 @@ def _queue_offset(survey: Survey, span: QueueSpan, text: str) -> int:
         return span.min_offset
     if text.isascii() and text.isdigit():
         return min(max(int(text), span.min_offset), span.max_offset)
-    try:
-        return survey.offset_at(span.topic, span.queue_id, parse_time_ms(text))
-    except ValueError as problem:
-        raise click.UsageError(f"--offset: {problem}") from None
+    return survey.offset_at(span.topic, span.queue_id, option_ms("--offset", text))
 
 
 def _messages(

@@ -1,6 +1,6 @@
 """`embermq store load`: the messages of a dump, or of lines somebody wrote, into a store."""
 
-import sys
+import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, show_count, show_rate, show_yes
 from embermq.cli.store import BadInput
-from embermq.cli.store.options import directory_argument, settings_for, writing_options
+from embermq.cli.store.options import directory_argument, settings_for, standard_input, writing_options
 from embermq.store.loading import LoadReport, Source, Times, load_messages, open_source
 
 
@@ -54,7 +54,7 @@ def load(
     """
     settings = settings_for(directory, config_file, changes)
     try:
-        lines, size = open_source(source, sys.stdin.buffer)
+        lines, size = open_source(source, standard_input() if source == "-" else io.BytesIO())
     except OSError as problem:
         raise BadInput(f"{source}: {problem.strerror}") from problem
     name = "standard input" if source == "-" else source

@@ -1,12 +1,15 @@
-"""What several verbs take: the directory, and settings where a store is opened for writing."""
+"""What several verbs take: the directory, standard input, and settings where a store is opened for writing."""
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
 from embermq import StoreSettings
+from embermq.cli.store import BadInput
+from embermq.errors import StorePathInvalid
 from embermq.files.files import RealFiles
 from embermq.settings.names import BROKER_PROPERTIES
 from embermq.settings.store_settings import NAMES
@@ -15,7 +18,15 @@ from embermq.store.log_places import places_said
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-directory_argument = click.argument("directory", type=click.Path(path_type=Path))
+# Whether it can be read the verbs find out, and say so in one line; click would take four.
+directory_argument = click.argument("directory", type=click.Path(path_type=Path, readable=False))
+
+
+def standard_input() -> BinaryIO:
+    """Standard input as bytes; BadInput if it is closed."""
+    if sys.stdin is None:
+        raise BadInput("standard input is closed: there is nothing to read")
+    return sys.stdin.buffer
 
 
 def writing_options(command: F) -> F:
@@ -69,12 +80,16 @@ def settings_for(directory: Path, config_file: Path | None, changes: Iterable[st
     """Settings for writing to a store that may lie there already: its file sizes, and where its log is, unless
     something else is said."""
     spoken = list(changes)
-    if config_file is None:
+    if config_file is not None:
+        return read_settings(config_file, spoken)
+    try:
         found: dict[str, Any] = {**sizes_found(RealFiles(), directory)}
-        written, read = places_said(RealFiles(), directory)
-        if written or read:
-            found |= {"commit_log_paths": written, "commit_log_read_only_paths": read}
-        mine = {NAMES.attributes.get(pair.partition("=")[0]) for pair in spoken}
-        found = {name: size for name, size in found.items() if name not in mine}
-        return read_settings(None, spoken).replace(**found)
-    return read_settings(config_file, spoken)
+    except PermissionError as problem:
+        where = problem.filename or directory
+        raise StorePathInvalid(where, "no permission to read it; check its owner and mode") from problem
+    written, read = places_said(RealFiles(), directory)
+    if written or read:
+        found |= {"commit_log_paths": written, "commit_log_read_only_paths": read}
+    mine = {NAMES.attributes.get(pair.partition("=")[0]) for pair in spoken}
+    found = {name: size for name, size in found.items() if name not in mine}
+    return read_settings(None, spoken).replace(**found)

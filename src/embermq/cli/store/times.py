@@ -1,20 +1,19 @@
 """Times as people write them: ISO 8601, or milliseconds since 1970.
 
-Seconds in the place of milliseconds are the commonest mistake with RocketMQ's times, and look like a moment of
-January 1970: they are recognised by their size and refused, with what was probably meant.
+Seconds in the place of milliseconds are recognised (time_units.py) and refused, with what was probably meant.
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from embermq.cli.output import show_time
+from embermq.cli.store import BadInput
+from embermq.store.time_units import unit_mistaken
 
-# As seconds: 1973 to 5138. As milliseconds: the 2nd of January 1970 to 1973, long before the first message.
-_SECONDS = range(10**8, 10**11)
-_MILLISECONDS_END = 10**14  # The year 5138; what is larger counts micro- or nanoseconds.
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def time_option(name: str, parameter: str, help_text: str) -> Callable[[F], F]:
@@ -22,19 +21,31 @@ def time_option(name: str, parameter: str, help_text: str) -> Callable[[F], F]:
     return click.option(name, parameter, callback=_to_ms, metavar="TIME", help=help_text)
 
 
-def _to_ms(_context: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
+def _to_ms(_context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else option_ms(parameter.opts[0], value)
+
+
+def option_ms(option: str, text: str) -> int:
+    """The time given to an option; BadInput, which is one line, if it is none."""
     try:
-        return parse_time_ms(value)
+        return parse_time_ms(text)
     except ValueError as problem:
-        raise click.BadParameter(str(problem)) from None
+        raise BadInput(f"{option}: {problem}") from None
+
+
+def check_order(begin: str, begin_ms: int | None, end: str, end_ms: int | None) -> None:
+    """BadInput if a range of times, given by these two options, ends before it begins."""
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise BadInput(f"{begin} {show_time(begin_ms)} is later than {end} {show_time(end_ms)}: nothing can be found")
 
 
 def parse_time_ms(text: str) -> int:
     """Milliseconds since 1970; ValueError that says what is wrong."""
     if text.isascii() and text.isdigit():
-        return _checked(int(text))
+        mistake = unit_mistaken(int(text))
+        if mistake is not None:
+            raise ValueError(mistake)
+        return int(text)
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
@@ -42,13 +53,3 @@ def parse_time_ms(text: str) -> int:
             f"{text!r} is no time; use 2024-01-31, 2024-01-31T12:00:00, 2024-01-31T12:00:00Z"
             " or milliseconds since 1970"
         ) from None
-
-
-def _checked(number: int) -> int:
-    if number in _SECONDS:
-        meant = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        raise ValueError(f"{number} looks like seconds ({meant}); times are in milliseconds: {number}000")
-    if number >= _MILLISECONDS_END:
-        unit, factor = ("microseconds", 1000) if number < _MILLISECONDS_END * 1000 else ("nanoseconds", 10**6)
-        raise ValueError(f"{number} looks like {unit}; times are in milliseconds: {number // factor}")
-    return number

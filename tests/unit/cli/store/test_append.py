@@ -104,4 +104,4 @@ def test_a_directory_that_is_no_store(command: Command, tmp_path: Path) -> None:
 
 def test_a_store_that_somebody_has_open(command: Command, directory: Path) -> None:
     with MessageStore.open(directory):
-        command("append", directory, "t", "b").assert_one_line(1, "already open for writing")
+        command("append", directory, "t", "b").assert_one_line(2, "already open for writing", "); close it there\n")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from embermq import MessageStore, StoreSettings
 from tests.support import golden
 from tests.unit.cli.store.conftest import Command
 
@@ -80,6 +81,24 @@ def test_a_broken_first_line_makes_nothing(command: Command, tmp_path: Path) -> 
     ran = command("load", tmp_path / "new", "--from", tmp_path / "bad.jsonl")
     ran.assert_one_line(2, "bad.jsonl:1:1: no message: the key topic is missing; nothing was loaded")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_first_line_no_store_takes_makes_nothing(command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_text('{"queueId": 0, "topic": "../x"}\n')
+    command("load", tmp_path / "new", "--from", file).assert_one_line(2, "bad.jsonl:1:16: topic '../x'", "nothing was")
+    file.write_text('{"topic": "t", "storeTimestamp": 1700000000}\n')
+    command("load", tmp_path / "new", "--from", file).assert_one_line(2, "bad.jsonl:1:16: ", "looks like seconds")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_store_that_somebody_has_open(
+    command: Command, directory: Path, tmp_path: Path, settings: StoreSettings
+) -> None:
+    (tmp_path / "one.jsonl").write_text('{"topic": "t"}\n')
+    with MessageStore.open(directory, settings):
+        ran = command("load", directory, "--from", tmp_path / "one.jsonl")
+        ran.assert_one_line(2, "already open for writing by process", "); close it there\n")
 
 
 def test_a_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
