@@ -123,10 +123,13 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
+    """A name and its value; `absent` is what people are shown for None."""
+
     key: str
     title: str
     value: Any
     show: Show = show_text
+    absent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +204,7 @@ class Output:
         self._draw(part.title, titles, [column.right for column in part.columns], cells)
 
     def _show_facts(self, part: Facts) -> None:
-        cells = [[fact.title, _cell(fact.show, fact.value)] for fact in part.facts]
+        cells = [[fact.title, _cell(fact.show, fact.value, fact.absent)] for fact in part.facts]
         self._draw(part.title, [], [False, False], cells)
 
     def _draw(self, title: str, heads: Sequence[str], right: Sequence[bool], cells: list[list[str]]) -> None:
@@ -251,8 +254,8 @@ def _console(stream: Any) -> Console:
     return Console(file=stream, width=None if terminal else _UNLIMITED_COLUMNS, soft_wrap=not terminal)
 
 
-def _cell(show: Show, value: Any) -> str:
-    return "" if value is None else show(value)
+def _cell(show: Show, value: Any, absent: str = "") -> str:
+    return absent if value is None else show(value)
 
 
 def _plain(part: Rows | Facts) -> Any:

@@ -32,6 +32,7 @@ from embermq.clock import Clock
 from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.segment import Segment
+from embermq.format.columns import C_STORE_TIME
 from embermq.settings import StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queues import ConsumeQueues
@@ -41,6 +42,7 @@ from embermq.store.records import Records
 from embermq.store.retention_disk import DiskWatch
 from embermq.store.retention_offsets import NextOffset, load_kept_offsets, save_kept_offsets
 from embermq.store.retention_rules import Seen, Verdict, is_expired, judge, last_change_ms
+from embermq.store.survey_scan import Damage, LogSegment, scan_segments
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,18 @@ class Derived:
     index: IndexFiles | None
     housekeeping: Housekeeping
     next_offsets: Callable[[], dict[tuple[str, int], int]]
+
+
+def is_all_before(files: Files, segment: LogSegment, before_ms: int, next_ms: int | None) -> bool:
+    """Were all messages of a log file stored before a time? It is read for that: a clock may have been set back in
+    the middle of it. A file without any is as old as the next one's first message, stored at `next_ms`."""
+    is_empty = True
+    for scanned in scan_segments([segment], segment.start, segment.end, check_crc=False, files=files):
+        if not isinstance(scanned, Damage):
+            is_empty = False
+            if int(scanned.column(C_STORE_TIME).max()) >= before_ms:
+                return False
+    return not is_empty or (next_ms is not None and next_ms < before_ms)
 
 
 class Retention:
@@ -206,14 +220,15 @@ class Retention:
         return deleted
 
     def _as_old(self, segment: Segment, before_ms: int | None) -> OldSegment:
-        newest_ms = self._newest_ms(segment)
-        changed_ms = last_change_ms(segment.mtime_ms(), newest_ms, self._clock.now_ms())
+        next_ms = self._next_ms(segment)
+        changed_ms = last_change_ms(segment.mtime_ms(), next_ms, self._clock.now_ms())
         expired = is_expired(changed_ms, self._clock.now_ms(), self._settings)
         if before_ms is not None:
-            expired = newest_ms is not None and newest_ms < before_ms
+            place = LogSegment(segment.path, segment.start, segment.size)
+            expired = is_all_before(self._files, place, before_ms, next_ms)
         return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired)
 
-    def _newest_ms(self, segment: Segment) -> int | None:
+    def _next_ms(self, segment: Segment) -> int | None:
         """When its last message was stored, or a little later: the next file's first one came right after it."""
         following = self._log.segments.after(segment)
         frame = self._records.frame_at(following.start) if following is not None else None

@@ -16,6 +16,7 @@ from embermq import FetchStatus, Message, MessageStore
 from embermq.errors import DiskFull, FlushFailed, StoreClosed, StoreError, StoreReadOnly
 from embermq.files.files import DiskUsage
 from embermq.store import retention
+from embermq.store.quiet_store import QuietStore
 from embermq.store.retention import OldSegment
 from embermq.store.retention_offsets import NAME as KEPT_OFFSETS
 from embermq.store.retention_offsets import load_kept_offsets, raised, save_kept_offsets
@@ -463,6 +464,56 @@ def test_parked_messages_that_nobody_delivers_hold_nothing(disks: Disks) -> None
         fill(store, 4)
         age(disks, clock, 72)
         assert store.delete_expired().segments == 3
+
+
+def quiet(disks: Disks, clock: ManualClock, **settings: Any) -> QuietStore:
+    plan = builder(disks, clock, delayed_delivery=True, delay_levels="1h", **settings)
+    store = QuietStore.open(ROOT, plan.settings, clock=clock, files=disks)
+    assert isinstance(store, QuietStore)
+    return store
+
+
+def test_a_quiet_store_delivers_nothing_and_keeps_what_is_parked(disks: Disks) -> None:
+    clock = noon()
+    with quiet(disks, clock) as store:
+        store.append(Message("Later", b"parked", delay_level=1))
+        fill(store, 4)
+        age(disks, clock, 72)
+        cleaned = store.delete_expired()
+        assert (cleaned.segments, cleaned.held_by) == (0, "a delayed message that is not delivered yet")
+        assert store.message_count("Later", 0) == 0
+    with builder(disks, clock, delayed_delivery=True, delay_levels="1h").open() as store:
+        wait_until(lambda: store.message_count("Later", 0) == 1)
+    with quiet(disks, clock) as store:  # It knows what was delivered.
+        assert store.delete_expired().segments >= 3
+
+
+def test_before_a_time_means_every_message_of_the_file(disks: Disks) -> None:
+    """A clock that was wrong for a while stored a message of the second file two hours later than those behind it."""
+    clock = noon()
+    start_ms = clock.now_ms()
+    with builder(disks, clock).open() as store:
+        fill(store, 2)
+        clock.jump(ms=2 * HOUR_MS)
+        store.append(Message("T", b"late"))
+        clock.jump(ms=-2 * HOUR_MS)
+        fill(store, 4)
+        assert store.delete_expired(before_ms=start_ms).segments == 0
+        assert store.delete_expired(before_ms=start_ms + HOUR_MS).segments == 1
+        assert [one.body for one in store.scan() if one.body == b"late"] == [b"late"]
+        assert store.delete_expired(before_ms=start_ms + 2 * HOUR_MS).segments == 0  # The time itself is not before it.
+        assert store.delete_expired(before_ms=start_ms + 2 * HOUR_MS + 1).segments == 2
+
+
+def test_before_a_time_a_file_without_messages_goes_with_its_neighbours(disks: Disks) -> None:
+    clock = noon()
+    with builder(disks, clock).open() as store:
+        fill(store, 4)
+    disks.remove(LOG / f"{SEGMENT_BYTES:020d}")
+    with builder(disks, clock).open() as store:  # One blank takes its place.
+        assert len(store.recovery.damages) == 1
+        assert store.delete_expired(before_ms=clock.now_ms()).segments == 0
+        assert store.delete_expired(before_ms=clock.now_ms() + 1).segments == 3
 
 
 def test_the_archive_guard_may_say_not_yet(disks: Disks) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import click
 
-from embermq import MessageStore
 from embermq.cli.output import (
     Column,
     Fact,
@@ -24,8 +23,9 @@ from embermq.cli.store.options import directory_argument, settings_for, writing_
 from embermq.cli.store.times import time_option
 from embermq.errors import StoreLocked
 from embermq.settings import StoreSettings
+from embermq.store.quiet_store import QuietStore
 from embermq.store.retention import Cleaned, OldSegment, RetentionGuard
-from embermq.store.retention_preview import files_to_go
+from embermq.store.retention_preview import Preview, preview
 from embermq.store.survey import Survey
 
 
@@ -70,12 +70,12 @@ def clean(
     settings = settings_for(directory, config_file, changes)
     guard = _archive_guard(lake, broker_name) if lake is not None and broker_name is not None else None
     now_ms = time.time_ns() // 1_000_000
-    going = files_to_go(survey, settings, now_ms, before_ms=before_ms, guard=guard)
+    expected = preview(survey, settings, now_ms, before_ms=before_ms, guard=guard)
     if dry_run:
-        output.show(_files(going), _facts(directory, _expected(going), dry_run=True))
+        output.show(_files(expected.files), _facts(directory, _expected(expected), dry_run=True))
         return
     cleaned = _clean(directory, settings, before_ms, guard)
-    gone = [old for old in going if not old.path.exists()]
+    gone = [old for old in expected.files if not old.path.exists()]
     output.show(_files(gone), _facts(directory, cleaned, dry_run=False))
 
 
@@ -91,7 +91,7 @@ def _clean(
     # Only what was asked for: nothing goes by force, however full the disk is, and nobody else has to be let through.
     calm = settings.replace(delete_when_full=False, delete_segment_pause_ms=0, delete_queue_pause_ms=0)
     try:
-        store = MessageStore.open(directory, calm, retention_guard=guard)
+        store = QuietStore.open(directory, calm, retention_guard=guard)
     except StoreLocked as locked:
         who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
         raise BadInput(
@@ -107,8 +107,9 @@ def _clean(
                 return total
 
 
-def _expected(going: list[OldSegment]) -> Cleaned:
-    return Cleaned(segments=len(going), log_bytes=sum(old.end - old.start for old in going))
+def _expected(found: Preview) -> Cleaned:
+    log_bytes = sum(old.end - old.start for old in found.files)
+    return Cleaned(segments=len(found.files), log_bytes=log_bytes, held_by=found.held_by)
 
 
 def _files(files: list[OldSegment]) -> Rows:
@@ -134,6 +135,6 @@ def _facts(directory: Path, cleaned: Cleaned, *, dry_run: bool) -> Facts:
         facts += [
             Fact("queue_files", "queue files", cleaned.queue_files, show_count),
             Fact("index_files", "index files", cleaned.index_files, show_count),
-            Fact("held_by", "the next one is needed by", cleaned.held_by, lambda who: who or "nobody"),
         ]
+    facts.append(Fact("held_by", "the next one is needed by", cleaned.held_by, absent="nobody"))
     return Facts("cleaned", "would be deleted" if dry_run else "deleted", facts)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from embermq import MessageStore
 from embermq.cli.output import Fact, Facts, Output, output_option, show_count, show_yes
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.errors import StoreLocked
 from embermq.store.lookup import require_topic
+from embermq.store.quiet_store import QuietStore
 from embermq.store.survey import Survey
 from embermq.store.topic_deletion import KEPT_TOPICS
 
@@ -54,7 +54,7 @@ def drop(
 def _drop(directory: Path, topic: str, config_file: Path | None, changes: tuple[str, ...]) -> None:
     settings = settings_for(directory, config_file, changes)
     try:
-        store = MessageStore.open(directory, settings)
+        store = QuietStore.open(directory, settings)
     except StoreLocked as locked:
         who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
         raise BadInput(

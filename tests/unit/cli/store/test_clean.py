@@ -1,6 +1,7 @@
 """`embermq store clean` and `embermq store drop`."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,15 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.cli.store import clean as clean_verb
 from embermq.store.retention import OldSegment
+from embermq.testing.clock import ManualClock
 from tests.support import golden
 from tests.unit.cli.store.conftest import Command, Ran
 
 NOW = ("--set", "fileReservedTime=0")
+ROOMY = StoreSettings(
+    segment_bytes=1 << 16, queue_file_bytes=400, index_slots_max=20, index_entries_max=40, disk_full_percent=100,
+    disk_clean_percent=100,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -96,6 +102,73 @@ def test_a_delayed_message_holds_its_file(command: Command, long: Path) -> None:
     assert len(segments(long)) > 1
 
 
+def test_a_dry_run_knows_of_delayed_messages(command: Command, tmp_path: Path) -> None:
+    root = tmp_path / "waits"
+    with MessageStore.open(root, ROOMY) as store:
+        store.append(Message("t", b"first"))
+        store.append(Message("later", b"x", delay_level=18))
+        for _ in range(100):
+            store.append(Message("t", bytes(1500)))
+    words = ("clean", root, "--all-before", "2099-01-01", "--output", "json")
+    told = command(*words, "--dry-run").document
+    assert (told["files"], told["cleaned"]["segments"]) == ([], 0)
+    assert told["cleaned"]["held_by"] == "a delayed message that is not delivered yet"
+    cleaned = command(*words).document["cleaned"]
+    assert (cleaned["segments"], cleaned["held_by"]) == (0, told["cleaned"]["held_by"])
+    assert "needed by  a delayed message" in command("clean", root, *NOW, "--dry-run").out
+    never = ("--set", "emberDelayedDelivery=false")  # Then they hold nothing, in neither of the two.
+    told = command(*words, "--dry-run", *never).document
+    assert told["cleaned"]["segments"] == len(segments(root)) - 1
+    assert command(*words, *never).document["files"] == told["files"]
+
+
+def test_a_dry_run_knows_how_far_delayed_messages_are_delivered(command: Command, tmp_path: Path) -> None:
+    root, clock = tmp_path / "waits", ManualClock()
+    with MessageStore.open(root, ROOMY, clock=clock) as store:
+        store.append(Message("later", b"x", delay_level=1))
+        clock.advance(s=1)
+        while not store.message_count("later", 0):
+            assert store.wait_for_dispatch()
+        for _ in range(100):
+            store.append(Message("t", bytes(1500)))
+        store.append(Message("later", b"y", delay_level=1))  # In the last file, which stays anyway.
+    words = ("clean", root, *NOW, "--output", "json")
+    told = command(*words, "--dry-run").document
+    assert told["cleaned"]["segments"] == len(segments(root)) - 1
+    assert command(*words).document["files"] == told["files"]
+
+
+def test_a_dry_run_reads_every_message_of_a_file(command: Command, tmp_path: Path) -> None:
+    """Three to a file; in the first one the clock was two hours ahead for a message."""
+    root, clock = tmp_path / "back", ManualClock()
+    start_ms = clock.now_ms()
+    with MessageStore.open(root, ROOMY.replace(segment_bytes=1600), clock=clock) as store:
+        for number in range(9):
+            clock.set(start_ms + (7_200_000 if number == 2 else 1000 * number))
+            store.append(Message("t", bytes(400)))
+    for after_s, count in ((3600, 0), (7200, 0), (7201, 2)):
+        words = ("clean", root, "--all-before", str(start_ms + 1000 * after_s), "--output", "json")
+        assert command(*words, "--dry-run").document["cleaned"]["segments"] == count
+        assert command(*words).document["cleaned"]["segments"] == count
+
+
+@pytest.mark.parametrize("words", [("clean",), ("clean", *NOW), ("drop", "DelayTopic")])
+def test_nothing_is_delivered_by_the_way(
+    command: Command, restored: Callable[[str], Path], words: tuple[str, ...]
+) -> None:
+    """Messages of the golden store were due long ago."""
+    root = restored("delay")
+    before, progress = command("dump", root).out, (root / "config" / "delayOffset.json").read_bytes()
+    assert command(words[0], root, *words[1:]).code == 0
+    assert command("dump", root).out == before
+    assert (root / "config" / "delayOffset.json").read_bytes() == progress
+
+
+def test_nobody_is_told_in_a_word(command: Command, long: Path) -> None:
+    assert "the next one is needed by  nobody\n" in command("clean", long).out
+    assert "the next one is needed by  nobody\n" in command("clean", long, "--dry-run").out
+
+
 def test_the_archive_is_asked(command: Command, long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[OldSegment] = []
 
@@ -115,7 +188,7 @@ def test_the_archive_is_asked(command: Command, long: Path, monkeypatch: pytest.
 def test_bad_input(command: Command, long: Path, tmp_path: Path) -> None:
     command("clean", tmp_path / "nothing").assert_one_line(2, "no such directory")
     assert not (tmp_path / "nothing").exists()
-    assert_usage(command("clean", long, "--all-before", "1700000000"), "looks like seconds")
+    command("clean", long, "--all-before", "1700000000").assert_one_line(2, "--all-before: ", "looks like seconds")
     assert_usage(command("clean", long, "--expired", "--all-before", "2024-01-31"), "either")
     command("drop", long, "never").assert_one_line(1, "never", "did you mean orders")
     command("drop", long, "SCHEDULE_TOPIC_XXXX").assert_one_line(2, "belongs to the store")
