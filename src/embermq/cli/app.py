@@ -62,10 +62,26 @@ def app() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     warnings.showwarning = _show_warning
+    _complete_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # A terminal without our characters is no reason to fail.
     sys.exit(run(arguments))
+
+
+def _complete_streams() -> None:
+    """Leave, before anything is done, if the answer would go nowhere.
+
+    A closed stream leaves its number free for the next file that is opened: a log file, say, into which some library
+    then writes its warnings. So each number is taken.
+    """
+    if sys.stdin is None:
+        os.open(os.devnull, os.O_RDONLY)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+    if sys.stdout is None:
+        click.echo("embermq: standard output is closed; use >/dev/null if nobody wants the answer", err=True)
+        sys.exit(EXIT_USAGE)
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -27,14 +27,18 @@ from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError, StorePathInvalid
 from embermq.files.files import Files, Lock, RealFiles
 from embermq.files.trees import remove_tree
+from embermq.format.names import parse_segment_name
 from embermq.settings import StoreSettings
 from embermq.store import directory
+from embermq.store.bulk import KEYS, ODD
+from embermq.store.bulk_turn import NAME as TURN
 from embermq.store.bulk_turn import end_turn
 from embermq.store.damage import Damage
 from embermq.store.index_proof import IndexProof, drop_index_proof, save_index_proof
 from embermq.store.inventory import NAME as INVENTORY
 from embermq.store.inventory import Inventory, load_inventory, save_inventory
 from embermq.store.rebuild_build import NEW, Build, Built
+from embermq.store.rebuild_journal import NAME as JOURNAL
 from embermq.store.rebuild_journal import WORK, Family, Journal, load_journal, save_journal
 from embermq.store.state_page import load_state_page
 from embermq.store.writer import LMQ_PREFIX
@@ -42,6 +46,9 @@ from embermq.store.writer import LMQ_PREFIX
 log = logging.getLogger(__name__)
 
 OLD = "old"
+# All that an earlier call can have left where it worked.
+_OUR_NAMES = frozenset((NEW, OLD, JOURNAL, JOURNAL + ".tmp", TURN, KEYS))
+_NOT_PERMITTED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _DIRECTORIES = {
     Family.QUEUES: (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT),
     Family.INDEX: (directory.INDEX,),
@@ -68,6 +75,7 @@ class Rebuilt:
     resumed_at: int | None  # The place in the log where an earlier call had come to.
     seconds: float
     damages: list[Damage] = field(default_factory=list)
+    torn_tail: list[Damage] = field(default_factory=list)  # What a crash left; the next start cuts it off.
 
 
 def rebuild(
@@ -77,8 +85,9 @@ def rebuild(
 ) -> Rebuilt:  # fmt: skip
     """Make queues, index or both again from the log of the store at `path`; `make_build` says who builds.
 
-    StorePathInvalid if there is no store, or if `into` exists; StoreLocked if somebody has it open; StoreError if
-    what was built does not agree with the log, in which case nothing is swapped.
+    StorePathInvalid if there is no store, no log, or no permission, or if `into` exists or lies in the store;
+    StoreLocked if somebody has it open; StoreError if what was built does not agree with the log, in which case
+    nothing is swapped.
     """
     root = Path(path).expanduser().absolute()
     families = tuple(family for family, wanted in ((Family.QUEUES, queues), (Family.INDEX, index)) if wanted)
@@ -87,9 +96,12 @@ def rebuild(
     directory.check_directory(files, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
     work = _Rebuild(root, settings, families, files, clock or SystemClock(), progress or _no_progress, make_build)
     try:
+        work.check_log()
         return work.beside(Path(into).expanduser().absolute()) if into is not None else work.in_place()
     except OSError as problem:
         where = Path(str(problem.filename or root))
+        if problem.errno in _NOT_PERMITTED:
+            raise StorePathInvalid(where, f"{problem.strerror}; check its owner and mode") from problem
         raise StoreError(f"{where}: {problem.strerror or problem}; the same call goes on from here") from problem
 
 
@@ -108,6 +120,20 @@ class _Rebuild:
         self._files, self._clock, self._progress, self._make_build = files, clock, progress, make_build
         self._began = time.monotonic()
 
+    def check_log(self) -> None:
+        """StorePathInvalid if there is no log, though there was one: queues and index would be made from nothing."""
+        places = self._log_places()
+        listed = [self._files.list_directory(place) for place in places if self._files.exists(place)]
+        if any(parse_segment_name(entry.name) is not None for entries in listed for entry in entries):
+            return
+        derived = [self._root / name for name in _all_directories((Family.QUEUES, Family.INDEX))]
+        if not listed or any(self._files.exists(path) and self._files.list_directory(path) for path in derived):
+            raise StorePathInvalid(places[0], "there are no log files, and nothing else to make queues and index from")
+
+    def _log_places(self) -> tuple[Path, ...]:
+        written = self._settings.commit_log_paths or (self._root / directory.COMMIT_LOG,)
+        return (*written, *self._settings.commit_log_read_only_paths)
+
     # -- beside the store --------------------------------------------------------------------------------------
 
     def beside(self, target: Path) -> Rebuilt:
@@ -116,7 +142,11 @@ class _Rebuild:
             raise StorePathInvalid(target, "exists already; name a directory that does not")
         if not self._files.exists(target.parent):
             raise StorePathInvalid(target.parent, "there is no such directory to put it in")
+        place = target.resolve()
+        if any(place.is_relative_to(one.resolve()) for one in (self._root, *self._log_places())):
+            raise StorePathInvalid(target, "lies in the store, which is only read; name a directory elsewhere")
         partial = target.with_name(target.name + ".partial")
+        self._check_partial(partial)
         journal, built = self._build(partial)
         for name in (NEW, *_all_directories(self._families)):
             self._files.sync_directory(partial / NEW if name == NEW else partial)
@@ -124,6 +154,18 @@ class _Rebuild:
         self._files.sync_directory(target.parent)
         remove_tree(self._files, partial)
         return self._report(journal, target, built)
+
+    def _check_partial(self, partial: Path) -> None:
+        """StorePathInvalid if somebody else's things lie where we work: an earlier call's are used or removed."""
+        if not self._files.exists(partial):
+            return
+        if self._files.stat(partial).is_file:
+            raise StorePathInvalid(partial, "this is a file where we would work; move it away, or choose another name")
+        names = [entry.name for entry in self._files.list_directory(partial)]
+        foreign = [name for name in names if name not in _OUR_NAMES and not name.startswith(f"{ODD}-")]
+        if foreign:
+            reason = f"we would work there, and it holds {foreign[0]}; move it away, or choose another name"
+            raise StorePathInvalid(partial, reason)
 
     # -- in the store --------------------------------------------------------------------------------------------
 
@@ -160,6 +202,7 @@ class _Rebuild:
         try:
             end_turn(work)  # Tasks of a call that was killed may still be at work.
             built = build.run(work, lambda done, total: self._progress("building", done, total))
+            build.tell_tail(built)
             log_facts = build.log_facts(built.end)
             build.compare(work, built.end, lambda done, total: self._progress("comparing", done, total))
         finally:
@@ -249,6 +292,7 @@ class _Rebuild:
             index_entries=sum(row[1] - 1 for row in files),
             resumed_at=journal.end if built is None else built.resumed_at, seconds=time.monotonic() - self._began,
             damages=built.damages if built is not None else [],
+            torn_tail=built.torn_tail if built is not None else [],
         )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ class Built:
     index_state: dict[str, Any]
     resumed_at: int | None
     damages: list[Damage] = field(default_factory=list)
+    torn_tail: list[Damage] = field(default_factory=list)
 
 
 class Build:
@@ -174,6 +175,15 @@ class Build:
         if page is None or last is None or not self._log.min_offset <= page.flushed <= last.end:
             return None
         return page.flushed
+
+    def tell_tail(self, built: Built) -> None:
+        """Tell what a crash left behind the last record, which the next start cuts off, from damage: the store was not
+        closed, nothing follows, and nobody vouches for what was there. `verify` calls such a store sound."""
+        if directory.was_closed_cleanly(self._files, self._root):
+            return
+        proven = self._proven() or 0
+        while built.damages and not built.damages[-1].filled and built.damages[-1].physical_offset >= proven:
+            built.torn_tail.insert(0, built.damages.pop())
 
     def _carry_over(self, wanted: Collection[tuple[str, int]] | None = None) -> None:
         """Queues without any record in the log keep their files: nobody else knows where they go on. All of them, or

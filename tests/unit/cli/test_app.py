@@ -1,9 +1,12 @@
 """The command line as a whole: exit codes, where errors go, and that modules load lazily."""
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -88,6 +91,37 @@ def test_a_reader_that_goes_away_is_no_error_worth_a_traceback() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 1
+
+
+def run_with(redirections: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """The command under a shell that closes streams."""
+    command = shlex.join([sys.executable, "-m", "embermq.cli", *map(str, words)])
+    return subprocess.run(["sh", "-c", f"{command} {redirections}"], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("words", [["settings", "list"], ["store", "append", "STORE", "t", "x"], ["--help"]])
+def test_closed_output_is_noticed_before_anything_is_done(words: list[str], tmp_path: Path) -> None:
+    done = run_with(">&-", *(tmp_path / "new" if word == "STORE" else word for word in words))
+    assert done.returncode == 2
+    assert done.stderr == "embermq: standard output is closed; use >/dev/null if nobody wants the answer\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_closed_errors_are_nobodys_loss(tmp_path: Path) -> None:
+    done = run_with("2>&-", "store", "append", tmp_path / "new", "t", "x", "--set", "emberDiskFullPercent=100")
+    assert (done.returncode, "PUT_OK" in done.stdout) == (0, True)
+    done = run_with("2>&-", "store", "dump", tmp_path / "new", "--output", "json")
+    assert (done.returncode, json.loads(done.stdout)["topic"]) == (0, "t")
+    done = run_with("2>&-", "store", "dump", tmp_path / "nothing")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("words", [["append", "STORE", "t"], ["append", "STORE", "t", "--lines"], ["load", "STORE"]])
+def test_closed_input_is_noticed_where_it_is_needed(words: list[str], tmp_path: Path) -> None:
+    more = ["--from", "-"] if words[0] == "load" else []
+    done = run_with("<&-", "store", *(tmp_path / "new" if word == "STORE" else word for word in words), *more)
+    assert (done.returncode, done.stderr) == (2, "embermq: standard input is closed: there is nothing to read\n")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_terminal_without_our_characters_is_no_reason_to_fail() -> None:

@@ -140,6 +140,75 @@ def test_queues_whose_messages_are_all_gone_keep_their_end() -> None:
         assert store.append(Message("Idle", b"y")).queue_offset == 11
 
 
+GARBAGE = b"\x77" * 64
+
+
+def append_garbage(disk: LossyFiles) -> int:
+    """Put what is no record behind the last one; where."""
+    end = disks.places(disk)[-1][1]
+    start = end - end % SETTINGS.segment_bytes
+    disks.overwrite(disk, ROOT / "commitlog" / f"{start:020d}", end - start, GARBAGE)
+    return end
+
+
+def test_what_a_crash_left_behind_the_last_record_is_no_damage() -> None:
+    disk = disks.killed(COUNT)
+    end = append_garbage(disk)
+    before = disks.contents(disk)
+    assert verify(ROOT, files=disk).is_sound
+    found = made(disk, into=ROOT.parent / "new")
+    assert (found.log_end, found.damages) == (end, [])
+    assert found.torn_tail == []  # Nobody ever vouched for it, so there is nothing to tell.
+    assert {path: raw for path, raw in disks.contents(disk).items() if path in before} == before
+
+
+def test_without_anybody_who_vouches_a_torn_tail_is_told_and_no_damage() -> None:
+    """As in a store of the reference, or a copy."""
+    disk = disks.killed(COUNT)
+    end = append_garbage(disk)
+    disk.remove(ROOT / "embermq.state")
+    assert verify(ROOT, files=disk).is_sound
+    found = made(disk)
+    assert (found.log_end, found.damages) == (end, [])
+    assert [one.physical_offset for one in found.torn_tail] == [end]
+
+
+def test_a_last_record_that_was_durable_and_is_damaged_is_damage() -> None:
+    disk = disks.killed(COUNT, at_rest=True)
+    start, end = disks.places(disk)[-1]
+    base = start - start % SETTINGS.segment_bytes
+    disks.overwrite(disk, ROOT / "commitlog" / f"{base:020d}", start - base + 4, GARBAGE[: end - start - 4])
+    assert not verify(ROOT, files=disk).is_sound
+    found = made(disk)
+    assert ([one.physical_offset for one in found.damages], found.torn_tail) == ([start], [])
+
+
+def test_a_torn_tail_of_a_store_that_was_closed_is_damage(live: LossyFiles) -> None:
+    disk = disks.copy(live)
+    start, end = disks.places(disk)[-1]
+    base = start - start % SETTINGS.segment_bytes
+    disks.overwrite(disk, ROOT / "commitlog" / f"{base:020d}", start - base + 4, GARBAGE[: end - start - 4])
+    disk.remove(ROOT / "embermq.state")
+    assert not verify(ROOT, files=disk).is_sound
+    found = made(disk)
+    assert ([one.physical_offset for one in found.damages], found.torn_tail) == ([start], [])
+
+
+def test_what_an_earlier_call_left_is_used_and_what_others_left_is_not_touched(live: LossyFiles) -> None:
+    disk = disks.copy(live)
+    new = ROOT.parent / "new"
+    partial = new.with_name("new.partial")
+    disk.make_directory(partial / "odd-1234")
+    disk.make_directory(partial / "new")
+    assert made(disk, into=new).damages == []
+    assert not disk.exists(partial)
+    other = ROOT.parent / "other.partial"
+    disk.make_directory(other / "pictures")
+    with pytest.raises(StorePathInvalid, match="holds pictures"):
+        made(disk, into=ROOT.parent / "other")
+    assert disk.exists(other / "pictures")
+
+
 def test_a_damaged_log(live: LossyFiles) -> None:
     """What is whole is in the queues; what is not is told."""
     disk = disks.copy(live)

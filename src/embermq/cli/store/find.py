@@ -8,7 +8,7 @@ import click
 from embermq.cli.output import Fact, Facts, Output, output_option, show_seconds
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
-from embermq.cli.store.times import time_option
+from embermq.cli.store.times import check_order, time_option
 from embermq.store.lookup import find_messages, require_topic
 from embermq.store.survey import Survey
 
@@ -46,6 +46,7 @@ def find(
     topic, key = topic or topic_word, key or key_word
     if not topic or not key:
         raise click.UsageError("say what to look for: --topic T --key K")
+    check_order("--begin", begin_ms, "--end", end_ms)
     survey = Survey.open(directory)
     began = time.perf_counter()
     with output.working(f"looking for {key}"):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,6 +13,7 @@ from embermq.cli.store.options import directory_argument, settings_for, writing_
 from embermq.cli.store.verify import progress_line
 from embermq.files.files import RealFiles
 from embermq.settings.store_settings import NAMES
+from embermq.store.damage import Damage
 from embermq.store.rebuild import Rebuilt, settings_as_found
 from embermq.store.rebuild import rebuild as rebuild_store
 
@@ -69,18 +71,22 @@ def settings_of(directory: Path, config_file: Path | None, changes: tuple[str, .
 def show_rebuilt(output: Output, directory: Path, made: Rebuilt) -> None:
     """What was made, and what is damaged; with damage the exit code is 1."""
     output.show(_facts(made))
+    output.record("torn_tail", [_place(one) for one in made.torn_tail])
+    for tail in made.torn_tail:
+        output.say(
+            f"torn tail: physical offset {tail.physical_offset:,}: {tail.reason}; what a crash left behind the last"
+            " record, which the next start cuts off"
+        )
     for damage in made.damages:
         output.say(f"damaged: physical offset {damage.physical_offset:,}, {show_bytes(damage.length)}: {damage.reason}")
-    output.record(
-        "damages",
-        [
-            {"physical_offset": one.physical_offset, "length_bytes": one.length, "reason": one.reason}
-            for one in made.damages
-        ],
-    )
+    output.record("damages", [_place(one) for one in made.damages])
     if made.damages:
         output.say(f"the log is damaged; `embermq store salvage {directory} --into NEW` keeps what is whole")
         click.get_current_context().exit(1)
+
+
+def _place(damage: Damage) -> dict[str, Any]:
+    return {"physical_offset": damage.physical_offset, "length_bytes": damage.length, "reason": damage.reason}
 
 
 def _facts(made: Rebuilt) -> Facts:

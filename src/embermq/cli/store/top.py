@@ -146,7 +146,7 @@ def _document(directory: Path, glance: Glance, rates: Rates) -> dict[str, Any]:
         "segments": glance.segments,
         "spare_segments": glance.spare_segments,
         "disk_total_bytes": glance.disk.total,
-        "disk_free_bytes": glance.disk.free,
+        "disk_free_bytes": glance.disk.available,
         "disk_used_ratio": glance.disk.used_ratio,
         "writer_pid": glance.writer_pid,
     }

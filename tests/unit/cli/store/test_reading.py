@@ -142,8 +142,18 @@ def test_find_needs_topic_and_key(command: Command, directory: Path, words: list
 @pytest.mark.parametrize("option", ["--begin", "--end"])
 def test_find_notices_seconds(command: Command, directory: Path, option: str) -> None:
     ran = command("find", directory, "orders", "all", option, "1700000000")
-    assert ran.code == 2
-    assert "looks like seconds" in ran.err
+    ran.assert_one_line(2, f"{option}: 1700000000 looks like seconds")
+
+
+def test_find_notices_an_end_before_the_beginning(command: Command, directory: Path) -> None:
+    words = ("find", directory, "orders", "all")
+    ran = command(*words, "--begin", "2024-02-01T00:00Z", "--end", "2024-01-01T00:00Z")
+    ran.assert_one_line(2, "--begin 2024-", " is later than --end 202")
+    assert command(*words, "--begin", "2024-01-01", "--end", "2024-01-01").code == 1  # A moment, and nothing in it.
+
+
+def test_fetch_notices_seconds(command: Command, directory: Path) -> None:
+    command("fetch", directory, "orders", "0", "--offset", "yesterday").assert_one_line(2, "--offset: 'yesterday' is")
 
 
 # -- get ---------------------------------------------------------------------------------------------------------

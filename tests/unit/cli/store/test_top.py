@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from embermq import Message, MessageStore, StoreSettings
+from embermq.files.files import DiskUsage, RealFiles
 from tests.unit.cli.store.conftest import Command
 
 QUICK = ["--interval", "0.05"]
@@ -35,6 +38,13 @@ def test_json_a_look(command: Command, tmp_path: Path, settings: StoreSettings) 
     assert look["writer_pid"] == os.getpid()
     assert look["disk_total_bytes"] >= look["disk_free_bytes"] > 0
     assert look["max_physical_offset"] > look["min_physical_offset"] == 0
+
+
+def test_free_space_is_ours_to_use(command: Command, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what the file system keeps for the superuser: the picture and the document say the same."""
+    monkeypatch.setattr(RealFiles, "usage", lambda self, path: DiskUsage(total=1000, free=300, available=200))
+    [look] = command("top", directory, "--once", "--output", "json", *QUICK).lines
+    assert (look["disk_total_bytes"], look["disk_free_bytes"]) == (1000, 200)
 
 
 def test_a_picture_on_a_terminal(directory: Path) -> None:
