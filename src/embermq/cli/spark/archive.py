@@ -51,5 +51,8 @@ def archive(
             columns.append(number("undecoded", "not decoded"))
             rows = [[*row, one.undecoded] for row, one in zip(rows, done, strict=True)]
         output.show(Rows("archived", f"archived into {into}", columns, rows))
-    if any(one.damaged_bytes for one in done):
+    for one in done:
+        if one.damaged_bytes_before:
+            output.say(f"{one.broker_name}: {show_bytes(one.damaged_bytes_before)} archived before are no records")
+    if any(one.damaged_bytes + one.damaged_bytes_before for one in done):
         raise click.exceptions.Exit(1)

@@ -13,6 +13,7 @@ from rich.table import Table
 from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
+from embermq.cli.spark.ship import Asked
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
@@ -26,7 +27,10 @@ from embermq.spark.pipelines.report_sink import ReportSink
 from embermq.spark.report import check_report_place, write_report
 
 _BATCHES_KEPT = 5_000
+_BATCHES_SHOWN = 50  # of a pipeline that goes on for ever
+_DAMAGES_SHOWN = 1_000
 _PAGE_SECONDS = 10.0
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 @click.command()
@@ -52,13 +56,14 @@ def pipeline(
     """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
 
     Killed anywhere, it goes on where it was. With --output json each batch is a line of its own while it works.
+    Ctrl-C and SIGTERM end it after the batch in hand; a second one at once.
 
     \b
     embermq spark pipeline /data/broker-a --into /data/lake --follow
     embermq spark pipeline /data/broker-a --into /data/lake --json orders='id string, amount decimal(10,2)'
     embermq spark pipeline /data/log-only --derive queues,index --checkpoint /data/progress
     """
-    done: list[Progress] = []
+    run = _Run()
     settings = settings_for(Path(paths[0]), config_file, changes)
     schemas = schemas_in_words(json_words)
     page = _Page(report, ", ".join(paths)) if report is not None else None
@@ -73,31 +78,62 @@ def pipeline(
             made.check()
         except StoreError as problem:
             raise BadInput(str(problem)) from None
-        steps = made.follow() if follow else made.once()
-        with Live(console=output.notes, transient=True, auto_refresh=False) as view:
-            for progress in steps:
-                done = [*done[-50:], progress]
+        with Live(console=output.notes, transient=True, auto_refresh=False) as view, Asked() as asked:
+
+            def stop() -> bool:
+                if page is not None:
+                    page.keep_fresh()
+                return asked()
+
+            for progress in made.follow(stop=stop) if follow else made.work_off(stop=stop):
+                run.add(progress, _BATCHES_SHOWN if follow else None)
                 if page is not None:
                     page.add(progress)
                 if output.as_json:
                     click.echo(json.dumps(asdict(progress)), err=True)
                 elif output.notes.is_terminal:
-                    view.update(_view(done), refresh=True)
-    output.record("batches", [asdict(one) for one in done])
+                    view.update(_view(run.done), refresh=True)
+    _tell(output, run, page)
+    if run.damage_count:
+        raise click.exceptions.Exit(1)
+    if asked() and not follow:  # It was to come to an end, and did not.
+        raise click.exceptions.Exit(_INTERRUPTED)
+
+
+class _Run:
+    """What to tell in the end: of very many batches the last ones, and what all of them found."""
+
+    def __init__(self) -> None:
+        self.done: list[Progress] = []
+        self.undecoded = self.damage_count = 0
+        self.damages: list[str] = []  # the first ones
+
+    def add(self, progress: Progress, kept_max: int | None) -> None:
+        self.done.append(progress)
+        if kept_max is not None:
+            del self.done[:-kept_max]
+        for figures in progress.sinks.values():
+            self.undecoded += figures.undecoded
+            self.damage_count += len(figures.damages)
+            self.damages += figures.damages[: max(_DAMAGES_SHOWN - len(self.damages), 0)]
+
+
+def _tell(output: Output, run: _Run, page: "_Page | None") -> None:
+    output.record("batches", [asdict(one) for one in run.done])
+    output.record("undecoded", run.undecoded)
+    output.record("damages", run.damages)
     if not output.as_json:
-        _show(output, done)
+        _show(output, run.done)
     if page is not None:
         place = page.write()
         output.record("report", str(place))
         output.say(f"report: {place}")
-    undecoded = sum(figures.undecoded for one in done for figures in one.sinks.values())
-    if undecoded:
-        output.say(f"{undecoded:,} bodies are no JSON that fits; their rows have no value")
-    damages = [text for one in done for figures in one.sinks.values() for text in figures.damages]
-    for text in damages:
+    if run.undecoded:
+        output.say(f"{run.undecoded:,} bodies are no JSON that fits; their rows have no value")
+    for text in run.damages:
         output.say(f"damaged: {text}")
-    if damages:
-        raise click.exceptions.Exit(1)
+    if run.damage_count > len(run.damages):
+        output.say(f"and {run.damage_count - len(run.damages):,} more damaged ranges")
 
 
 class _Page:
@@ -111,6 +147,9 @@ class _Page:
 
     def add(self, progress: Progress) -> None:
         self._done.append(progress)
+
+    def keep_fresh(self) -> None:
+        """Called many times a second."""
         if time.monotonic() - self._written >= _PAGE_SECONDS:
             self.write()
 

@@ -10,9 +10,11 @@ where the last run ended, whether that one finished or was killed. Driver side; 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from embermq.spark.error_text import our_errors
 from embermq.spark.jobs.work import Told
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
@@ -38,6 +40,7 @@ class Archived:
     files: int
     file_bytes: int
     undecoded: int = 0  # bodies that a schema for JSON did not fit
+    damaged_bytes_before: int = 0  # in what earlier runs archived, as far as the log still has it
 
 
 def archive(
@@ -53,9 +56,10 @@ def archive(
     lake = Lake.open(
         lake_root, include_system=True, lake_format=lake_format, catalog=catalog, schemas=read_schemas(json)
     )  # fmt: skip
-    done = [_archive_one(spark, place, lake, sealed_only, told) for place in places]
-    if compact:
-        lake.compact(spark, told)
+    with our_errors():
+        done = [_archive_one(spark, place, lake, sealed_only, told) for place in places]
+        if compact:
+            lake.compact(spark, told)
     return done
 
 
@@ -64,11 +68,14 @@ def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only
     end = _sealed_end(survey) if sealed_only else survey.log_end
     known = lake.end_of(place.broker_name)
     start = at = survey.log_min if known is None else known
+    before = sum(one.damaged_bytes for one in lake.ranges(place.broker_name) if one.end > survey.log_min)
     records = rows = damaged = files = file_bytes = undecoded = 0
     while at < end:
         target = end if end - at <= COMMIT_BYTES else survey.record_start(at + COMMIT_BYTES)
         commit = lake.add(spark, survey, place.broker_name, target, told=told)
-        assert commit is not None, (at, target)
+        if commit is None:  # Somebody else archived it meanwhile.
+            at = max(target, lake.end_of(place.broker_name) or 0)
+            continue
         (added,) = commit.ranges
         records, rows, damaged = records + added.records, rows + added.rows, damaged + added.damaged_bytes
         files, file_bytes = files + len(commit.files), file_bytes + sum(one.bytes for one in commit.files)
@@ -76,7 +83,9 @@ def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only
         at = added.end
     if at == start:
         lake.check_same_log(survey, place.broker_name)
-    return Archived(place.broker_name, str(place.path), start, at, records, rows, damaged, files, file_bytes, undecoded)
+    return Archived(
+        place.broker_name, str(place.path), start, at, records, rows, damaged, files, file_bytes, undecoded, before
+    )  # fmt: skip
 
 
 def _sealed_end(survey: Survey) -> int:
@@ -86,14 +95,23 @@ def _sealed_end(survey: Survey) -> int:
 
 
 def archive_guard(lake_root: str, broker_name: str) -> RetentionGuard:
-    """May a log file go? Only if the lake has all of it. Looks at the lake anew when it does not."""
-    lake = Lake.open(lake_root, make=False)
+    """May a log file go? Only if the lake has all of it. Looks at the lake anew when it does not.
+
+    OptionInvalid if the lake is no archive. The guard raises StoreReplaced for a log file of another store.
+    """
+    lake = Lake.open(lake_root, include_system=True, make=False)
+    compared: set[Path] = set()  # stores that the lake is of
 
     def guard(segment: OldSegment) -> bool:
-        if _holds(lake, broker_name, segment):
-            return True
-        lake.refresh()
-        return _holds(lake, broker_name, segment)
+        if not _holds(lake, broker_name, segment):
+            lake.refresh()
+            if not _holds(lake, broker_name, segment):
+                return False
+        store = segment.path.parent.parent
+        if store not in compared:
+            lake.check_same_log(Survey.open(store), broker_name)
+            compared.add(store)
+        return True
 
     return guard
 

@@ -5,7 +5,9 @@ only when it is whole and synced; object stores do that by themselves.
 Driver and workers; any thread.
 """
 
+import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,32 +47,42 @@ class LakeFiles:
         place = self.full(name) if name else self.path
         return bool(self._files.get_file_info(place).type != fs.FileType.NotFound)
 
+    def changed_at(self, name: str) -> int | None:
+        """When the names in a folder changed last, in ns; None where folders have no times, or there is none."""
+        if not self.is_local or not self.exists(name):
+            return None
+        return os.stat(self.full(name)).st_mtime_ns
+
     def read(self, name: str) -> bytes:
         with self._files.open_input_file(self.full(name)) as file:
             return bytes(file.read())
 
-    def write(self, name: str, data: bytes) -> None:
-        self.write_with(name, lambda place: self._put(place, data))
+    def write(self, name: str, data: bytes, *, new: bool = False) -> None:
+        """With `new`, FileExistsError if there is such a file: of two who try, one succeeds. (Object stores are only
+        looked at before.)"""
+        self.write_with(name, lambda place: self._put(place, data), new=new)
 
     def _put(self, place: str, data: bytes) -> None:
         with self._files.open_output_stream(place) as file:
             file.write(data)
 
-    def write_with(self, name: str, put: Callable[[str], None]) -> int:
+    def write_with(self, name: str, put: Callable[[str], None], *, new: bool = False) -> int:
         """Have `put` write the file at a place it is given, then let it appear under its name. Its bytes."""
         place = self.full(name)
         folder, _, last = place.rpartition("/")
         if self.is_local:
             self._files.create_dir(folder, recursive=True)
-            half = f"{folder}/_half-{os.getpid()}-{last}"
+            half = f"{folder}/_half-{os.getpid()}-{threading.get_ident()}-{last}"
             try:
                 put(half)
                 _sync(half)
-                os.replace(half, place)
+                (_appear if new else os.replace)(half, place)
             except BaseException:
                 Path(half).unlink(missing_ok=True)  # A full disk needs the room.
                 raise
             _sync(folder)
+        elif new and self.exists(name):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place)
         else:
             put(place)
         return int(self._files.get_file_info(place).size)
@@ -94,6 +106,20 @@ def _resolve(root: str) -> tuple[fs.FileSystem, str]:
         files, path = fs.FileSystem.from_uri(root)
         return files, str(path)
     return fs.LocalFileSystem(), str(Path(root).expanduser().absolute())
+
+
+def _appear(half: str, place: str) -> None:
+    """A file under its name, if nobody has it."""
+    try:
+        os.link(half, place)
+    except FileExistsError:
+        raise
+    except OSError:  # A file system without links: the lock of the lake has to do.
+        if os.path.exists(place):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place) from None
+        os.replace(half, place)
+    else:
+        os.unlink(half)
 
 
 def _sync(path: str) -> None:

@@ -3,18 +3,22 @@ as a column, decoded as the lake does it. Driver side.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, reduce
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
+from embermq.errors import StoreError
 from embermq.spark.lake.commits import LakeRange
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
+from embermq.spark.lake.spark_paths import literal
 from embermq.spark.schema import spark_schema
 
 
@@ -26,7 +30,9 @@ def file_frame(spark: SparkSession, root: str, paths: Sequence[str], value: Stru
     names = [*(one.name for one in fields), "date"]
     if not paths:
         return spark.createDataFrame([], stored).select(*names)
-    return spark.read.schema(stored).option("basePath", root).parquet(*paths).select(*names)
+    with _naming_missing_files():
+        read = spark.read.schema(stored).option("basePath", root).parquet(*literal(paths))
+    return read.select(*names)
 
 
 def table_frame(
@@ -36,12 +42,24 @@ def table_frame(
     stored = StructType(_fields(value))
     if paths and ranges:
         # Without a look at the folders: each topic has its own, and `date` is in their names.
-        frame = spark.read.schema(stored).option("recursiveFileLookup", "true").parquet(*paths)
+        with _naming_missing_files():
+            frame = spark.read.schema(stored).option("recursiveFileLookup", "true").parquet(*literal(paths))
         frame = frame.where(reduce(lambda one, other: one | other, (_held(*item) for item in ranges.items())))
     else:
         frame = spark.createDataFrame([], stored)
     day = "date_format(to_utc_timestamp(storeTimestamp, current_timezone()), 'yyyy-MM-dd')"
     return frame.withColumn("date", F.expr(day))
+
+
+@contextmanager
+def _naming_missing_files() -> Iterator[None]:
+    try:
+        yield
+    except AnalysisException as problem:
+        if problem.getCondition() != "PATH_NOT_FOUND":
+            raise
+        place = (problem.getMessageParameters() or {}).get("path", "")
+        raise StoreError(f"{place}: this file of the lake is missing; restore it") from None
 
 
 def _fields(value: StructType | None) -> list[StructField]:

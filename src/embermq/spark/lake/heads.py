@@ -7,7 +7,7 @@ import msgspec
 from embermq.errors import OptionInvalid, StoreError
 from embermq.spark.lake.commits import LakeFormat, LakeHead
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import LAKE
+from embermq.spark.lake.names import LAKE, LOCK
 from embermq.spark.lake.tables import open_tables, require_format
 
 VERSION = 1
@@ -16,7 +16,7 @@ VERSION = 1
 def load_head(files: LakeFiles) -> LakeHead | None:
     """What the place says it is; None if it is empty or not there."""
     if not files.exists(LAKE):
-        if files.exists() and files.list():
+        if files.exists() and set(files.list()) - {LOCK}:
             raise OptionInvalid(
                 "lake", "there are files here and no _embermq.json; choose another place", value=files.root
             )
@@ -40,7 +40,10 @@ def make_head(
     require_format(format_)
     if format_ == "iceberg" and (catalog or not files.is_local):
         open_tables(head, files)  # A catalog that cannot be opened is found out before anything is written.
-    files.write(LAKE, msgspec.json.encode(head))
+    try:
+        files.write(LAKE, msgspec.json.encode(head), new=True)
+    except FileExistsError:  # Somebody else made one meanwhile; what it is like is compared by the caller.
+        return load_head(files) or head
     return head
 
 

@@ -1,6 +1,6 @@
 """Small files of a topic and day become one; and files are read back. Runs in workers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,6 +15,7 @@ from embermq.spark.lake.writing import SliceRows, check_file, clear_disk_errors,
 
 SMALL_FILE_BYTES = 32 << 20
 COMPACT_FILES_MIN = 4
+JOINED_BYTES_MAX = 128 << 20  # compressed: a task has all of it in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,22 @@ def groups_of_small_files(files: Sequence[LakeFile]) -> tuple[int, list[list[Lak
     small = sorted(
         (file for file in files if file.bytes < SMALL_FILE_BYTES), key=lambda file: (file.topic, file.date, file.path)
     )
-    groups = [list(found) for _, found in groupby(small, key=lambda file: (file.topic, file.date))]
+    days = [list(found) for _, found in groupby(small, key=lambda file: (file.topic, file.date))]
+    groups = [group for day in days for group in _cut(day)]
     return len(small), [group for group in groups if len(group) >= COMPACT_FILES_MIN]
+
+
+def _cut(files: Sequence[LakeFile]) -> Iterator[list[LakeFile]]:
+    """In parts that make a file of a handy size."""
+    part: list[LakeFile] = []
+    octets = 0
+    for file in files:
+        if part and octets + file.bytes > JOINED_BYTES_MAX:
+            yield part
+            part, octets = [], 0
+        part.append(file)
+        octets += file.bytes
+    yield part
 
 
 def join_files(piece: Joining) -> SliceRows:

@@ -6,11 +6,11 @@
 Adding is exactly once: before anything is written, `_pending.json` says under which names; then tasks write and read
 back the files; then the commit appears, in one step; in a lake of tables its files are then published into them, which
 may be repeated. Killed in between, the next add removes what the pending names left behind, or publishes what was
-committed, and begins again where the last commit ended. One writer at a time.
+committed, and begins again where the last commit ended. Writers take turns (turns.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 
 import msgspec
@@ -38,7 +38,9 @@ from embermq.spark.lake.heads import check_head, load_head, make_head
 from embermq.spark.lake.joining import Compacted, Joining
 from embermq.spark.lake.json_schemas import merged
 from embermq.spark.lake.names import COMMITS, PENDING, SUFFIX, commit_name, commit_number, stem
+from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
+from embermq.spark.lake.turns import alone
 from embermq.spark.lake.writing import LakeSlice, SliceRows, clear_disk_errors, write_slice
 from embermq.store.survey import LogSegment, Survey
 
@@ -94,11 +96,16 @@ class Lake:
         return self._opened_tables
 
     def _take_schemas(self, given: Mapping[str, StructType], drop_bodies: bool) -> None:
+        self._given = {}
         known = self.schemas
         joined = {topic: merged(topic, known[topic], new) if topic in known else new for topic, new in given.items()}
         self._given = {topic: schema for topic, schema in joined.items() if known.get(topic) != schema}
         if drop_bodies and not self.schemas:
             raise OptionInvalid("drop-bodies", "no topic has a schema for its JSON; give one with --json")
+        if drop_bodies and self.head.include_system:
+            raise OptionInvalid(
+                "drop-bodies", f"the lake {self.files.root} is an archive, it stands in for the log; use another lake"
+            )
         self._drop_bodies = drop_bodies
 
     # -- looking -----------------------------------------------------------------------------------------------
@@ -163,6 +170,10 @@ class Lake:
         """What the lake has of a broker's log, in log order."""
         return covered(self.commits, broker_name)
 
+    def ranges(self, broker_name: str) -> list[LakeRange]:
+        """The same as it was added, commit by commit."""
+        return [one for commit in self.commits for one in commit.ranges if one.broker_name == broker_name]
+
     def end_of(self, broker_name: str) -> int | None:
         """Up to where the lake has a broker's log; None if it has nothing of it."""
         ranges = self.covered(broker_name)
@@ -182,8 +193,9 @@ class Lake:
     ) -> DataFrame:
         """The lake's rows in the columns of the format, with `value` also decoded bodies, and `date`."""
         files = [file for file in self.live_files() if topics is None or file.topic in topics]
+        root = spark_root(spark, self.files)
         if self._tables is None:
-            return file_frame(spark, self.files.path, [self.files.full(file.path) for file in files], value)
+            return file_frame(spark, root, [f"{root}/{file.path}" for file in files], value)
         paths = paths_of(self._tables, sorted({file.topic for file in files}))
         ranges = {name: self.covered(name) for name in self.brokers()}
         return table_frame(spark, paths, ranges, value)
@@ -198,7 +210,22 @@ class Lake:
 
         DataLost if the log no longer has what comes next (`start` accepts that, and begins there).
         """
-        self._clean_up()
+        with self._turn():
+            return self._add(spark, survey, broker_name, end, start, told)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """While nobody else writes, with all that others wrote in view."""
+        with ExitStack() as held:
+            with clear_disk_errors(self.files.root):
+                held.enter_context(alone(self.files))
+            self._clean_up()
+            self._take_schemas(self._given, self._drop_bodies)  # Others may have brought some.
+            yield
+
+    def _add(
+        self, spark: SparkSession, survey: Survey, broker_name: str, end: int, start: int | None, told: Told | None
+    ) -> LakeCommit | None:
         self.check_same_log(survey, broker_name)
         known = self.end_of(broker_name)
         begin = survey.log_min if known is None else known
@@ -209,7 +236,7 @@ class Lake:
         if known is not None and survey.log_min > begin:
             raise DataLost(
                 f"{survey.path}: the lake ends at {begin:,} and the log now begins at {survey.log_min:,}; what lies"
-                " between is gone. Pass the new beginning as `start` to go on with a gap"
+                " between is gone. A pipeline into this lake goes on with a gap if you accept that (--ignore-data-loss)"
             )
         pieces = self._slices(survey, broker_name, survey.record_start(begin), end, parallelism(spark))
         stems = [stem(broker_name, piece.start, piece.end) for piece in pieces]
@@ -255,7 +282,14 @@ class Lake:
         commit = LakeCommit(
             len(self._commits) + 1, self._clock.now_ms(), ranges, files, list(replaced), schemas=schemas
         ).sealed()  # fmt: skip
-        self.files.write(commit_name(commit.number), msgspec.json.encode(commit))
+        try:
+            self.files.write(commit_name(commit.number), msgspec.json.encode(commit), new=True)
+        except FileExistsError:
+            self.refresh()
+            self._remove_uncounted(files)
+            raise StoreError(
+                f"the lake {self.files.root} got a commit from somebody else; one writer at a time. Run it again"
+            ) from None
         self._commits[commit.number] = commit
         self._given = {}
         self._unpublished = commit.number if self._tables is not None else None
@@ -280,6 +314,10 @@ class Lake:
                 else:
                     self._remove_files(pending.stems)
                 self.files.remove(PENDING)
+
+    def _remove_uncounted(self, files: Sequence[LakeFile]) -> None:
+        for path in {file.path for file in files} - {file.path for file in self.live_files()}:
+            self.files.remove(path)
 
     def _remove_files(self, stems: Sequence[str]) -> None:
         counted = {file.path for file in self.live_files()}
@@ -308,7 +346,10 @@ class Lake:
 
     def compact(self, spark: SparkSession, told: Told | None = None) -> Compacted:
         """Join the small files of each topic and day. The rows stay the same; readers see one or the other."""
-        self._clean_up()
+        with self._turn():
+            return self._compact(spark, told)
+
+    def _compact(self, spark: SparkSession, told: Told | None) -> Compacted:
         if self._tables is not None:
             counts = [self._tables.compact(topic) for topic in sorted({file.topic for file in self.live_files()})]
             return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))
@@ -317,10 +358,10 @@ class Lake:
         schemas = self.schemas
         pieces = [
             Joining(
-                self.files, tuple(group), f"{group[0].path.rpartition('/')[0]}/{stem_}{SUFFIX}",
+                self.files, tuple(group), f"{group[0].path.rpartition('/')[0]}/{stem_}-{number:04d}{SUFFIX}",
                 schemas.get(group[0].topic),
             )
-            for group in groups
+            for number, group in enumerate(groups)
         ]  # fmt: skip
         if not pieces:
             return Compacted(small, small)

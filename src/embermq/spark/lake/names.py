@@ -3,6 +3,7 @@
 _embermq.json                                              what kind of lake this is
 _commits/00000000000000000007.json                             one commit; readers of Parquet pass over `_` names
 _pending.json                                                  what is being written now, to be cleaned up after
+_lock                                                          held while somebody writes; empty
 _catalog.db                                                    of an Iceberg lake that has a catalog of its own
 topic=orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
 orders/date=2026-11-16/broker-a-<start>-<end>.parquet          the same in a lake of tables, one for each topic
@@ -15,6 +16,7 @@ from urllib.parse import quote
 LAKE = "_embermq.json"
 COMMITS = "_commits"
 PENDING = "_pending.json"
+LOCK = "_lock"
 CATALOG = "_catalog.db"
 SUFFIX = ".parquet"
 UNKNOWN_DATE = "__HIVE_DEFAULT_PARTITION__"  # of a message whose time no calendar has

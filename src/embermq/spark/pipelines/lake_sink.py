@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
-from embermq.spark.pipelines.batches import LogBatch
+from embermq.spark.pipelines.batches import LogBatch, LogRange
 from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.survey import Survey
 
@@ -19,21 +19,19 @@ class LakeSink:
 
     def __init__(
         self, root: str, compact_every: int, *, lake_format: LakeFormat | None = None, catalog: str | None = None,
-        schemas: Mapping[str, StructType] | None = None, drop_bodies: bool = False,
+        schemas: Mapping[str, StructType] | None = None, drop_bodies: bool = False, fail_on_data_loss: bool = True,
     ) -> None:  # fmt: skip
         self._lake = Lake.open(
             root, lake_format=lake_format, catalog=catalog, schemas=schemas, drop_bodies=drop_bodies
         )  # fmt: skip
-        self._compact_every = compact_every
+        self._compact_every, self._fail_on_data_loss = compact_every, fail_on_data_loss
 
     def process(self, batch: LogBatch) -> SinkFigures:
         records = files = undecoded = 0
         damages = []
         for one in batch.ranges:
             survey = Survey.open(Path(one.path))
-            # A lake that begins in the middle of a log begins where the pipeline does.
-            known = self._lake.end_of(one.broker_name)
-            start = one.start if known is None else None
+            start = self._start(one, survey)
             commit = self._lake.add(batch.spark, survey, one.broker_name, one.end, start=start, told=batch.told)
             if commit is not None:
                 records += sum(part.records for part in commit.ranges)
@@ -45,3 +43,11 @@ class LakeSink:
         if self._compact_every and batch.number % self._compact_every == self._compact_every - 1:
             self._lake.compact(batch.spark, batch.told)
         return SinkFigures(records, files, damages, undecoded)
+
+    def _start(self, one: LogRange, survey: Survey) -> int | None:
+        """Where to begin, if that is not simply where the lake ends."""
+        if self._lake.end_of(one.broker_name) is None:
+            self._lake.refresh()
+        if self._lake.end_of(one.broker_name) is None:
+            return one.start  # A lake that begins in the middle of a log begins where the pipeline does.
+        return None if self._fail_on_data_loss else survey.log_min  # The lake takes it if it ends before that.

@@ -5,11 +5,13 @@
     first_offset, last_offset    lowest and highest queue offset: a queue whose messages are fewer than these span,
                               added up over tags and minutes, has gaps
 
-Sums of sums are right, so readers add up what they need: `read_minutes` does. A batch that comes again writes the
-same file again.
+Sums of sums are right, so readers add up what they need: `read_minutes` does. What the names of files say is there is
+not counted again, whether a batch comes again after a kill or all of them do for a new checkpoint.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +19,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embermq import kernels
+from embermq.errors import StoreReplaced
 from embermq.format.columns import RecordColumns
 from embermq.format.select import Selection
 from embermq.spark.arrow import BatchBuilder
 from embermq.spark.jobs.work import run
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import SUFFIX, stem
-from embermq.spark.pipelines.batches import LogBatch, RangeSlice
+from embermq.spark.lake.names import SUFFIX, plain, stem
+from embermq.spark.lake.turns import alone
+from embermq.spark.lake.writing import clear_disk_errors
+from embermq.spark.pipelines.batches import LogBatch, LogRange, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.spark.schema import spark_schema
+from embermq.store.survey import Survey
 from embermq.store.survey_scan import Damage, scan_segments
 
 FOLDER = "_stats"
@@ -34,6 +40,7 @@ _COLUMNS = ["brokerName", "topic", "queueId", "queueOffset", "tags", "bornTimest
 _SUMS = [("messages", "sum"), ("bytes", "sum"), ("delay_sum_ms", "sum"), ("delay_max_ms", "max"),
          ("first_offset", "min"), ("last_offset", "max")]  # fmt: skip
 _MINUTE_US = 60_000_000
+_IDENTITY = b"embermq.identity"  # of the log, as Survey.identity gives it; a file's metadata has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +57,83 @@ class MinutesSink:
 
     def __init__(self, root: str) -> None:
         self._files = LakeFiles(root)
+        self._surveys: dict[str, Survey] = {}
+        self._listed: list[str] = []  # file names, as they were when the folder had the time `_listed_at`
+        self._listed_at: int | None = None
 
     def process(self, batch: LogBatch) -> SinkFigures:
-        counted = run(batch.spark, count_slice, batch.slices(), "counting", batch.told)
-        for one in batch.ranges:
-            whole = pa.concat_tables([part.table for part in counted])
-            table = _joined(whole.filter(pc.equal(whole["brokerName"], one.broker_name)))
-            name = f"{FOLDER}/{stem(one.broker_name, one.start, one.end)}{SUFFIX}"
-            self._files.write_with(name, lambda place, table=table: self._put(place, table))  # type: ignore[misc]
-        damages = [text for part in counted for text in part.damages]
-        return SinkFigures(sum(part.records for part in counted), len(batch.ranges), damages)
+        with clear_disk_errors(self._files.root), alone(self._files):
+            return self._count([part for one in batch.ranges for part in self._uncounted(one)], batch)
 
-    def _put(self, place: str, table: pa.Table) -> None:
-        pq.write_table(table, place, filesystem=self._files.arrow, compression="zstd")
+    def _count(self, ranges: list[LogRange], batch: LogBatch) -> SinkFigures:
+        slices = replace(batch, ranges=tuple(ranges)).slices()
+        counted = run(batch.spark, count_slice, slices, "counting", batch.told)
+        for one in ranges:
+            mine = [
+                part.table for piece, part in zip(slices, counted, strict=True)
+                if piece.broker_name == one.broker_name and one.start <= piece.start < one.end
+            ]  # fmt: skip
+            self._write(one, _joined(pa.concat_tables(mine)))
+        damages = [text for part in counted for text in part.damages]
+        return SinkFigures(sum(part.records for part in counted), len(ranges), damages)
+
+    def _uncounted(self, wanted: LogRange) -> list[LogRange]:
+        """The parts of a range that no file has, in log order."""
+        held = self._held(wanted.broker_name)
+        if held:
+            self._check_same_log(wanted, *held[-1])
+        parts, start = [], wanted.start
+        for low, high in held:
+            if low < wanted.end and high > start:
+                if low > start:
+                    parts.append(replace(wanted, start=start, end=low))
+                start = high
+        return [*parts, replace(wanted, start=start)] if start < wanted.end else parts
+
+    def _held(self, broker_name: str) -> list[tuple[int, int]]:
+        """Which ranges of a log there are files of, in log order."""
+        name = re.compile(rf"{re.escape(plain(broker_name))}-(\d{{20}})-(\d{{20}}){re.escape(SUFFIX)}")
+        found = (name.fullmatch(path.rpartition("/")[2]) for path in self._names())
+        return sorted((int(one[1]), int(one[2])) for one in found if one is not None)
+
+    def _names(self) -> list[str]:
+        """Of very many files, most of the time as known: a folder has a new time when its names change."""
+        changed_at = self._files.changed_at(FOLDER)
+        if changed_at is None or changed_at != self._listed_at:
+            self._listed, self._listed_at = self._files.list(FOLDER), changed_at
+        return self._listed
+
+    def _survey(self, path: str) -> Survey:
+        survey = self._surveys.get(path)
+        if survey is None:
+            return self._surveys.setdefault(path, Survey.open(Path(path)))
+        survey.refresh()
+        return survey
+
+    def _check_same_log(self, wanted: LogRange, start: int, end: int) -> None:
+        """StoreReplaced if what was counted before is of another log. Older files do not say."""
+        name = self._name(wanted.broker_name, start, end)
+        noted = pq.read_schema(self._files.full(name), filesystem=self._files.arrow).metadata or {}
+        survey = self._survey(wanted.path)
+        if _IDENTITY in noted and not survey.same_log_as(noted[_IDENTITY].decode()):
+            raise StoreReplaced(
+                survey.path,
+                f"{self._files.root} has statistics of another log named {wanted.broker_name}; use another place",
+            )
+
+    def _name(self, broker_name: str, start: int, end: int) -> str:
+        return f"{FOLDER}/{stem(broker_name, start, end)}{SUFFIX}"
+
+    def _write(self, one: LogRange, table: pa.Table) -> None:
+        noted = table.replace_schema_metadata({_IDENTITY: self._survey(one.path).identity})
+
+        def put(place: str) -> None:
+            pq.write_table(noted, place, filesystem=self._files.arrow, compression="zstd")
+
+        name = self._name(one.broker_name, one.start, one.end)
+        self._files.write_with(name, put)
+        self._listed.append(name)
+        self._listed_at = self._files.changed_at(FOLDER)
 
 
 def count_slice(piece: RangeSlice) -> _Counted:
@@ -117,4 +188,4 @@ def read_minutes(root: str) -> pa.Table | None:
     files = LakeFiles(root)
     names = [name for name in files.list(FOLDER) if name.endswith(SUFFIX)]
     tables = [pq.read_table(files.full(name), filesystem=files.arrow, partitioning=None) for name in names]
-    return _joined(pa.concat_tables(tables)) if tables else None
+    return _joined(pa.concat_tables([one.replace_schema_metadata() for one in tables])) if tables else None

@@ -2,7 +2,8 @@
 
 Offsets are next-to-read positions of each log, with the identity of the log they belong to:
 {"stores": {"<brokerName>": {"identity": "...", "position": n}}}. A log that was replaced, or has lost what comes next,
-stops the query with a clear error; with failOnDataLoss=false it goes on with what is there.
+stops the query with a clear error; with failOnDataLoss=false it goes on with what is there. Stores that the checkpoint
+knows and this run was not given keep their places.
 
 Spark runs the reader in a Python process of its own on the driver, for as long as the query lives.
 """
@@ -18,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from embermq.errors import DataLost, StoreReplaced
+from embermq.errors import DataLost, OptionInvalid, StoreReplaced
 from embermq.spark.clear_errors import clear_errors
 from embermq.store.survey import Survey
 
@@ -111,7 +112,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 share = max((end - starts[name]) * self._bytes_max // left, 1)
                 end = min(survey.record_start(starts[name] + share), end) if end > starts[name] else end
             positions[name] = (survey.identity, end)
-        return _offset(positions)
+        return {"stores": start["stores"] | _offset(positions)["stores"]}
 
     def _checked(self, name: str, survey: Survey, start: Offset) -> int:
         """Where to go on in a log, after a look whether that is still possible."""
@@ -138,8 +139,14 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One for each log that has something."""
         found: list[InputPartition] = []
         for name, reached in end["stores"].items():
-            survey = self._survey(name)
             known = start["stores"].get(name)
+            if known is not None and int(known["position"]) == reached["position"]:
+                continue
+            if name not in self._stores:
+                raise OptionInvalid(
+                    "path", f"the batch that was under way needs the store of {name} as well; name it again", value=name
+                )
+            survey = self._survey(name)
             first = survey.log_min if known is None else max(int(known["position"]), survey.log_min)
             if first < reached["position"]:
                 found.append(_Range(name, str(self._stores[name]), first, int(reached["position"])))

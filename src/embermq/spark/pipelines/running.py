@@ -12,10 +12,14 @@ again it goes on with the batch that was under way. Driver side; one thread, the
 
 import json
 import queue
+import re
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,20 +28,29 @@ from embermq.settings import StoreSettings
 from embermq.spark.error_text import error_in
 from embermq.spark.jobs.work import Told
 from embermq.spark.lake.commits import LakeFormat
-from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipelines.batches import LogBatch, LogRange
+from embermq.spark.pipelines.checkpoints import check_sinks, check_writable, checkpoint_in, note_sinks
 from embermq.spark.pipelines.derive import DerivedSink
 from embermq.spark.pipelines.log_ends import LogEnds
 from embermq.spark.pipelines.ranges import FORMAT, LogRanges
-from embermq.spark.pipelines.sinks import PipelineSink, SinkContext, SinkFigures, make_sinks
+from embermq.spark.pipelines.sinks import (
+    KEPT,
+    PipelineSink,
+    SinkContext,
+    SinkFigures,
+    check_names,
+    make_sinks,
+)
 from embermq.spark.stores import find_stores
 
 BATCH_BYTES_MAX = 512 << 20
 COMPACT_EVERY = 20
 FOLLOW_INTERVAL = "500 milliseconds"
-CHECKPOINT = "_checkpoint"
 _WAIT_SECONDS = 0.05
+_COMMIT_SECONDS = 5.0  # for Spark to note that a batch is done
+_STOP_MS = 60_000
+_ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,10 @@ class Pipeline:
     starting_positions: dict[str, int] = field(default_factory=dict)
     told: Told | None = None
     _done: "queue.SimpleQueue[Progress]" = field(default_factory=queue.SimpleQueue)
+    kept: Sequence[str] = ()  # which of the sinks the progress is noted for
+    _turn: threading.Lock = field(default_factory=threading.Lock)  # held by a batch
+    _is_ending: bool = False
+    _next_waits: threading.Event = field(default_factory=threading.Event)
     _failure: BaseException | None = None
     _log_ends: LogEnds | None = None
 
@@ -81,26 +98,40 @@ class Pipeline:
 
     def once(self) -> list[Progress]:
         """Work off what is there now. The batches that were needed."""
-        return list(self._run(available_now=True))
+        return list(self.work_off())
 
-    def follow(self, interval: str = FOLLOW_INTERVAL) -> Iterator[Progress]:
-        """Work for ever; each batch as it is done. Closing the iterator stops the query."""
-        return self._run(available_now=False, interval=interval)
+    def work_off(self, *, stop: Callable[[], bool] | None = None) -> Iterator[Progress]:
+        """The same, each batch as it is done. `stop` is asked now and then; the batch in hand is brought to its end."""
+        return self._run(available_now=True, stop=stop)
 
-    def _run(self, *, available_now: bool, interval: str = FOLLOW_INTERVAL) -> Iterator[Progress]:
+    def follow(self, interval: str = FOLLOW_INTERVAL, *, stop: Callable[[], bool] | None = None) -> Iterator[Progress]:
+        """Work for ever; each batch as it is done. Closing the iterator stops the query, as `stop` does."""
+        return self._run(available_now=False, interval=interval, stop=stop)
+
+    def _run(
+        self, *, available_now: bool, interval: str = FOLLOW_INTERVAL, stop: Callable[[], bool] | None = None
+    ) -> Iterator[Progress]:
         self.check()
-        self._failure = None
+        check_writable(self.checkpoint, "checkpoint")
+        note_sinks(self.checkpoint, self.kept)
+        self._failure, self._is_ending = None, False
+        self._next_waits.clear()
         self._log_ends = LogEnds(self.stores)
         running = self._start(available_now, interval)
         try:
-            while running.isActive:
+            while running.isActive and not (stop is not None and stop()):
                 try:
                     yield self._done.get(timeout=_WAIT_SECONDS)
                 except queue.Empty:
                     continue
+            if running.isActive:
+                self._end(running)
             while not self._done.empty():
                 yield self._done.get()
             self._raise_failure(running)
+        except GeneratorExit:
+            self._end(running)
+            raise
         finally:
             if running.isActive:
                 running.stop()
@@ -117,10 +148,39 @@ class Pipeline:
         )
         writer = frame.writeStream.foreachBatch(self._process).option("checkpointLocation", self.checkpoint)
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=interval)
-        return writer.start()
+        try:
+            return writer.start()
+        except (Py4JJavaError, PySparkException) as problem:
+            raise error_in(str(problem)) or StoreError(f"the pipeline cannot start: {_reason(problem)}") from None
+
+    def _end(self, running: StreamingQuery) -> None:
+        """Stop the query between two batches: Spark would break off the one in hand, with all that its tasks do."""
+        with self._turn:
+            self._is_ending = True
+        until = time.monotonic() + _COMMIT_SECONDS
+        while running.isActive and running.status["isTriggerActive"] and time.monotonic() < until:
+            if self._next_waits.wait(_WAIT_SECONDS):  # So the one before is noted as done.
+                break
+        running.stop()
+
+    def _wait_for_end(self) -> None:
+        """In a batch that is not to be begun. Spark takes an interrupted call of its own for what it is, a stop; any
+        other error would be told as one."""
+        self._next_waits.set()
+        context = self.spark.sparkContext
+        assert context._jvm is not None
+        context._jvm.java.lang.Thread.sleep(_STOP_MS)
+        raise StoreError("the pipeline was stopped")
 
     def _process(self, frame: DataFrame, number: int) -> None:
         """One batch, on Spark's thread. What our code raises is kept, to be raised where people see it."""
+        with self._turn:
+            if not self._is_ending:
+                self._process_now(frame, number)
+                return
+        self._wait_for_end()
+
+    def _process_now(self, frame: DataFrame, number: int) -> None:
         try:
             began = time.monotonic()
             ranges = tuple(LogRange(*row) for row in frame.collect())
@@ -143,12 +203,24 @@ class Pipeline:
 
     def _raise_failure(self, ended: StreamingQuery) -> None:
         problem = ended.exception()
-        if problem is None:
+        if problem is None or (self._is_ending and self._failure is None):
             return
         if isinstance(self._failure, EmberError):
             raise self._failure
-        said = str(problem).strip()
-        raise error_in(said) or StoreError(f"the pipeline stopped: {said.splitlines()[0]}") from None
+        found = error_in(str(self._failure or "")) or error_in(str(problem))
+        raise found or StoreError(f"the pipeline stopped: {_reason(self._failure or problem)}") from self._failure
+
+
+def _reason(problem: BaseException) -> str:
+    """In one line. Of a trace that came as a text, the last line of Python's own."""
+    lines = [line.strip() for line in str(problem).splitlines()]
+    for line in reversed(lines):
+        if _ERROR_LINE.match(line):
+            return line
+    if isinstance(problem, Py4JJavaError) and problem.java_exception is not None:
+        return str(problem.java_exception.toString()).splitlines()[0]
+    first = next(filter(None, lines), "")
+    return first if isinstance(problem, PySparkException) else f"{type(problem).__name__}: {first}".rstrip(": ")
 
 
 def pipeline(
@@ -164,17 +236,31 @@ def pipeline(
     keeps no body beside a value. `lake_format` is parquet, delta or iceberg, `catalog` of Iceberg.
     """
     places = find_stores(paths)
+    names = list(derive)
     context = SinkContext(
-        into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies
+        into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies, fail_on_data_loss
     )  # fmt: skip
-    if "lake" not in derive and (lake_format or catalog or json or drop_bodies):
+    if "lake" not in names and (lake_format or catalog or json or drop_bodies):
         raise OptionInvalid("derive", "a lake's format and JSON need the lake among what is derived")
-    made = make_sinks(list(derive), context) if derive or not sinks else []
-    if checkpoint is None:
-        if into is None:
-            raise OptionInvalid("checkpoint", "without a lake to write to, say where progress is to be kept")
-        checkpoint = f"{LakeFiles(into).path if '://' not in into else into}/{CHECKPOINT}"
+    if names or not sinks:
+        check_names(names, context)
+    kept = [name for name in names if name in KEPT]
+    checkpoint = _checked_checkpoint(spark, checkpoint, into, kept)
+    made = make_sinks(names, context)
     stores = {place.broker_name: str(place.path) for place in places}
     return Pipeline(
-        spark, stores, [*made, *sinks], checkpoint, batch_bytes_max, fail_on_data_loss, told=told
+        spark, stores, [*made, *sinks], checkpoint, batch_bytes_max, fail_on_data_loss, told=told, kept=kept
     )  # fmt: skip
+
+
+def _checked_checkpoint(spark: SparkSession, given: str | None, into: str | None, kept: Sequence[str]) -> str:
+    """Where progress is kept, before anything is made: a lake is not begun that cannot go on."""
+    if given is None and into is None:
+        raise OptionInvalid("checkpoint", "without a lake to write to, say where progress is to be kept")
+    if given is not None:
+        check_writable(given, "checkpoint")
+    if into is not None and "stats" in kept and "lake" not in kept:  # A lake looks for itself, and makes what it needs.
+        check_writable(into, "into")
+    place = given if given is not None else checkpoint_in(spark, str(into))
+    check_sinks(place, kept)
+    return place

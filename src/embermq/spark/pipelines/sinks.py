@@ -53,14 +53,22 @@ class SinkContext:
     catalog: str | None = None
     json: JsonSchemas | None = None
     drop_bodies: bool = False
+    fail_on_data_loss: bool = True
 
 
-def make_sinks(names: list[str], context: SinkContext) -> list[PipelineSink]:
-    """The sinks of these names; queues and index are made by one."""
+def check_names(names: list[str], context: SinkContext) -> None:
+    """OptionInvalid if there are no such sinks, or they lack what they need. Makes nothing."""
     unknown = [name for name in names if name not in KNOWN]
     if unknown or not names:
         wrong = unknown[0] if unknown else ""
         raise OptionInvalid("derive", f"choose from {', '.join(KNOWN)}", value=wrong)
+    for name in names:
+        if name in KEPT:
+            _into(context, name)
+
+
+def make_sinks(names: list[str], context: SinkContext) -> list[PipelineSink]:
+    """The sinks of these names; queues and index are made by one."""
     makers: dict[Callable[..., PipelineSink], None] = {KNOWN[name]: None for name in names}
     return [make(context, names) for make in makers]
 
@@ -77,6 +85,7 @@ def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
     return LakeSink(
         _into(context, "lake"), context.compact_every, lake_format=context.lake_format, catalog=context.catalog,
         schemas=read_schemas(context.json), drop_bodies=context.drop_bodies,
+        fail_on_data_loss=context.fail_on_data_loss,
     )  # fmt: skip
 
 
@@ -98,3 +107,4 @@ KNOWN: Mapping[str, Callable[[SinkContext, list[str]], PipelineSink]] = {
     "lake": _lake,
     "stats": _minutes,
 }
+KEPT = ("lake", "stats")  # know what they have, and get only what comes: progress must be theirs (checkpoints.py)

@@ -1,0 +1,88 @@
+"""Where a pipeline keeps its progress: Spark's checkpoint, and in it a file that says whose progress it is.
+
+Progress is one position for each log. A sink that was not there for a while would lack what came meanwhile, and nobody
+would notice: so it is refused. With another checkpoint everything comes again, and sinks notice what they have.
+Driver side.
+"""
+
+import os
+import tempfile
+from collections.abc import Collection
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from embermq.errors import OptionInvalid
+from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.spark_paths import has_file_system
+from embermq.spark.shipped.places import shown
+
+CHECKPOINT = "_checkpoint"
+_NOTE = "embermq-sinks.json"
+_OFFSETS = "offsets"  # Spark's: a file for each batch that was begun
+
+
+class _Sinks(msgspec.Struct, frozen=True):
+    sinks: list[str]
+
+
+def checkpoint_in(spark: SparkSession, into: str) -> str:
+    """Where progress is kept if nobody says: beside what is made."""
+    files = LakeFiles(into)
+    if files.is_local:
+        return files.full(CHECKPOINT)
+    if "?" in into or not has_file_system(spark, into):
+        scheme = into.partition("://")[0]
+        raise OptionInvalid(
+            "checkpoint", f"Spark cannot keep progress at {scheme}:// here; name a directory for it", value=shown(into)
+        )
+    return f"{into.rstrip('/')}/{CHECKPOINT}"
+
+
+def check_writable(place: str, option: str) -> None:
+    """OptionInvalid if a directory cannot be written; it is made if need be. Other file systems are not tried."""
+    files = _files_at(place)
+    if files is None or not files.is_local:
+        return
+    try:
+        os.makedirs(files.path, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix="_half-", dir=files.path)
+        os.close(handle)
+        os.unlink(name)
+    except (FileExistsError, NotADirectoryError):
+        raise OptionInvalid(option, "this is a file, or in one; a directory is needed", value=place) from None
+    except OSError as problem:
+        raise OptionInvalid(option, f"cannot be written: {problem.strerror}", value=place) from None
+
+
+def check_sinks(checkpoint: str, names: Collection[str]) -> None:
+    """OptionInvalid if the progress kept there is not that of all these sinks."""
+    files = _files_at(checkpoint)
+    if files is None or not files.exists(_NOTE) or not files.list(_OFFSETS):
+        return
+    try:
+        known = msgspec.json.decode(files.read(_NOTE), type=_Sinks).sinks
+    except msgspec.DecodeError as problem:
+        raise OptionInvalid("checkpoint", f"{_NOTE}: {problem}; name another place", value=checkpoint) from None
+    new = [name for name in names if name not in known]
+    if new:
+        raise OptionInvalid(
+            "checkpoint", f"the progress kept here is not that of {' and '.join(new)}; it would lack what came before."
+            " Name another place, and all of it comes again: nothing is derived twice", value=checkpoint,
+        )  # fmt: skip
+
+
+def note_sinks(checkpoint: str, names: Collection[str]) -> None:
+    """From now on progress is that of these sinks alone."""
+    files = _files_at(checkpoint)
+    if files is not None:
+        files.write(_NOTE, msgspec.json.encode(_Sinks(sorted(names))))
+
+
+def _files_at(place: str) -> LakeFiles | None:
+    """None for file systems that Spark may know and pyarrow does not: there nothing is looked at or noted."""
+    bare = place.removeprefix("file:") if not place.startswith("file://") else place
+    try:
+        return LakeFiles(bare)
+    except OptionInvalid:
+        return None
