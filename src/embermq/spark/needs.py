@@ -8,9 +8,10 @@ writes nothing.
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, TopicUnknown
-from embermq.format.select import Selection, is_system_topic
+from embermq.format.select import I64_MAX, I64_MIN, Selection, is_system_topic
 from embermq.model.properties import MULTI_DISPATCH
 from embermq.spark.offsets import (
     AtOffsets,
@@ -39,6 +40,7 @@ CLOCK_SLACK_MS = 3_600_000
 _TRIMMED_QUEUES_MAX = 256
 _KEY_LOOKUPS_MAX = 100
 _LIGHT_QUEUE = LIGHT_PREFIX.decode()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +207,33 @@ class NeedFinder:
         return Span(everything.start if start is None else start, everything.end if end is None else end)
 
     def _selection_with_system(self, ranges: Sequence[tuple[QueueSpan, Span]]) -> Selection:
-        """Prepared and rolled-back records have a topic and a queue id, but no offset of their own."""
+        """Prepared and rolled-back records have a topic and a queue id, but no offset of their own: in a read of whole
+        queues, names decide, and neither offsets nor places that a queue has."""
         options, pushed, selection = self._options, self._pushed, self._selection()
-        whole = isinstance(options.start, Earliest) and isinstance(options.end, Latest) and pushed.queue_offsets.is_all
-        if not whole:
+        if not isinstance(options.start, Earliest) or not isinstance(options.end, Latest):
             queues = {(span.topic, span.queue_id): (wanted.start, wanted.end) for span, wanted in ranges}
             return replace(selection, queues=queues)
-        if options.has_topics or pushed.topics is not None:
-            selection = replace(selection, topics=frozenset(span.topic for span, _ in ranges))
-        if not options.queues.is_all or pushed.queue_ids is not None:
-            selection = replace(selection, queue_ids=frozenset(span.queue_id for span, _ in ranges))
+        offsets = pushed.queue_offsets
+        selection = replace(
+            selection,
+            topics=pushed.topics,
+            queue_ids=_both(options.queues.every_topic, pushed.queue_ids),
+            queue_offset_start=None if offsets.is_all else offsets.start,
+            queue_offset_end=None if offsets.is_all else offsets.end,
+        )
+        named = [span for span in self.spans() if self._is_named(span)]
+        if options.queues.by_topic is not None:
+            return replace(selection, queues={(span.topic, span.queue_id): (I64_MIN, I64_MAX) for span in named})
+        if options.has_topics:
+            selection = replace(selection, topics=_both({span.topic for span in named}, pushed.topics))
         return selection
+
+    def _is_named(self, span: QueueSpan) -> bool:
+        """Whether options want this queue, going by topic and queue id alone."""
+        options = self._options
+        if is_system_topic(span.topic) and not options.include_system_topics:
+            return False
+        return options.wants_topic(span.topic) and options.queues.has(span.topic, span.queue_id)
 
     def _asked(self) -> Span:
         """The log, or the part of it that options name; it begins at a record."""
@@ -247,13 +265,11 @@ class NeedFinder:
 
     def _ranges(self, log: Span) -> list[tuple[QueueSpan, Span]]:
         """Wanted offsets of every wanted queue that has some."""
-        survey, options, pushed = self._survey, self._options, self._pushed
+        survey, pushed = self._survey, self._pushed
         ranges = []
         for span in self.spans():
             topic, queue_id = span.topic, span.queue_id
-            if is_system_topic(topic) and not options.include_system_topics:
-                continue
-            if not options.wants_topic(topic) or not options.queues.has(topic, queue_id):
+            if not self._is_named(span):
                 continue
             # Options are resolved, and their mistakes shown, before filters leave anything out.
             start, end = self._resolved(span)
@@ -313,7 +329,8 @@ class NeedFinder:
         return tuple(sorted(found))
 
 
-def _both(option: Sequence[str] | None, pushed: frozenset[str] | None) -> frozenset[str] | None:
+def _both(option: Iterable[T] | None, pushed: frozenset[T] | None) -> frozenset[T] | None:
+    """What options and filters both want; None says nothing."""
     if option is None or pushed is None:
         return frozenset(option) if option is not None else pushed
     return frozenset(option) & pushed

@@ -26,6 +26,7 @@ LATEST = -1
 _MS_LEAST = 100_000_000_000
 _MS_MOST = 100_000_000_000_000
 _LIKENESS = 0.6  # how much a wrong name must resemble a right one to be worth mentioning
+_NEAREST_MAX = 3
 
 _log = logging.getLogger(__name__)
 
@@ -199,8 +200,11 @@ def check_names(limit: Limit, present: Iterable[QueueEnds], where: str) -> None:
 
 def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """Up to three of the known names that look like this one, the nearest first."""
-    by_lower = {one.lower(): one for one in known}
-    return [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=_LIKENESS)]
+    by_lower: dict[str, list[str]] = {}
+    for one in sorted(known):
+        by_lower.setdefault(one.lower(), []).append(one)
+    close = difflib.get_close_matches(name.lower(), by_lower, n=_NEAREST_MAX, cutoff=_LIKENESS)
+    return [one for lower in close for one in by_lower[lower]][:_NEAREST_MAX]
 
 
 def resolve(

@@ -142,25 +142,37 @@ def _queue_ids(pushed: Pushed, one: Filter) -> Pushed:
     return replace(pushed, queue_ids=_meet_sets(pushed.queue_ids, values))
 
 
-def _keys(pushed: Pushed, one: Filter) -> Pushed:
-    """KEYS is a text of words: a record with this text has its first word as a key."""
-    values = _values(one)
-    if values is None:
-        return pushed
-    words = [_first_word(value) for value in values]
-    if not all(words):
-        return pushed  # A text without any word: nothing that could be looked for.
-    if pushed.keys is not None:
-        return pushed  # Two conditions on keys: one is enough to be fast, Spark compares the other.
-    return replace(pushed, keys=frozenset(words))
+def _keys(key: Callable[[str], str]) -> Callable[[Pushed, Filter], Pushed]:
+    """Keys that can be looked for. `key(text)`: the key of every record with this text; empty if there is none."""
+
+    def use(pushed: Pushed, one: Filter) -> Pushed:
+        values = _values(one)
+        if values is None:
+            return pushed
+        keys = [key(_text(value)) for value in values]
+        if not all(keys):
+            return pushed  # A text without a key: nothing that could be looked for.
+        if pushed.keys is not None:
+            return pushed  # Two conditions on keys: one is enough to be fast, Spark compares the other.
+        return replace(pushed, keys=frozenset(keys))
+
+    return use
 
 
-def _first_word(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode("utf-8", "replace")
-    if not isinstance(value, str) or "\ufffd" in value:
-        return ""
-    return next((word for word in value.split(" ") if word), "")
+    return value if isinstance(value, str) and "\ufffd" not in value else ""
+
+
+def _first_word(text: str) -> str:
+    """KEYS is a text of words: a record with this text has its first word as a key."""
+    return next((word for word in text.split(" ") if word), "")
+
+
+def _whole_text(text: str) -> str:
+    """UNIQ_KEY is one key. Everywhere else a key holds no space; one that does is left to Spark."""
+    return "" if " " in text else text
 
 
 def _numbers(field: str, low: Callable[[Any, bool], int | None]) -> Callable[[Pushed, Filter], Pushed]:
@@ -215,6 +227,6 @@ _RULES: dict[str, Callable[[Pushed, Filter], Pushed]] = {
     "queueOffset": _numbers("queue_offsets", _whole),
     "physicalOffset": _numbers("physical", _whole),
     "storeTimestamp": _numbers("times_ms", _milliseconds),
-    "uniqKey": _keys,
-    "keys": _keys,
+    "uniqKey": _keys(_whole_text),
+    "keys": _keys(_first_word),
 }
