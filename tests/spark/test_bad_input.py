@@ -3,10 +3,10 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, PythonException
+from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 
 from embermq import Message
 from tests.spark.conftest import StoreMaker
@@ -134,6 +134,59 @@ def test_damage_met_in_a_task(spark: "SparkSession", store: Path) -> None:
     assert "Traceback (most recent call last)" not in text
     skipped = spark.read.format("rocketmq").option("onCorrupt", "skip").load(str(store))
     assert skipped.count() == 39
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "expected"),
+    [
+        ({"endingOffsets": "latest"}, None, "option endingOffsets: only a batch (spark.read) has this"),
+        ({"endingTimestamp": "1700000000000"}, None, "option endingTimestamp: only a batch"),
+        ({"pushdown": "true"}, None, "option pushdown: only a batch"),
+        ({"startingPhysicalOffset": "0"}, None, "option startingPhysicalOffset: only a batch"),
+        ({}, "nope string", "option schema: there is no column nope"),
+        ({}, "queueId bigint", "option schema: column queueId is int, not bigint"),
+        ({"onCorrupt": "rows"}, "topic string", "option onCorrupt: rows needs the column _corrupt"),
+        ({"topik": "x"}, "topic string", "option topik: no such option; did you mean topic?"),
+        ({"groupId": "sp@ ark"}, "topic string", "option groupId = 'sp@ ark': the name of a group is expected"),
+    ],
+)
+def test_streams_that_cannot_be(
+    spark: "SparkSession", store: Path, tmp_path: Path, options: dict[str, str], schema: str | None, expected: str
+) -> None:
+    text = stream_refusal(spark, store, tmp_path / "checkpoint", {"availableNow": True}, options, schema)
+    assert text.partition("embermq.errors.OptionInvalid: ")[2].startswith(expected)
+
+
+def test_a_stream_that_cannot_be_whatever_spark_asks_first(
+    spark: "SparkSession", store: Path, tmp_path: Path
+) -> None:
+    """Without a checkpoint, with one, and with one that has a batch to be done again."""
+    checkpoint, trigger = tmp_path / "checkpoint", {"processingTime": "1 second"}
+    bad, said = {"endingOffsets": "latest"}, "embermq.errors.OptionInvalid: option endingOffsets: "
+    assert said in stream_refusal(spark, store, tmp_path / "new", trigger, bad)
+    good = spark.readStream.format("rocketmq").option("startingOffsets", "earliest").load(str(store))
+    writer = good.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    assert writer.trigger(availableNow=True).start().awaitTermination(120)
+    assert said in stream_refusal(spark, store, checkpoint, trigger, bad)
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink()
+    assert said in stream_refusal(spark, store, checkpoint, trigger, bad)
+
+
+def stream_refusal(
+    spark: "SparkSession", store: Path, checkpoint: Path, trigger: dict[str, Any], options: dict[str, str],
+    schema: str | None = None,
+) -> str:  # fmt: skip
+    """What the user of a stream sees."""
+    reader = spark.readStream.format("rocketmq").options(**options)
+    frame = (reader if schema is None else reader.schema(schema)).load(str(store))
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(**trigger)
+    with pytest.raises(StreamingQueryException) as raised:
+        writer.start().awaitTermination(120)
+    text = str(raised.value)
+    assert "UnboundLocalError" not in text
+    assert "Traceback" not in text
+    return text
 
 
 def test_a_store_deleted_between_load_and_action(spark: "SparkSession", store: Path) -> None:

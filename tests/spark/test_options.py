@@ -267,6 +267,9 @@ def test_bad_values_say_what_is_expected(given: dict[str, str], option: str, tex
         ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay", "30s"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger", "larger"),
         ({"groupId": " "}, "groupId", "name"),
+        ({"groupId": "sp@ark"}, "groupId", "letters, digits"),
+        ({"groupId": "a b"}, "groupId", "letters, digits"),
+        ({"groupId": "größe"}, "groupId", "letters, digits"),
         ({"endingOffsets": "latest"}, "endingOffsets", "only a batch"),
         ({"endingTimestamp": "0"}, "endingTimestamp", "only a batch"),
         ({"pushdown": "true"}, "pushdown", "only a batch"),
@@ -276,6 +279,11 @@ def test_streams(given: dict[str, str], option: str, text: str) -> None:
     problem = refused(True, **given)
     assert problem.option == option
     assert text in str(problem)
+
+
+def test_names_of_groups() -> None:
+    for group in ("lake", "%RETRY%lake", "A-b_9|c"):
+        assert parse(True, groupId=f" {group} ").group_id == group
 
 
 def test_options_of_a_stream_are_refused_in_a_batch() -> None:

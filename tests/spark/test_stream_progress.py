@@ -89,13 +89,70 @@ def test_progress_moves_on_commit_and_not_before(builder: StoreBuilder, options:
 
 
 def test_a_restart_does_not_read_it(builder: StoreBuilder) -> None:
-    """The checkpoint counts; the file is for people."""
+    """The checkpoint counts; the file is for people, and says again what the checkpoint does."""
     drive = Drive(builder.root, startingOffsets="earliest", groupId="spark", topic="t")
     drive.run()
     file_of(builder.root).write_text(format_config({"offsetTable": {"t@spark": {0: 1, 1: 1}}}))
     drive.restart()
     assert drive.step() == 0
-    assert table_of(builder.root)["t@spark"] == {0: 1, 1: 1}
+    assert table_of(builder.root)["t@spark"] == {0: 10, 1: 10}
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "t,u"}])
+def test_a_question_for_what_is_next_says_what_is_done(builder: StoreBuilder, options: dict[str, str]) -> None:
+    """Spark does not commit the last batch to its source, but it asks for the one after it."""
+    drive = Drive(builder.root, startingOffsets="earliest", groupId="spark", maxOffsetsPerTrigger=15, **options)
+    first = drive.plan()
+    assert drive.plan() == first
+    drive.read(first)
+    assert not file_of(builder.root).exists(), "planned and read is not yet done"
+    drive.restart()
+    drive.read(first)
+    assert not file_of(builder.root).exists(), "nor is it when a restart reads it again"
+    drive.offset = first  # Spark has written it down, and says nothing.
+    last = drive.plan()
+    done = table_of(builder.root)
+    assert 15 <= sum(sum(queues.values()) for queues in done.values()) < 25
+    drive.read(last)
+    assert table_of(builder.root) == done
+    drive.offset = last
+    assert drive.plan() == last
+    assert table_of(builder.root) == {"t@spark": {0: 10, 1: 10}, "u@spark": {0: 5}}
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "t,u"}])
+def test_a_stream_that_has_only_begun_has_no_progress(builder: StoreBuilder, options: dict[str, str]) -> None:
+    drive = Drive(builder.root, groupId="spark", **options)
+    for _ in range(3):
+        assert drive.plan() == drive.offset
+    assert not file_of(builder.root).exists()
+
+
+def test_looking_again_and_again_writes_once(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    drive = Drive(builder.root, startingOffsets="earliest", groupId="spark")
+    drive.offset = drive.plan()
+    written: list[object] = []
+    monkeypatch.setattr(Progress, "write", lambda self, offsets: written.append(offsets))
+    for _ in range(5):
+        assert drive.plan() == drive.offset
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "t,u"}])
+def test_progress_in_another_store_is_not_shown(
+    builder: StoreBuilder, tmp_path: Path, options: dict[str, str]
+) -> None:
+    drive = Drive(builder.root, startingOffsets="earliest", groupId="spark", failOnDataLoss="false", **options)
+    drive.run()
+    builder.root.rename(tmp_path / "before")
+    with builder.open() as store:
+        store.append_many([Message(topic, b"new", queue_id=n) for topic, n in (("t", 0), ("t", 1), ("u", 0))])
+    drive.restart()
+    end = drive.plan()
+    assert not file_of(builder.root).exists()
+    assert len(drive.read(end)) == 3
+    drive.commit(end)
+    assert table_of(builder.root) == {"t@spark": {0: 1, 1: 1}, "u@spark": {0: 1}}
 
 
 def test_our_own_store_is_written_while_it_runs(builder: StoreBuilder) -> None:

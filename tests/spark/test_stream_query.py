@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from embermq import Message, MessageStore
+from embermq.format.config_json import parse_config
 from embermq.format.select import is_system_topic
 from embermq.settings import FlushDisk
 from embermq.testing.builder import StoreBuilder
@@ -159,17 +160,53 @@ def test_a_golden_store(sink: Sink, tmp_path: Path) -> None:
     assert golden.tree_state(root) == before
 
 
+def progress_of(root: Path) -> dict[str, dict[int, int]]:
+    file = root / "config" / "consumerOffset.json"
+    table: dict[str, dict[int, int]] = parse_config(file.read_text())["offsetTable"] if file.exists() else {}
+    return table
+
+
 def test_progress_of_a_group(builder: StoreBuilder, sink: Sink) -> None:
     with builder.open() as store:
         store.append_many([Message("t", b"x", queue_id=n % 2) for n in range(9)])
         query = sink.start(builder.root, startingOffsets="earliest", groupId="lake")
-        file = builder.root / "config" / "consumerOffset.json"
-        # Spark commits a batch to the source when it has planned the next one.
-        wait_until(lambda: rows_read(query) == 9, query)
+        wait_until(lambda: progress_of(builder.root) == {"t@lake": {0: 5, 1: 4}}, query)
         store.append(Message("t", b"x", queue_id=0))
-        wait_until(lambda: file.exists() and '"t@lake":{0:' in file.read_text(), query)
+        wait_until(lambda: progress_of(builder.root) == {"t@lake": {0: 6, 1: 4}}, query)
         query.stop()
-    assert "1:4" in file.read_text()
+
+
+def test_progress_of_the_only_batch(builder: StoreBuilder, sink: Sink) -> None:
+    with builder.open() as store:
+        store.append_many([Message("t", b"x", queue_id=n % 2) for n in range(9)])
+    sink.run(builder.root, startingOffsets="earliest", groupId="lake", topic="t")
+    assert progress_of(builder.root) == {"t@lake": {0: 5, 1: 4}}
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "t"}])
+def test_a_sink_that_fails_moves_no_progress(
+    builder: StoreBuilder, sink: Sink, tmp_path: Path, options: dict[str, str]
+) -> None:
+    with builder.open() as store:
+        store.append_many([Message("t", b"x") for _ in range(9)])
+    stream = sink.stream(builder.root, startingOffsets="earliest", groupId="lake", maxOffsetsPerTrigger=3, **options)
+    seen: list[dict[str, dict[int, int]]] = []
+
+    def run(failing: int | None) -> StreamingQuery:
+        def write(rows: "DataFrame", number: int) -> None:
+            seen.append(progress_of(builder.root))
+            if number == failing:
+                raise RuntimeError("the sink is full")
+
+        writer = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "failing"))
+        return writer.trigger(availableNow=True).start()
+
+    for failing, done in ((0, {}), (1, {"t@lake": {0: 3}}), (1, {"t@lake": {0: 3}})):
+        assert "the sink is full" in failure_of(run(failing))
+        assert progress_of(builder.root) == done
+    assert run(None).awaitTermination(PATIENCE_SECONDS)
+    assert progress_of(builder.root) == {"t@lake": {0: 9}}
+    assert seen == [{}, {}, {"t@lake": {0: 3}}, {"t@lake": {0: 3}}, {"t@lake": {0: 3}}, {"t@lake": {0: 6}}]
 
 
 def test_nothing_to_do_takes_no_time(spark: "SparkSession", builder: StoreBuilder, sink: Sink) -> None:

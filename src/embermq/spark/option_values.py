@@ -14,6 +14,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?")
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,14 @@ def parse_text(name: str, text: str) -> str:
     if not text.strip():
         raise OptionInvalid(name, "a name is expected", value=text)
     return text.strip()
+
+
+def parse_group(name: str, text: str) -> str:
+    """A consumer group, by the rule that producers and consumers keep to: `@` would part it from its topic."""
+    group = parse_text(name, text)
+    if not _GROUP.fullmatch(group):
+        raise OptionInvalid(name, "the name of a group is expected: letters, digits and any of % | _ -", value=text)
+    return group
 
 
 def parse_texts(name: str, text: str) -> tuple[str, ...]:

@@ -28,13 +28,13 @@ from embermq.spark.option_values import (
     parse_count,
     parse_duration_ms,
     parse_flag,
+    parse_group,
     parse_keys,
     parse_pattern,
     parse_place,
     parse_queues,
     parse_size,
     parse_tags,
-    parse_text,
     parse_texts,
     parse_topics,
     parse_word,
@@ -128,7 +128,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxTriggerDelay", "15m", "How long to wait for minOffsetsPerTrigger at most.", "stream"),
     Option(
         "groupId", "",
-        "Consumer group under which committed progress is written into the store, for RocketMQ's tools to see.",
+        "Consumer group under which committed progress is written into the store, for RocketMQ's tools to see; letters,"
+        " digits and any of `%|_-`.",
         "stream",
     ),
 )  # fmt: skip
@@ -319,6 +320,6 @@ _FIELDS: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("max_bytes_per_trigger", "maxBytesPerTrigger", parse_size),
     ("min_offsets_per_trigger", "minOffsetsPerTrigger", parse_count),
     ("max_trigger_delay_ms", "maxTriggerDelay", parse_duration_ms),
-    ("group_id", "groupId", parse_text),
+    ("group_id", "groupId", parse_group),
 )
 assert {name for _, name, _ in _FIELDS} <= {option.name for option in OPTIONS}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from embermq.errors import EmberError
 from embermq.spark.clear_errors import clear_errors
 
 if TYPE_CHECKING:
@@ -75,12 +76,15 @@ class RocketMQSource(DataSource):
 
         return batch_reader(schema, self.options, self.table)
 
-    @clear_errors
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
-        """Driver side, when a stream starts, and in each of its workers."""
+        """Driver side, when a stream starts, and in each of its workers. Mistakes are said by the reader."""
         from embermq.spark.stream_reader import RocketMQStreamReader
+        from embermq.spark.stream_refused import RefusedStreamReader
 
-        return RocketMQStreamReader(schema, self.options)
+        try:
+            return RocketMQStreamReader(schema, self.options)
+        except EmberError as problem:
+            return RefusedStreamReader(problem)
 
     @clear_errors
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":

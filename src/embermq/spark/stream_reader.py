@@ -6,6 +6,10 @@
     read(slice)                      in a task
     commit(end)                      a micro-batch is done for good: a group's progress may be shown
 
+Spark commits a micro-batch to its source only when it has planned the next one, and so never the last one. But it asks
+for the next one only when the last is in its own log of commits: everything before the `start` of `latestOffset` is
+done as well, unless the stream has only begun there.
+
 All but `read` are called in one Python process that Spark keeps for the stream: what was seen of the stores stays
 there. An offset says all about how far the stream is; nothing else is remembered between runs. Under SYNC_FLUSH a
 stream stops at what is durable (store/survey_log.py), so nothing it has shown is ever taken back.
@@ -43,6 +47,7 @@ from embermq.spark.stream_log import LogFollower
 from embermq.spark.stream_offsets import StreamOffset
 from embermq.spark.stream_queues import QueueFollower
 from embermq.spark.stream_stores import FollowedStore
+from embermq.store.survey import LogMatch
 
 
 class Follower(Protocol):
@@ -69,6 +74,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.reading = reading_of(schema, self.options)
         self.by_queue = self.options.has_topics or isinstance(self.options.start, AtOffsets | AtTimes)
         self._following: _Following | None = None
+        self._initial: dict[str, Any] | None = None
 
     def _follow(self) -> "_Following":
         if self._following is None:
@@ -80,7 +86,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @clear_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._follow().follower.initial().to_json()
+        self._initial = self._follow().follower.initial().to_json()
+        return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """One of the limits, to say that there is one; `latestOffset` knows them all."""
@@ -96,8 +103,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @clear_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The end of the next micro-batch; `start` itself when there is none to be made now."""
-        known = self._parsed(start)
-        end = self._follow().until(known, limited=not isinstance(limit, ReadAllAvailable))
+        known, limited = self._parsed(start), not isinstance(limit, ReadAllAvailable)
+        end = self._follow().until(known, limited=limited, done=start != self._initial)
         return start if end == known else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -152,6 +159,7 @@ class _Following:
                 options.min_offsets_per_trigger, options.max_trigger_delay_ms, lambda: time.monotonic() * 1000
             )
         self._progress: dict[str, Progress] = {}
+        self._committed: StreamOffset | None = None
         if options.group_id is not None:
             _check_writable(self._stores)
             self._progress = {store.name: Progress(store.place.path, options.group_id) for store in self._stores}
@@ -167,9 +175,13 @@ class _Following:
         self._refresh()
         self._target = self.follower.latest()
 
-    def until(self, start: StreamOffset, *, limited: bool) -> StreamOffset:
+    def until(self, start: StreamOffset, *, limited: bool, done: bool) -> StreamOffset:
+        """The end of the next batch. `done`: everything before `start` was read, and will not be asked for again."""
         self._refresh()
         self._check_brokers(start)
+        # Asked often while nothing happens: what cannot be written now is left to the next commit.
+        if done and start != self._committed:
+            self.commit(start)
         if limited and self._target is None and self._must_wait(start):
             return start
         return self.follower.until(start, self._target, limited=limited)
@@ -195,6 +207,11 @@ class _Following:
         return list(self.follower.works(start, end))
 
     def commit(self, end: StreamOffset) -> None:
-        if self._progress:
-            for store, offsets in self.follower.progress(end):
+        self._committed = end
+        if not self._progress:
+            return
+        for store, offsets in self.follower.progress(end):
+            known = end.stores.get(store.name)
+            # Offsets of a store that lay here before say nothing of this one.
+            if known is not None and store.match(known) is LogMatch.SAME:
                 self._progress[store.name].write(offsets)
