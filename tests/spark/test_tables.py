@@ -1,6 +1,9 @@
 """Tables and streams in one call: options as Python values, columns as a schema, mistakes at once."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -11,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 import embermq.spark
-from embermq import MessageStore
+from embermq import Message, MessageStore
 from embermq.errors import OptionInvalid
 from embermq.spark.jobs.archive import archive
 from embermq.spark.options import parse
@@ -133,6 +136,30 @@ def test_all_columns(spark: SparkSession, store: Path) -> None:
     assert table.count() == 30
 
 
+def test_rows_of_system_topics_and_unique_keys(spark: SparkSession, make_store: Callable[..., Path]) -> None:
+    """As Spark hands options and filters over: no row too many, and none missing."""
+    keys = ["plain", "with space 4", " ", "4"]
+    names = [("orders", 0), ("orders", 1), ("returns", 0), ("returns", 1)]
+    store = make_store(
+        [
+            Message(topic, key.encode(), queue_id=number, properties={"UNIQ_KEY": key})
+            for key in keys
+            for topic, number in names
+        ]
+    )
+    queues = {"orders": [0], "returns": [1]}
+    for system in (False, True):
+        table = embermq.spark.table(spark, store, queues=queues, includeSystemTopics=system)
+        counts = table.groupBy("topic", "queueId").count().collect()
+        assert sorted(map(tuple, counts)) == [("orders", 0, 4), ("returns", 1, 4)]
+        assert table.where("queueId = 1").select("topic").distinct().collect() == [("returns",)]
+    table = embermq.spark.table(spark, store)
+    for key in keys:
+        assert table.where(f"uniqKey = '{key}'").count() == 4
+    fresh = embermq.spark.table(spark, store, ["uniqKey"])
+    assert fresh.where("uniqKey in ('with space 4', 'plain', 'with')").count() == 8
+
+
 def test_a_table_with_a_lake(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     """Archived, and then some more: one table, each message once."""
     lake = str(tmp_path / "lake")
@@ -162,3 +189,38 @@ def test_mistakes_are_said_at_once(spark: SparkSession, store: Path) -> None:
         embermq.spark.table(spark, store, topik="orders")
     with pytest.raises(OptionInvalid, match="only a batch"):
         embermq.spark.stream(spark, store, endingOffsets="latest")
+
+
+@pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="a Python without the package is needed")
+def test_a_session_whose_python_has_no_package(store: Path, tmp_path: Path) -> None:
+    """Made otherwise than by us, with another `python3` on the path: what to do is said, without Java's stack."""
+    code = """
+import sys
+import embermq.spark
+from embermq.errors import SettingsError
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.driver.memory", "512m").getOrCreate()
+for call in (embermq.spark.table, embermq.spark.stream):
+    for options in {}, {"onCorrupt": "rows", "schemaMode": "kafka"}:
+        try:
+            call(spark, sys.argv[1], **options)
+        except SettingsError as problem:
+            print(problem)
+"""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")} | {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "JAVA_HOME": str(embermq.spark.find_java().home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(store)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        assert line.startswith("Spark does not find the format rocketmq: ")
+        assert f"set PYSPARK_PYTHON={sys.executable}" in line

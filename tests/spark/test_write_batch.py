@@ -230,6 +230,7 @@ def test_a_write_with_a_name_happens_once(spark: SparkSession, store: Path) -> N
         ({"queueOffset": "id"}, {}, "the store gives queueOffset itself"),
         ({"topic": "id"}, {}, "column topic is bigint; string is expected"),
         ({}, {"queues": "many"}, "option queues = 'many'"),
+        ({}, {"topic": "SCHEDULE_TOPIC_XXXX"}, "option topic: SCHEDULE_TOPIC_XXXX is a system topic"),
         ({}, {"settings.flushDiskType": "MAYBE"}, "flushDiskType"),
         ({}, {"storeConfig": "/no/such.conf"}, "/no/such.conf"),
     ],
@@ -259,6 +260,7 @@ def test_a_directory_that_is_no_store(spark: SparkSession, tmp_path: Path) -> No
         ({"topic": "if(id = 3, 'a b', 'x')"}, "partition 0, row 3: topic 'a b': character ' ' is not allowed"),
         ({"body": "if(id = 500, repeat('x', 5000000), 'x')"}, "partition 1, row 0: body of 5,000,000 bytes is larger"),
         ({"queueId": "int(id - 999)"}, "partition 0, row 0: queueId -999"),
+        ({"topic": "if(id = 3, 'RMQ_SYS_TRANS_HALF_TOPIC', 'x')"}, "row 3: RMQ_SYS_TRANS_HALF_TOPIC is a system topic"),
     ],
 )
 def test_a_row_that_cannot_be_stored_is_named_and_nothing_is_written(

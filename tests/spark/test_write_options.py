@@ -88,6 +88,8 @@ def test_what_spark_adds_is_none_of_our_business() -> None:
         ({"uniqueKeys": "yes"}, "uniqueKeys", "true or false"),
         ({"lockTimeout": "soon"}, "lockTimeout", "30s"),
         ({"topic": " "}, "topic", "a name"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, "topic", "SCHEDULE_TOPIC_XXXX is a system topic"),
+        ({"topic": " RMQ_SYS_TRANS_OP_HALF_TOPIC"}, "topic", "is a system topic"),
         ({"path": "hdfs://x/store"}, "path", "not behind hdfs://"),
         ({"path": "/data/*"}, "path", "one directory"),
         ({"path": ""}, "path", "missing"),

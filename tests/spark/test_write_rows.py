@@ -163,6 +163,12 @@ def test_the_option_topic_wins() -> None:
     assert row["topic"] == "option"
 
 
+def test_retry_and_dead_letter_topics_are_everybodys() -> None:
+    topics = ["%RETRY%group", "%DLQ%group"]
+    rows = staged({"body": pa.array([b"x"] * 2), "topic": pa.array(topics), "delayLevel": pa.array([0, 3])})
+    assert [row["topic"] for row in rows] == topics
+
+
 def test_rows_are_spread_in_turns_beginning_with_the_partition() -> None:
     rows = reader(["body"], partition=2, topic="t", queues=3)
     batches = [pa.record_batch([pa.array([b"x"] * 4)], names=["body"])] * 2
@@ -191,6 +197,10 @@ def test_empty_batches_are_passed_over() -> None:
         ({"body": [b"x"], "topic": [None]}, "row 0: topic is null"),
         ({"body": [b"x"], "topic": ["no spaces"]}, "row 0: topic 'no spaces': character ' ' is not allowed"),
         ({"body": [b"x"], "topic": [""]}, "row 0: topic ''"),
+        ({"body": [b"x"] * 2, "topic": ["t", "SCHEDULE_TOPIC_XXXX"]}, "row 1: SCHEDULE_TOPIC_XXXX is a system topic"),
+        ({"body": [b"x"], "topic": ["RMQ_SYS_TRANS_HALF_TOPIC"]}, "row 0: RMQ_SYS_TRANS_HALF_TOPIC is a system topic"),
+        ({"body": [b"x"], "topic": ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]}, "is a system topic"),
+        ({"body": [b"x"], "topic": ["rmq_sys_wheel_timer"]}, "is a system topic"),
         ({"body": [b"x"], "topic": ["t" * 128]}, "at most 127"),
         ({"body": [b"x", b"x" * 1001]}, "row 1: body of 1,001 bytes is larger than maxMessageSize (1,000 bytes)"),
         ({"body": [b"x"], "queueId": [-1]}, "row 0: queueId -1"),

@@ -17,15 +17,19 @@ Driver side.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from embermq.errors import OptionInvalid
+from embermq.errors import OptionInvalid, SettingsError
 from embermq.spark.options import ReadOptions, parse
 from embermq.spark.schema import column_names, spark_schema
 from embermq.spark.sessions import PUSH_DOWN, conf_value
@@ -60,12 +64,30 @@ def table(
     schema = chosen_schema(columns, parsed)
     reading = spark.read.format(FORMAT).options(**texts)
     if _is_said(options, "pushdown") or (parsed.schema_mode == "kafka" and parsed.on_corrupt == "rows"):
-        return reading.schema(schema).load()
+        with _format_found():
+            return reading.schema(schema).load()
     spark.conf.set(PUSH_DOWN, "true")
     place = "offset" if parsed.schema_mode == "kafka" else "physicalOffset"
     has_place = place.lower() in map(str.lower, schema.names)
     wider = schema if has_place else StructType([*schema.fields, StructField(place, LongType())])
-    return reading.option("pushdown", "true").schema(wider).load().where(f"{place} >= 0").select(*schema.names)
+    with _format_found():
+        rows = reading.option("pushdown", "true").schema(wider).load()
+    return rows.where(f"{place} >= 0").select(*schema.names)
+
+
+@contextmanager
+def _format_found() -> Iterator[None]:
+    """Inside, a format that Spark does not find is an error that says where Spark looks, without Java's stack."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as problem:
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(problem):
+            raise
+        raise SettingsError(
+            f"Spark does not find the format {FORMAT}: it looks for formats with the Python that PYSPARK_PYTHON named"
+            " when the session was made, else with `python3` of the PATH, and that one does not have this package; set"
+            f" PYSPARK_PYTHON={sys.executable} before the session is made, or make it with embermq.spark.session()"
+        ) from None
 
 
 def _is_said(options: Mapping[str, Any], name: str) -> bool:
@@ -102,7 +124,9 @@ def stream(
     """The same as a stream, which goes on with what is written later."""
     texts = option_texts(options, path)
     parsed = parse(texts, streaming=True)
-    return spark.readStream.format(FORMAT).options(**texts).schema(chosen_schema(columns, parsed)).load()
+    reading = spark.readStream.format(FORMAT).options(**texts).schema(chosen_schema(columns, parsed))
+    with _format_found():
+        return reading.load()
 
 
 def option_texts(options: Mapping[str, Any], path: StorePath | Iterable[StorePath]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 from embermq.errors import OptionInvalid, SettingsError
+from embermq.format.select import is_system_topic
 from embermq.settings.store_settings import NAMES, StoreSettings
 from embermq.spark.option_values import parse_count, parse_duration_ms, parse_flag, parse_text
 
@@ -23,6 +24,7 @@ WriteScope = Literal["write", "batch", "stream"]
 STAGING = "embermq.staging"
 SETTINGS_PREFIX = "settings."
 QUEUES_MAX = 65_536
+SYSTEM_TOPIC_REFUSED = "is a system topic: no consumer would see the messages, and a broker would act on them"
 _LIKENESS = 0.6  # how much a wrong name must resemble a right one to be worth mentioning
 
 
@@ -38,7 +40,7 @@ class WriteOption:
 
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "", "Directory of the store, made if there is none; what `save` or `start` is given."),
-    WriteOption("topic", "", "Topic of every row; wins over the column `topic`."),
+    WriteOption("topic", "", "Topic of every row, not a system topic; wins over the column `topic`."),
     WriteOption(
         "queues", "4",
         "How many queues rows are spread over: by the hash of `shardingKey`, the one Java producers use, or else in"
@@ -115,7 +117,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     settings, decided = _settings(given.get("storeConfig"), said)
     values: dict[str, object] = {}
     if "topic" in given:
-        values["topic"] = parse_text("topic", given["topic"])
+        values["topic"] = _topic(given["topic"])
     if "queues" in given:
         values["queues"] = _queues(given["queues"])
     if "uniqueKeys" in given:
@@ -183,6 +185,13 @@ def _settings(config: str | None, said: Mapping[str, str]) -> tuple[StoreSetting
     settings = base.replace(**changes)
     changed = {NAMES.attributes[name] for name in base.to_properties(changed_only=True)}
     return settings, frozenset(changed | changes.keys())
+
+
+def _topic(text: str) -> str:
+    topic = parse_text("topic", text)
+    if is_system_topic(topic):
+        raise OptionInvalid("topic", f"{topic} {SYSTEM_TOPIC_REFUSED}")
+    return topic
 
 
 def _queues(text: str) -> int:

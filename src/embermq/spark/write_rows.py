@@ -19,9 +19,11 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, Map
 
 from embermq.errors import MessageRejected, OptionInvalid
 from embermq.format.java import string_hash
+from embermq.format.select import is_system_topic
 from embermq.model.message import Message
 from embermq.model.properties import KEYS, TAGS, UNIQ_KEY, hash_map_order
 from embermq.spark.schema import COLUMNS, KAFKA_COLUMNS
+from embermq.spark.write_options import SYSTEM_TOPIC_REFUSED
 from embermq.store.admission import Admission, has_meaning_to_store
 
 STAGED_SCHEMA = pa.schema(
@@ -50,7 +52,11 @@ class WriteColumn:
 WRITE_COLUMNS: tuple[WriteColumn, ...] = (
     WriteColumn("body", "binary or string", "The message. Required, never null; a string is stored as UTF-8."),
     WriteColumn("value", "binary or string", "The same, as Spark's Kafka sink calls it."),
-    WriteColumn("topic", "string", "Where to. Required and never null, unless the option `topic` says it for all."),
+    WriteColumn(
+        "topic", "string",
+        "Where to. Required and never null, unless the option `topic` says it for all. Not a system topic"
+        " (`SCHEDULE_TOPIC_XXXX`, `RMQ_SYS_...`), whose messages nobody would see.",
+    ),
     WriteColumn("tags", "string", "Tag, for subscriptions."),
     WriteColumn("keys", "string or array<string>", "Keys for look-ups; in a string, parted by spaces."),
     WriteColumn("properties", "map<string,string>", "Further properties; no name or value may be null or empty."),
@@ -255,6 +261,8 @@ class RowReader:
             plain = length + len(encoded) <= most and (topic, queue_id) in good
             if plain and not has_meaning_to_store(encoded):
                 continue
+            if is_system_topic(topic):
+                raise self._refusal(row, f"{topic} {SYSTEM_TOPIC_REFUSED}")
             message = Message(topic, bodies[row].as_py(), queue_id=queue_id, encoded_properties=encoded)
             try:
                 self._admission.admit(message)
