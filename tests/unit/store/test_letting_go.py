@@ -44,8 +44,11 @@ class Sink:
             raise ValueError(f"{name} went wrong")
 
 
-def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("embermq")}
+@pytest.fixture
+def new_threads() -> Callable[[], list[str]]:
+    """Names of the stores' threads that were not there when the test began: other tests may have left some."""
+    before = set(threading.enumerate())
+    return lambda: [one.name for one in threading.enumerate() if one not in before and one.name.startswith("embermq")]
 
 
 def descriptors_below(path: Path) -> list[str]:
@@ -79,11 +82,11 @@ def raising(store: Any) -> Any:
     ],
 )
 def test_an_opening_that_fails_leaves_nothing_behind(
-    tmp_path: Path, arguments: dict[str, Any], error: type[Exception]
+    tmp_path: Path, arguments: dict[str, Any], error: type[Exception], new_threads: Callable[[], list[str]]
 ) -> None:
     with pytest.raises(error):
         MessageStore.open(tmp_path, **{"settings": SMALL, **arguments})
-    assert threads() == set()
+    assert new_threads() == []
     with MessageStore.open(tmp_path, SMALL) as store:
         assert store.append(Message("t", b"x")).ok
 
@@ -95,7 +98,9 @@ def test_a_path_that_is_none(path: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["take", "flush", "close"])
-def test_a_sink_that_raises_keeps_nobody_from_closing(tmp_path: Path, wrong: str) -> None:
+def test_a_sink_that_raises_keeps_nobody_from_closing(
+    tmp_path: Path, wrong: str, new_threads: Callable[[], list[str]]
+) -> None:
     store = MessageStore.open(tmp_path, SMALL, sinks=[Sink(wrong)])
     store.append(Message("t", b"x"))
     assert store.max_offset("t", 0) == 1
@@ -104,7 +109,7 @@ def test_a_sink_that_raises_keeps_nobody_from_closing(tmp_path: Path, wrong: str
             store.close()
     else:
         store.close()
-    assert threads() == set()
+    assert new_threads() == []
     with MessageStore.open(tmp_path, SMALL) as again:
         assert again.max_offset("t", 0) == 1
 
