@@ -38,6 +38,7 @@ from embermq.spark.staging import JOB_PREFIX, StagedFile
 from embermq.spark.store_shape import fit_to_files
 from embermq.store.admission import Admission
 from embermq.store.message_store import MessageStore
+from embermq.store.quiet_store import QuietStore
 
 log = logging.getLogger(__name__)
 
@@ -136,13 +137,12 @@ class Committer:
 
     def _open(self) -> MessageStore:
         """The store, ours alone. While somebody else has it, wait for a while, then StoreLocked."""
-        # Parked messages stay parked: another record among those of a batch would hide where it was cut short.
-        settings = self._settings.replace(delayed_delivery=False)
         deadline = self._clock.monotonic() + self._lock_timeout_seconds
         while True:
-            fitted = fit_to_files(settings, self._said, self._root, self._files)
+            fitted = fit_to_files(self._settings, self._said, self._root, self._files)
             try:
-                return MessageStore.open(self._root, fitted, files=self._files, clock=self._clock)
+                # Parked messages stay parked: another record among those of a batch would hide where it was cut short.
+                return QuietStore.open(self._root, fitted, files=self._files, clock=self._clock)
             except StoreLocked:
                 if self._clock.monotonic() >= deadline:
                     raise
