@@ -11,8 +11,8 @@ from embermq.errors import OptionInvalid, StoreError, TopicUnknown
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.dead_letters import dead_letters, resend
 from embermq.spark.jobs.lag import find_lags
-from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, Window, replay
-from embermq.spark.jobs.stats import stats
+from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, Pace, Window, replay
+from embermq.spark.jobs.stats import STEPS_MAX, stats
 from embermq.spark.jobs.stats_report import stats_report
 from embermq.spark.report import render
 from embermq.spark.stores import StorePlace
@@ -85,6 +85,19 @@ def test_statistics(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path
     again = stats(spark, [str(builder.root)], lake=str(tmp_path / "lake"))
     again.lags = found.lags
     assert again == found
+
+
+def test_statistics_have_so_many_steps(spark: "SparkSession", builder: StoreBuilder) -> None:
+    """Also if somebody's clock stood at 1970."""
+    clock = builder.clock
+    assert isinstance(clock, ManualClock)
+    with builder.open() as store:
+        for now in (1, START_MS, START_MS + 1):
+            clock.set(now)
+            store.append(Message("orders", b"1"))
+    found = stats(spark, [str(builder.root)])
+    assert 100 < len(found.volume) <= STEPS_MAX
+    assert (found.volume[0], found.volume[-1], sum(found.volume)) == (1, 2, 3)
 
 
 def test_statistics_of_nothing(spark: "SparkSession", builder: StoreBuilder) -> None:
@@ -160,15 +173,67 @@ def test_only_what_consumers_see_goes_again(spark: "SparkSession", builder: Stor
 
 def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
     orders(builder, 8)
-    pauses: list[float] = []
+    at, pauses = 1000.0, list[float]()
     told: list[tuple[int, int]] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal at
+        at += seconds
+        pauses.append(seconds)
+
     done = replay(
-        spark, [str(builder.root)], Window("orders"), tmp_path / "target", to_topic="again", rate=0.01,
-        sleep=pauses.append, told=lambda *numbers: told.append(numbers),
+        spark, [str(builder.root)], Window("orders"), tmp_path / "target", to_topic="again", rate=0.01, sleep=sleep,
+        now=lambda: at, told=lambda *numbers: told.append(numbers),
     )  # fmt: skip
     assert done.appended == 8
-    assert 700 < sum(pauses) <= 800  # 8 messages, one in 100 s, less what the work itself took.
-    assert told[-1] == (8, 8)
+    assert pauses == pytest.approx([100.0] * 7)
+    assert told == [(count, 8) for count in range(1, 9)]
+
+
+@pytest.mark.parametrize(("rate", "batch"), [(0.5, 1), (10, 1), (100, 10), (2000, 200), (1e6, 256), (None, 256)])
+def test_a_pace_has_no_bursts(rate: float | None, batch: int) -> None:
+    """In no second more than the rate, and a tenth of it for the clock's sake; also after a second was lost."""
+    at, sent = 0.0, list[tuple[float, int]]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal at
+        at += seconds
+
+    pace = Pace(rate, sleep, lambda: at)
+    assert pace.batch == batch
+    for number in range(100):
+        at += 1.0 if number == 50 else 0.0
+        pace.wait(batch)
+        sent.append((at, batch))
+    for start, _ in sent if rate is not None and rate <= 2560 else ():
+        count = sum(count for when, count in sent if start <= when < start + 0.999)
+        assert count <= max(rate or 0, 1) + 2 * batch, start
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
+def test_a_pace_that_is_none(rate: float) -> None:
+    with pytest.raises(OptionInvalid, match="a number above 0"):
+        Pace(rate)
+
+
+def test_a_replay_leaves_out_what_it_brought(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    """Back into its own topic, and on from there into another store; what a dry run says is what happens then."""
+    orders(builder, 5)
+    own, other = [str(builder.root)], tmp_path / "other"
+    for skipped in (0, 5):
+        planned = replay(spark, own, Window("orders"), builder.root, to_topic="orders", dry_run=True)
+        assert (planned.found, planned.skipped, planned.appended) == (5, skipped, 0)
+        done = replay(spark, own, Window("orders"), builder.root, to_topic="orders")
+        assert (done.found, done.skipped, done.appended) == (5, skipped, 5 - skipped)
+    assert len(stored(builder.root, "orders")) == 10
+    further = replay(spark, own, Window("orders"), builder.root, to_topic="orders", replay_id="second")
+    assert (further.found, further.appended) == (10, 10)
+    other.mkdir()
+    assert replay(spark, own, Window("orders"), other, to_topic="orders", dry_run=True).skipped == 0
+    assert replay(spark, own, Window("orders"), other, to_topic="orders").appended == 20
+    (tmp_path / "file").write_text("no store")
+    with pytest.raises(StoreError, match="file"):
+        replay(spark, own, Window("orders"), tmp_path / "file", to_topic="orders", dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +242,9 @@ def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, t
         (Window("order"), {}, TopicUnknown),
         (Window("orders", where="nonsense("), {}, OptionInvalid),
         (Window("orders", where="nothing = 1"), {}, OptionInvalid),
+        (Window("orders", where="cast(tags as int) = 1"), {}, OptionInvalid),
         (Window("orders"), {"rate": 0}, OptionInvalid),
+        (Window("orders"), {"rate": float("nan")}, OptionInvalid),
         (Window("orders"), {"to_topic": "o 2"}, OptionInvalid),
     ],
 )
@@ -224,7 +291,34 @@ def test_dead_letters(spark: "SparkSession", with_dead_letters: Path) -> None:
     assert first.origin_id == origin.message_id
     assert first.first_retry_ms == stored(with_dead_letters, "%RETRY%shop")[0].store_timestamp
     assert first.dead_ms == stored(with_dead_letters, "%DLQ%shop")[0].store_timestamp
+    retries = stored(with_dead_letters, "%RETRY%shop")[:3]
+    assert [(one.msg_id, one.attempt, one.stored_ms) for one in first.retries] == [
+        (message.message_id, number, message.store_timestamp) for number, message in enumerate(retries, 1)
+    ]
+    assert (first.body, first.properties["ORIGIN_MESSAGE_ID"]) == (b"b0", origin.message_id)
     assert len(dead_letters(spark, [str(with_dead_letters)], "shop", where="keys = 'k1'")) == 1
+
+
+def test_dead_letters_without_a_way_back(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
+    """One that names no topic, one that names its own, and one that names what can be none: said before any goes."""
+    target = tmp_path / "target"
+    with builder.open() as store:
+        for origin in ("orders", None, "%DLQ%shop", "zo'rders"):
+            properties = {"REASON": f"no {origin}"} | ({"RETRY_TOPIC": origin} if origin is not None else {})
+            store.append(Message("%DLQ%shop", b"\xff", keys=[str(origin)], properties=properties))
+    paths = [str(builder.root)]
+    found = dead_letters(spark, paths, "shop")
+    assert [letter.topic for letter in found] == ["orders", None, None, "zo'rders"]
+    assert [letter.properties["REASON"] for letter in found][:2] == ["no orders", "no None"]
+    assert (found[0].retries, found[0].record()["body"]) == ([], "/w==")
+    with pytest.raises(OptionInvalid, match=r"zo'rders.*not allowed"):
+        resend(spark, paths, "shop", target)
+    assert not target.exists()
+    done = resend(spark, paths, "shop", target, where="properties['RETRY_TOPIC'] is null or keys not like 'zo%'")
+    assert {topic: one.appended for topic, one in done.items()} == {"orders": 1}
+    assert len(stored(target, "orders")) == 1
+    with MessageStore.open(target, read_only=True) as opened:
+        assert list(opened.topics()) == ["orders"]
 
 
 def test_dead_letters_go_back_once(spark: "SparkSession", with_dead_letters: Path, tmp_path: Path) -> None:
@@ -233,6 +327,8 @@ def test_dead_letters_go_back_once(spark: "SparkSession", with_dead_letters: Pat
     )
     assert ask(dry_run=True)["orders"].found == 2
     assert ask(where="keys = 'k0'")["orders"].appended == 1
+    planned = ask(dry_run=True)["orders"]
+    assert (planned.found, planned.skipped, planned.appended) == (2, 1, 0)
     assert ask()["orders"].appended == 1
     assert ask()["orders"].skipped == 2
     assert sorted(message.body for message in stored(tmp_path / "target", "orders")) == [b"b0", b"b1"]
@@ -243,7 +339,7 @@ def test_a_group_without_dead_letters(spark: "SparkSession", with_dead_letters: 
         dead_letters(spark, [str(with_dead_letters)], "shp")
 
 
-@pytest.mark.parametrize("where", ["nonsense(", "nothing = 1"])
+@pytest.mark.parametrize("where", ["nonsense(", "nothing = 1", "cast(keys as int) = 1"])
 def test_a_condition_on_dead_letters_that_is_none(spark: "SparkSession", with_dead_letters: Path, where: str) -> None:
     with pytest.raises(OptionInvalid, match="option where") as refused:
         dead_letters(spark, [str(with_dead_letters)], "shop", where=where)

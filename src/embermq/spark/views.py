@@ -9,7 +9,7 @@ what lies outside of them. With a shipped copy in place of a lake: shipped_views
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -27,10 +27,12 @@ from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.schema import COLUMNS
 from embermq.spark.shipped.places import shown
 from embermq.spark.shipped_views import copies_at, with_copies
+from embermq.spark.sql_names import names_in
 from embermq.spark.stores import StorePlace, find_stores
 from embermq.spark.tables import table
 
 ALL = "messages"
+ALL_TOO = "all_messages"  # Where a topic has the other name.
 
 
 def messages(
@@ -194,7 +196,9 @@ def register(
     Tables have what consumers see; with `include_system` also what they do not, and system topics are tables as well.
     Topics with a schema for their JSON, from the lake or from `json`, have a column `value`.
 
-    With `mentioned_in`, only topics whose names occur in that text: a broker may have thousands.
+    With `mentioned_in`, only topics that this SQL speaks of: a broker may have thousands. OptionInvalid if two of them
+    are one name to SQL, for which `Orders` and `orders` are the same. Where a topic is called `messages`, all of them
+    are `all_messages`.
     """
     topics = Topics.find(paths, lake, shipped)
     schemas = read_schemas(json)
@@ -202,13 +206,36 @@ def register(
         topics.check(name)
     if lake is not None:
         schemas = Lake.open(lake, make=False, schemas=schemas).schemas
-    whole = messages(spark, paths, lake=lake, include_system=include_system, shipped=shipped)
-    whole.createOrReplaceTempView(ALL)
     names = [name for name in topics.names if include_system or not is_system_topic(name)]
-    for name in names:
-        if mentioned_in is None or name in mentioned_in:
-            frame = topic_messages(
-                spark, topics, name, lake=lake, include_system=include_system, value=schemas.get(name), shipped=shipped
-            )  # fmt: skip
-            frame.createOrReplaceTempView(f"`{name}`")
-    return [ALL, *names]
+    folded = _folding(spark)
+    whole = ALL_TOO if ALL in map(folded, topics.names) else ALL
+    asked = _asked(names, whole, mentioned_in, folded)
+    rows = messages(spark, paths, lake=lake, include_system=include_system, shipped=shipped)
+    rows.createOrReplaceTempView(whole)
+    for name in asked:
+        frame = topic_messages(
+            spark, topics, name, lake=lake, include_system=include_system, value=schemas.get(name), shipped=shipped
+        )  # fmt: skip
+        frame.createOrReplaceTempView(f"`{name}`")
+    return [whole, *names]
+
+
+def _folding(spark: SparkSession) -> Callable[[str], str]:
+    """What makes equal the names that are equal to this session's SQL."""
+    return str if spark.conf.get("spark.sql.caseSensitive", "false") == "true" else str.lower
+
+
+def _asked(topics: Sequence[str], whole: str, text: str | None, folded: Callable[[str], str]) -> list[str]:
+    """Those of the topics that a query speaks of, or all; OptionInvalid if its SQL could not tell which is meant."""
+    way_out = "say in mentioned_in what is to be asked"
+    if text is not None:
+        way_out = f"ask {whole} with a condition on topic instead"
+        words = names_in(text)
+        others = {folded(word) for word in words.difference(topics)}  # A topic's exact name means no other topic.
+        topics = [topic for topic in topics if topic in words or folded(topic) in others]
+    taken = dict.fromkeys((ALL, whole), "the table of all topics")
+    for topic in topics:
+        other = taken.setdefault(folded(topic), topic)
+        if other is not topic:
+            raise OptionInvalid("sql", f"topic {topic} and {other} have one name in SQL; {way_out}")
+    return list(topics)

@@ -17,7 +17,8 @@ import embermq.spark
 from embermq.cli.store import BadInput
 from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown
 
-# Verb: what it is for. The command is the attribute of this name (with underscores) in the module of this name.
+# Verb: what it is for. The command is the attribute of this name (with underscores) in the module of this name, or
+# of the name that stands for it in SAME_AS.
 VERBS = {
     "archive": "Write logs into a lake of Parquet files.",
     "audit": "Check every record; compare log, queues and index.",
@@ -26,11 +27,14 @@ VERBS = {
     "rebuild": "Make queues and index again from the log.",
     "replay": "Append messages of a window to a topic again.",
     "ship": "Copy logs to S3, HDFS or another file system, to be read there.",
+    "query": "The same as sql.",
     "sql": "Ask stores and a lake with SQL.",
     "stats": "Volume, sizes, delay, tags, keys, consumer lag.",
     "explain": "Show how a read would be done, and why so.",
     "java": "Show the Java that Spark is started with.",
 }
+
+SAME_AS = {"query": "sql"}
 
 
 class SparkMissing(BadInput):
@@ -52,7 +56,7 @@ class Verbs(click.Group):
             embermq.spark.require_extra()
         except ModuleNotFoundError as missing:
             raise SparkMissing(str(missing)) from missing
-        name = cmd_name.replace("-", "_")
+        name = SAME_AS.get(cmd_name, cmd_name).replace("-", "_")
         command = getattr(importlib.import_module(f"{__name__}.{name}"), name)
         assert isinstance(command, click.Command)
         return command

@@ -17,6 +17,11 @@ from embermq.spark.jobs.work import Told
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+# Loggers of tasks and queries that fail.
+_LOG_FAILURES = [
+    f"org.apache.spark.{name}" for name in ("executor.Executor", "scheduler.TaskSetManager", "util.Utils")
+]
+
 
 def master_option(command: F) -> F:
     """`--master`: where Spark runs."""
@@ -43,8 +48,29 @@ def working(output: Output, master: str | None, title: str) -> Iterator[tuple[An
 
         spark = embermq.spark.session(title, master)
         try:
-            with our_errors():
+            with our_errors(), _failures_told_once(spark):
                 yield spark, told
         finally:
             bar.update(task, description="stopping Spark")
             spark.stop()
+
+
+@contextmanager
+def _failures_told_once(spark: Any) -> Iterator[None]:
+    """Inside, the JVM does not log with its whole stack what comes back to us as an exception, and is told in a line.
+
+    Over Spark Connect the JVM, and its log, are somebody else's.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        yield
+        return
+    logging = jvm.org.apache.logging.log4j
+    before = {name: logging.LogManager.getLogger(name).getLevel() for name in _LOG_FAILURES}
+    try:
+        for name in _LOG_FAILURES:
+            logging.core.config.Configurator.setLevel(name, logging.Level.OFF)
+        yield
+    finally:
+        for name, level in before.items():
+            logging.core.config.Configurator.setLevel(name, level)

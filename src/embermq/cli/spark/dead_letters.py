@@ -18,7 +18,7 @@ from embermq.spark.jobs import dead_letters as job
 @click.option("--group", required=True, help="Consumer group.")
 @click.option("--where", help="Only dead letters for which this SQL condition holds, for example \"keys = 'o-1'\".")
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
-@click.option("--export", metavar="FILE.jsonl", help="Also write them there, one JSON object a line.")
+@click.option("--export", metavar="FILE.jsonl", help="Also write them there, all they have, one JSON object a line.")
 @click.option("--resend-into", metavar="STORE", help="Append them to the topics they came from, in this store.")
 @click.option("--dry-run", is_flag=True, help="With --resend-into: only count.")
 @writing_options
@@ -45,22 +45,33 @@ def dead_letters(
             resent = job.resend(
                 spark, list(paths), group, resend_into, lake=lake, where=where, dry_run=dry_run, settings=settings
             )  # fmt: skip
+    output.record("dead_letters", [one.record() for one in found])
+    if not output.as_json:
+        _show(output, group, found)
+    output.record("resent", {topic: asdict(done) for topic, done in resent.items()})
+    for topic, done in resent.items():
+        verb = "would be resent" if dry_run else "resent"
+        count = done.found - done.skipped if dry_run else done.appended
+        output.say(f"{topic}: {count:,} {verb}, {done.skipped:,} were already")
+    lost = sum(one.topic is None for one in found)
+    if lost and resend_into is not None:
+        output.record("without_origin", lost)
+        output.say(f"{lost:,} do not say which topic they came from, and stay where they are")
+
+
+def _show(output: Output, group: str, found: list[job.DeadLetter]) -> None:
     columns = [
         Column("topic", "came from"), Column("origin_id", "first id"), Column("keys", "keys"), Column("tags", "tags"),
         number("attempts", "attempts"), Column("dead_ms", "died", show_time),
     ]  # fmt: skip
-    rows = [[one.topic, one.origin_id, one.keys, one.tags, one.attempts, one.dead_ms] for one in found]
+    rows = [[one.topic or "(unknown)", one.origin_id, one.keys, one.tags, one.attempts, one.dead_ms] for one in found]
     output.show(Rows("dead_letters", f"dead letters of {group}", columns, rows, empty="none"))
-    output.record("resent", {topic: asdict(done) for topic, done in resent.items()})
-    for topic, done in resent.items():
-        verb = "would be resent" if dry_run else "resent"
-        output.say(f"{topic}: {done.found if dry_run else done.appended:,} {verb}, {done.skipped:,} were already")
 
 
 def _export(place: str, found: list[job.DeadLetter]) -> None:
     try:
         with Path(place).open("x", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(one)) + "\n" for one in found)
+            file.writelines(json.dumps(one.record()) + "\n" for one in found)
     except FileExistsError:
         raise OptionInvalid("export", "there is a file of this name already", value=place) from None
     except OSError as problem:

@@ -9,6 +9,7 @@ from embermq.cli.output import Column, Output, Rows, output_option
 from embermq.cli.spark.common import master_option, working
 from embermq.cli.spark.lake_options import json_option
 from embermq.errors import OptionInvalid
+from embermq.spark.error_text import our_errors
 from embermq.spark.jobs import sql as job
 from embermq.spark.lake.json_schemas import schemas_in_words
 
@@ -45,10 +46,11 @@ def sql(
         frame = job.sql(
             spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
         )  # fmt: skip
-        names = frame.columns
-        if output.as_json:
-            _check_names(names)
-        rows = [list(row) for row in frame.limit(limit + 1).collect()]
+        with our_errors("sql"):
+            names = frame.columns
+            if output.as_json:
+                _check_names(names)
+            rows = [list(row) for row in frame.limit(limit + 1).collect()]
     plain = _in_json if output.as_json else _as_bytes
     cells = [[plain(cell) for cell in row] for row in rows[:limit]]
     output.show(Rows("rows", "", [Column(name, name, _text) for name in names], cells, empty="no rows"))

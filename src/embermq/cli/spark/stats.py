@@ -20,7 +20,7 @@ from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.clock import SystemClock
 from embermq.spark.jobs import stats as job
 from embermq.spark.jobs.stats_report import stats_report
-from embermq.spark.report import write_report
+from embermq.spark.report import check_report_place, write_report
 
 
 @click.command()
@@ -39,6 +39,8 @@ def stats(
     \b
     embermq spark stats /data/broker-a --report messages.html
     """
+    if report is not None:
+        check_report_place(report)
     with working(output, master, "embermq stats") as (spark, told):
         told("counting", 0, 1)
         found = job.stats(spark, list(paths), lake=lake, topics=list(topics) or None)

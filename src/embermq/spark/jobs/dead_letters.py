@@ -2,30 +2,44 @@
 
 A message that a consumer of group G fails on is stored again in %RETRY%G, once for each attempt, and at last in %DLQ%G.
 All of these carry ORIGIN_MESSAGE_ID (the first one's id) and RETRY_TOPIC (the topic it was sent to); that is the
-lineage. The broker keeps no reason; what consumers put into properties comes along. Driver side.
+lineage. The broker keeps no reason; what consumers put into properties comes along. A letter that does not say where it
+was sent to is listed, and is not sent anywhere. Driver side.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import StoreSettings
-from embermq.errors import OptionInvalid
-from embermq.spark.jobs.replay import Replayed, Window, replay, where_holds
+from embermq.errors import OptionInvalid, TopicNameInvalid
+from embermq.spark.error_text import our_errors
+from embermq.spark.jobs.replay import Replayed, send, where_holds
 from embermq.spark.views import Topics, topic_messages
+from embermq.store.admission import check_topic_name
 
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 ORIGIN_ID, ORIGIN_TOPIC = "ORIGIN_MESSAGE_ID", "RETRY_TOPIC"
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """One time that a message was given to consumers again."""
+
+    msg_id: str
+    attempt: int
+    stored_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One message that ended up dead. Times are of the broker, in milliseconds."""
 
-    topic: str  # where it was sent to
+    topic: str | None  # where it was sent to, if it says so
     origin_id: str  # its first id
     msg_id: str  # its id as a dead letter
     keys: str | None
@@ -34,20 +48,31 @@ class DeadLetter:
     first_retry_ms: int | None
     dead_ms: int
     size: int
+    properties: Mapping[str, str]  # a reason, if the consumer left one
+    retries: Sequence[Retry]  # those that the log still has
+    body: bytes
+
+    def record(self) -> dict[str, Any]:
+        """As JSON can have it: the body in base64."""
+        return asdict(self) | {"body": b64encode(self.body).decode()}
 
 
 def dead_letters(
     spark: SparkSession, paths: Sequence[str], group: str, *, lake: str | None = None, where: str | None = None
 ) -> list[DeadLetter]:
     """The dead letters of a group, oldest first; `where` is a condition on the dead letter's own columns."""
-    rows = frame(spark, paths, group, lake=lake, where=where).orderBy("deadTimestamp", "msgId").collect()
-    return [
-        DeadLetter(
-            row["originTopic"], row["originId"], row["msgId"], row["keys"], row["tags"], row["attempts"],
-            _ms(row["firstRetryTimestamp"]), _ms(row["deadTimestamp"]) or 0, row["size"],
-        )
-        for row in rows
-    ]  # fmt: skip
+    rows = frame(spark, paths, group, lake=lake, where=where).orderBy("deadTimestamp", "msgId")
+    with our_errors(None if where is None else "where", where):
+        return [_letter(row) for row in rows.toLocalIterator()]
+
+
+def _letter(row: Row) -> DeadLetter:
+    retries = [Retry(one["msgId"], one["attempt"], _ms(one["at"]) or 0) for one in row["retries"] or ()]
+    return DeadLetter(
+        row["originTopic"], row["originId"], row["msgId"], row["keys"], row["tags"], row["attempts"],
+        _ms(row["firstRetryTimestamp"]), _ms(row["deadTimestamp"]) or 0, row["size"], dict(row["properties"] or {}),
+        retries, bytes(row["body"] or b""),
+    )  # fmt: skip
 
 
 def frame(
@@ -55,6 +80,22 @@ def frame(
 ) -> DataFrame:
     """The same as a DataFrame with all columns of the format, to look further or to save."""
     topics = Topics.find(paths, lake)
+    dead = _dead(spark, topics, group, lake, where)
+    if RETRY + group not in topics.names:
+        none = {"firstRetryTimestamp": "timestamp", "retries": "array<struct<at:timestamp,attempt:int,msgId:string>>"}
+        return dead.withColumns({name: F.lit(None).cast(kind) for name, kind in none.items()})
+    retried = topic_messages(spark, topics, RETRY + group, lake=lake)
+    retry = F.struct(F.col("storeTimestamp").alias("at"), F.col("reconsumeTimes").alias("attempt"), "msgId")
+    tries = retried.select(F.col("properties")[ORIGIN_ID].alias("originId"), retry.alias("retry"))
+    first, all_of_them = F.min("retry.at"), F.sort_array(F.collect_list("retry"))
+    by_origin = tries.where("originId is not null").groupBy("originId")
+    return dead.join(
+        by_origin.agg(first.alias("firstRetryTimestamp"), all_of_them.alias("retries")), "originId", "left"
+    )
+
+
+def _dead(spark: SparkSession, topics: Topics, group: str, lake: str | None, where: str | None) -> DataFrame:
+    """The letters by themselves, and what they say of their origin."""
     if DEAD + group not in topics.names:
         groups = [name.removeprefix(DEAD) for name in topics.names if name.startswith(DEAD)]
         known = f"; groups with dead letters: {', '.join(groups)}" if groups else "; no group has any"
@@ -62,19 +103,13 @@ def frame(
     dead = topic_messages(spark, topics, DEAD + group, lake=lake)
     if where is not None:
         dead = where_holds(dead, where)
-    origin = F.coalesce(F.col("properties")[ORIGIN_ID], F.col("msgId"))
-    dead = dead.withColumns({
-        "originId": origin,
-        "originTopic": F.coalesce(F.col("properties")[ORIGIN_TOPIC], F.col("topic")),
+    origin = F.col("properties")[ORIGIN_TOPIC]
+    return dead.withColumns({
+        "originId": F.coalesce(F.col("properties")[ORIGIN_ID], F.col("msgId")),
+        "originTopic": F.when(origin != F.col("topic"), origin),  # Nothing came from among the dead.
         "attempts": F.col("reconsumeTimes"),
         "deadTimestamp": F.col("storeTimestamp"),
     })  # fmt: skip
-    if RETRY + group not in topics.names:
-        return dead.withColumn("firstRetryTimestamp", F.lit(None).cast("timestamp"))
-    retried = topic_messages(spark, topics, RETRY + group, lake=lake)
-    first = retried.select(F.col("properties")[ORIGIN_ID].alias("originId"), "storeTimestamp")
-    first = first.groupBy("originId").agg(F.min("storeTimestamp").alias("firstRetryTimestamp"))
-    return dead.join(first, "originId", "left")
 
 
 def _ms(moment: object) -> int | None:
@@ -85,14 +120,29 @@ def resend(
     spark: SparkSession, paths: Sequence[str], group: str, target: str | Path, *, lake: str | None = None,
     where: str | None = None, dry_run: bool = False, settings: StoreSettings | None = None,
 ) -> dict[str, Replayed]:  # fmt: skip
-    """Send dead letters back to the topics they came from; what was resent before is not sent again. By topic."""
-    found = dead_letters(spark, paths, group, lake=lake, where=where)
-    done = {}
-    for topic in sorted({letter.topic for letter in found}):
-        condition = f"coalesce(properties['{ORIGIN_TOPIC}'], topic) = '{topic}'"
-        window = Window(DEAD + group, where=condition if where is None else f"({where}) and {condition}")
-        done[topic] = replay(
-            spark, paths, window, target, to_topic=topic, replay_id=f"resend {group}", lake=lake, dry_run=dry_run,
-            settings=settings,
-        )  # fmt: skip
-    return done
+    """Send dead letters back to the topics they came from; what was resent before is not sent again. By topic.
+
+    Letters that do not say where they came from stay. OptionInvalid, before anything is sent, if one says something
+    that is no topic.
+    """
+    dead = _dead(spark, Topics.find(paths, lake), group, lake, where)
+    with our_errors(None if where is None else "where", where):
+        origins = [row[0] for row in dead.select("originTopic").where("originTopic is not null").distinct().collect()]
+        for topic in origins:
+            _check_origin(topic)
+        return {
+            topic: send(
+                dead.where(F.col("originTopic") == F.lit(topic)), target, to_topic=topic,
+                replay_id=f"resend {group}", dry_run=dry_run, settings=settings,
+            )
+            for topic in sorted(origins)
+        }  # fmt: skip
+
+
+def _check_origin(topic: str) -> None:
+    try:
+        check_topic_name(topic)
+    except TopicNameInvalid as problem:
+        raise OptionInvalid(
+            "where", f"a letter came from what can be no topic; leave it out with a condition: {problem.reason}"
+        ) from None

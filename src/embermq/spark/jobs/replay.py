@@ -7,18 +7,20 @@ appended to the target store. Properties, tags, keys and body come along; ORIGIN
 and make a replay that is run again go on after the last one that went through. Driver side.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from embermq.spark.error_text import our_errors
+from embermq.spark.stores import find_stores
 from embermq.spark.views import Topics, topic_messages
 from embermq.store.admission import check_topic_name
 
@@ -26,6 +28,7 @@ ORIGIN_TOPIC = "ORIGIN_TOPIC"
 ORIGIN_PLACE = "ORIGIN_PLACE"  # broker@physicalOffset: one name for one record
 REPLAY_ID = "REPLAY_ID"
 _BATCH = 256
+_STEP_SECONDS = 0.1
 NOT_AGAIN = {TAGS, KEYS, UNIQ_KEY, DELAY, "WAIT", "REAL_TOPIC", "REAL_QID"}
 
 
@@ -58,34 +61,72 @@ def replay(
     spark: SparkSession, paths: Sequence[str], window: Window, target: str | Path, *, to_topic: str,
     replay_id: str = "replay", lake: str | None = None, rate: float | None = None, dry_run: bool = False,
     settings: StoreSettings | None = None, told: Callable[[int, int], None] | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic,
 ) -> Replayed:  # fmt: skip
     """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given."""
-    if rate is not None and rate <= 0:
-        raise OptionInvalid("rate", "messages a second; more than 0", value=rate)
+    pace = Pace(rate, sleep, now)
     _check_target(to_topic)
     topics = Topics.find(paths, lake)
     topics.check(window.topic)
     frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
-    found = frame.count()
+    if window.topic == to_topic:
+        frame = _without_own(frame, paths, target, replay_id)
+    with our_errors(None if window.where is None else "where", window.where):
+        return send(
+            frame, target, to_topic=to_topic, replay_id=replay_id, dry_run=dry_run, settings=settings, told=told,
+            pace=pace,
+        )  # fmt: skip
+
+
+def send(
+    frame: DataFrame, target: str | Path, *, to_topic: str, replay_id: str, dry_run: bool = False,
+    settings: StoreSettings | None = None, told: Callable[[int, int], None] | None = None, pace: "Pace | None" = None,
+) -> Replayed:  # fmt: skip
+    """Append these messages, in the columns of the format, except those that this replay brought before."""
+    pace = pace or Pace(None)
     began = time.monotonic()
+    found = frame.count()
     if dry_run or not found:
-        return Replayed(found, 0, 0, time.monotonic() - began, dry_run)
+        skipped = _count_there(frame, target, to_topic, replay_id, settings) if found else 0
+        return Replayed(found, skipped, 0, time.monotonic() - began, dry_run)
     with MessageStore.open(target, settings) as store:
         done = _places_in(store, to_topic, replay_id)
         appended = skipped = 0
-        for batch in _batches(frame):
+        for batch in _batches(frame, pace.batch):
             fresh = [row for row in batch if _place(row) not in done]
             skipped += len(batch) - len(fresh)
             if fresh:
+                pace.wait(len(fresh))
                 store.append_many([_message(row, to_topic, replay_id) for row in fresh])
             appended += len(fresh)
             if told is not None:
                 told(appended + skipped, found)
-            if rate is not None:
-                sleep(max(0.0, began + appended / rate - time.monotonic()))
         store.flush()
     return Replayed(found, skipped, appended, time.monotonic() - began, dry_run)
+
+
+class Pace:
+    """At most `rate` messages a second, a tenth of a second's worth at a time; lost time is not made up for."""
+
+    def __init__(
+        self, rate: float | None, sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        if rate is not None and not (rate > 0 and math.isfinite(rate)):
+            raise OptionInvalid("rate", "messages a second; a number above 0", value=rate)
+        self._rate, self._sleep, self._now = rate, sleep, now
+        self._due: float | None = None
+        self.batch = _BATCH if rate is None else max(1, min(_BATCH, int(rate * _STEP_SECONDS)))
+
+    def wait(self, count: int) -> None:
+        """Until so many may go."""
+        if self._rate is None:
+            return
+        now = self._now()
+        due = now if self._due is None else self._due
+        if due > now:
+            self._sleep(due - now)
+        self._due = max(due, now - _STEP_SECONDS) + count / self._rate
 
 
 def _check_target(topic: str) -> None:
@@ -94,6 +135,15 @@ def _check_target(topic: str) -> None:
         check_topic_name(topic)
     except TopicNameInvalid as problem:
         raise OptionInvalid("to-topic", problem.reason) from None
+
+
+def _without_own(frame: DataFrame, paths: Sequence[str], target: str | Path, replay_id: str) -> DataFrame:
+    """Without what this replay appended itself, if its target is among the stores it reads."""
+    own = Path(target).resolve()
+    places = find_stores(paths, shipped=True)
+    names = [one.broker_name for one in places if one.shipped is None and one.path.resolve() == own]
+    brought = F.coalesce(F.col("properties")[REPLAY_ID], F.lit("")) == F.lit(replay_id)
+    return frame.where(~(F.col("brokerName").isin(names) & brought)) if names else frame
 
 
 def _chosen(frame: DataFrame, window: Window) -> DataFrame:
@@ -115,21 +165,18 @@ def _chosen(frame: DataFrame, window: Window) -> DataFrame:
 
 def where_holds(frame: DataFrame, condition: str) -> DataFrame:
     """The rows for which a SQL condition holds; OptionInvalid, with Spark's reason in a line, if it is none."""
-    try:
+    with our_errors("where", condition):
         return frame.where(condition)
-    except (AnalysisException, ParseException) as problem:
-        reason = (problem.getMessage() or str(problem)).strip().splitlines()[0]
-        raise OptionInvalid("where", reason, value=condition) from None
 
 
-def _batches(frame: DataFrame) -> Iterator[list[Row]]:
-    """Rows in the order they were stored, a bounded number at a time."""
+def _batches(frame: DataFrame, size: int) -> Iterator[list[Row]]:
+    """Rows in the order they were stored, so many at a time."""
     names = ["topic", "brokerName", "queueId", "physicalOffset", "tags", "keys", "body", "properties", "flag"]
     ordered = frame.orderBy("storeTimestamp", "brokerName", "physicalOffset").select(*names)
     batch: list[Row] = []
     for row in ordered.toLocalIterator(prefetchPartitions=False):
         batch.append(row)
-        if len(batch) == _BATCH:
+        if len(batch) == size:
             yield batch
             batch = []
     if batch:
@@ -162,3 +209,18 @@ def _places_in(store: MessageStore, topic: str, replay_id: str) -> set[str]:
             }
             at = outcome.next_offset
     return found
+
+
+def _count_there(
+    frame: DataFrame, target: str | Path, topic: str, replay_id: str, settings: StoreSettings | None
+) -> int:
+    """How many of these messages an earlier run has brought; the target is only looked at."""
+    place = Path(target)
+    if not place.exists() or (place.is_dir() and not any(place.iterdir())):  # A store would be made there.
+        return 0
+    with MessageStore.open(target, settings, read_only=True) as store:
+        done = _places_in(store, topic, replay_id)
+    if not done:
+        return 0
+    rows = frame.select("brokerName", "physicalOffset").toLocalIterator(prefetchPartitions=False)
+    return sum(_place(row) in done for row in rows)

@@ -113,7 +113,7 @@ def _count_topics(frame: DataFrame, found: Stats) -> None:
 def _count_over_time(frame: DataFrame, found: Stats) -> None:
     """Equal steps from the first message to the last, as fine as can be shown."""
     length = found.end_ms - found.start_ms
-    found.step_ms = next((step for step in _STEPS_MS if length / step <= STEPS_MAX), _STEPS_MS[-1])
+    found.step_ms = _step_ms(length)
     found.start_ms -= found.start_ms % found.step_ms
     step = F.floor((F.unix_millis("storeTimestamp") - F.lit(found.start_ms)) / F.lit(found.step_ms))
     rows = frame.groupBy(step.alias("step")).agg(F.count(F.lit(1)).alias("n"), F.sum("size").alias("b")).collect()
@@ -122,6 +122,13 @@ def _count_over_time(frame: DataFrame, found: Stats) -> None:
     for row in rows:
         if row["step"] is not None:
             found.volume[row["step"]], found.volume_bytes[row["step"]] = row["n"], row["b"]
+
+
+def _step_ms(length_ms: int) -> int:
+    """A step of which STEPS_MAX are enough, wherever the first of them begins."""
+    day = _STEPS_MS[-1]
+    whole_days = -(-length_ms // (day * (STEPS_MAX - 1))) * day
+    return next((step for step in _STEPS_MS if length_ms <= step * (STEPS_MAX - 1)), whole_days)
 
 
 def _sizes(frame: DataFrame) -> list[Share]:
