@@ -8,6 +8,7 @@ the disk: whoever recovers decides, and calls `extend_short` or `truncate_to`.
 
 import threading
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,8 +20,9 @@ from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.format.names import parse_segment_name, segment_name
 
-# A lone file whose length is no multiple of this was cut, rather than configured that way.
+# A length that only one file has, and that is no multiple of this, was not configured: the file was cut.
 _SIZE_STEP_BYTES = 4096
+LEFT_ALONE = "left alone"  # The remedy for a file that is none of the log's.
 REST_IGNORED = "rest ignored"  # The remedy for a file that is too long.
 
 
@@ -53,26 +55,46 @@ class _Found:
     writable: bool
 
 
-def size_of_files(found: Sequence[tuple[int, int]], configured: int) -> int:
-    """How large the files of a log are, by their starts and lengths, in order; `configured` if they do not tell.
+def size_told(found: Sequence[tuple[int, int]], configured: int = 0) -> int:
+    """How large the files of a log are, by their starts and lengths, in order; 0 if they do not tell.
 
-    The last file may be of any length, and any other may have been cut or grown. But every start is a multiple of the
-    size.
+    A file speaks for its own length if it begins at a multiple of it, two neighbours for their distance. A file that
+    begins elsewhere or is longer speaks against a size; one that is shorter was cut, or is being made, and says
+    nothing. So one stray file among good ones does not count, and neither do a few that were cut or grew.
     """
+    lengths = Counter(length for start, length in found if length and start % length == 0)
+    apart = Counter(later - start for (start, _), (later, _) in pairwise(found))
 
-    def fits(size: int) -> bool:
-        return all(start % size == 0 for start, _ in found)
+    def against(size: int) -> int:
+        return sum(1 for start, length in found if start % size or length > size)
 
-    lengths = {length for _, length in found[:-1] if length}
-    if not lengths and found and found[-1][1] % _SIZE_STEP_BYTES == 0:
-        lengths = {found[-1][1]} - {0}
-    fitting = {length for length in lengths if fits(length)}
-    if len(fitting) == 1:
-        return fitting.pop()
-    if len(found) < 2 or (fits(configured) and configured >= max(fitting, default=0)):
+    def worth(size: int) -> tuple[int, bool, int]:
+        return lengths[size] + apart[size] - against(size), size == configured, size
+
+    if apart[configured] and not against(configured):
         return configured
-    apart = min(later - start for (start, _), (later, _) in pairwise(found))
-    return apart if fits(apart) else configured
+    likely = [
+        size
+        for size in lengths | apart
+        if size % _SIZE_STEP_BYTES == 0 or size == configured or lengths[size] + apart[size] > 1
+    ]
+    return max(likely or [size for size in apart if not against(size)], key=worth, default=0)
+
+
+def size_of_files(found: Sequence[tuple[int, int]], configured: int) -> int:
+    """What the files tell, else what is configured."""
+    return size_told(found, configured) or configured
+
+
+def misfits(found: Sequence[tuple[int, int]], configured: int = 0) -> set[int]:
+    """Starts of files that are none of this log, whatever their names: they begin inside other files.
+
+    None if nothing is known about the size, or if a size that was only configured would leave less than half.
+    """
+    told = size_told(found, configured)
+    size = told or configured
+    outside = {start for start, _ in found if size and start % size}
+    return outside if told or 2 * len(outside) <= len(found) else set()
 
 
 class Segments:
@@ -96,7 +118,7 @@ class Segments:
         self.segment_bytes = segment_bytes
         self.read_only = read_only
         self.allocator: Allocates | None = None
-        self.foreign: list[Path] = []  # names that are not ours; never touched
+        self.foreign: list[Path] = []  # Names or places that are not ours; never read or touched.
         self._files = files
         self._fallocate = fallocate
         self._is_too_full = is_too_full
@@ -196,6 +218,7 @@ class Segments:
         findings: list[Finding] = []
         found = self._list(findings)
         self._adopt_size(found, findings)
+        found = self._without_misfits(found, findings)
         segments = []
         for number, item in enumerate(found):
             self._check(item, found[number + 1] if number + 1 < len(found) else None, findings)
@@ -217,9 +240,9 @@ class Segments:
                 path = directory / entry.name
                 if start is None:
                     self.foreign.append(path)
-                    findings.append(Finding(path, "not a log file", "left alone"))
+                    findings.append(Finding(path, "not a log file", LEFT_ALONE))
                 elif start in found:
-                    findings.append(Finding(path, f"second copy of {found[start].path}", "left alone"))
+                    findings.append(Finding(path, f"second copy of {found[start].path}", LEFT_ALONE))
                 else:
                     found[start] = _Found(start, path, entry.size, writable)
         return sorted(found.values(), key=lambda item: item.start)
@@ -237,6 +260,15 @@ class Segments:
             )
         )
         self.segment_bytes = size
+
+    def _without_misfits(self, found: list[_Found], findings: list[Finding]) -> list[_Found]:
+        """A file that begins where none of this size can was put there by somebody else."""
+        outside = misfits([(item.start, item.size) for item in found], self.segment_bytes)
+        for item in found:
+            if item.start in outside:
+                self.foreign.append(item.path)
+                findings.append(Finding(item.path, f"begins at no multiple of {self.segment_bytes}", LEFT_ALONE))
+        return [item for item in found if item.start not in outside]
 
     def _check(self, item: _Found, following: _Found | None, findings: list[Finding]) -> None:
         expected = self.segment_bytes

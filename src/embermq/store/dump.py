@@ -116,6 +116,16 @@ class Dump:
             self.position = int(scanned.rows[-1, c.C_PHYSICAL] + scanned.rows[-1, c.C_SIZE])
             if self.messages == self.wanted.limit:
                 return
+        if self.end == self.survey.log_end:
+            yield from self._lost_end()
+
+    def _lost_end(self) -> Iterator[Damage]:
+        """What the log does not have any more though it once had: nothing is left there to be read as damaged."""
+        start, end, missing = self.survey.log_end, self.survey.lost_end(), self.survey.missing_directories()
+        if missing:
+            yield Damage(start, end, f"there is no log: no such directory as {', '.join(map(str, missing))}")
+        elif end > start:
+            yield Damage(start, end, "the log ends here, and once went further")
 
     def _lines(self, records: RecordColumns, rows: Rows) -> Iterator[memoryview | bytes]:
         at = 0

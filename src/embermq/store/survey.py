@@ -26,7 +26,8 @@ from embermq.store import directory
 from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.survey_identity import Identity, LogMatch, compare, identity_at
 from embermq.store.survey_index import IndexView
-from embermq.store.survey_log import LogView, RecordMark
+from embermq.store.survey_log import LogView, RecordMark, lock_holder
+from embermq.store.survey_lost_end import newest_end, vouched_end
 from embermq.store.survey_page import PageNumbers
 from embermq.store.survey_queue_files import NO_UNITS
 from embermq.store.survey_queues import Queue, QueueSpan, QueueView
@@ -109,6 +110,21 @@ class Survey:
     def log_end(self) -> int:
         """Everything below may be shown: no crash takes it back, as far as that can be known."""
         return self._log.end
+
+    @_naming_files
+    def lost_end(self) -> int:
+        """How far the log once went, if somebody vouches for more than there is; else `log_end`."""
+        is_closed = directory.was_closed_cleanly(self._files, self.path)
+        if not is_closed and (self.state_page is not None or lock_holder(self.path) is not None):
+            return self.log_end  # It goes on from where the page says; or it is growing just now.
+        once = vouched_end(self._files, self.path, lambda: newest_end(self._queues.on_disk.all()))
+        return max(once, self.log_end)
+
+    @_naming_files
+    def missing_directories(self) -> tuple[Path, ...]:
+        """Where log files are looked for, if none of these directories is there."""
+        places = self._log.places
+        return () if any(map(self._files.exists, places)) else places
 
     @property
     def identity(self) -> str:

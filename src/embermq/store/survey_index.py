@@ -7,7 +7,9 @@ behind its files are walked for the key, if they are short together. One thread 
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +72,13 @@ class IndexView:
         return not self._files.exists(self._root / STATE_PAGE) and lock_holder(self._root) is not None
 
     def _names(self) -> list[str]:
+        """All of them; first those of the length that most have."""
         path = self._root / directory.INDEX
         if not self._files.exists(path):
             return []
-        return [entry.name for entry in self._files.list_directory(path) if entry.is_file and _is_index(entry.name)]
+        found = [entry for entry in self._files.list_directory(path) if entry.is_file and _is_index(entry.name)]
+        alike = Counter(entry.size for entry in found)
+        return [entry.name for entry in sorted(found, key=lambda entry: -alike[entry.size])]
 
     def _load(self) -> IndexFiles | None:
         for left in reversed(range(_LOADS_MAX)):
@@ -88,20 +93,25 @@ class IndexView:
         return None
 
     def shape(self) -> Shape | None:
-        """How many slots and entries a file has; its length alone does not say."""
-        while names := self._names():
-            try:
-                return self._shape_of(self._root / directory.INDEX / names[0])
-            except FileNotFoundError:
-                continue  # Retention took it; there is an older one no more.
-        return None
+        """How many slots and entries a file has; its length alone does not say. Of files that were all damaged, what
+        the last writer of ours wrote down."""
+        names = self._names()
+        for name in names:
+            with suppress(FileNotFoundError):  # Retention took it.
+                shape = self._shape_of(self._root / directory.INDEX / name)
+                if shape is not None:
+                    return shape
+        written = self._written_shape()
+        return written if names and written is not None and min(written) > 0 else None
+
+    def _written_shape(self) -> Shape | None:
+        proof = load_index_proof(self._files, self._root)
+        return None if proof is None else (proof.state.get("slots_max", 0), proof.state.get("entries_max", 0))
 
     def _shape_of(self, path: Path) -> Shape | None:
         size = self._files.stat(path).size
-        proof = load_index_proof(self._files, self._root)
-        candidates = [_SHAPE_DEFAULT]
-        if proof is not None:
-            candidates.insert(0, (proof.state.get("slots_max", 0), proof.state.get("entries_max", 0)))
+        written = self._written_shape()
+        candidates = [_SHAPE_DEFAULT] if written is None else [written, _SHAPE_DEFAULT]
         slots = (size - HEADER_BYTES) // (SLOT_BYTES + _ENTRIES_PER_SLOT * ENTRY_BYTES)
         candidates.append((slots, _ENTRIES_PER_SLOT * slots))
         for shape in candidates:
@@ -132,6 +142,8 @@ class IndexView:
             data = file.map(False)
         finally:
             file.close()
+        if len(data) < HEADER_BYTES:
+            return slots[:0]
         header = decode_header(data)
         words = np.frombuffer(data, ">i4", len(data) // 4)
         first = (HEADER_BYTES + ENTRY_BYTES) // 4 + slots

@@ -11,6 +11,8 @@ into the file from front to back, and nothing sums up what lies behind the body:
 its properties may be half copied. It counts once something follows it, once it has not changed for a second,
 or if the store was closed.
 
+Files that begin where none of the log's size can (segments.py) are none of its files.
+
 One thread at a time. Reads only.
 """
 
@@ -22,6 +24,7 @@ from pathlib import Path
 from time import monotonic
 
 from embermq.files.files import Files
+from embermq.files.segments import misfits
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
@@ -75,7 +78,7 @@ class LogView:
         self.generation = 0  # Another number: what was seen of the log before does not count any more.
         self.page: PageNumbers | None = None  # Of a page that fits the log.
         self._pages = PageReader(root, files)
-        self._places = log_places(files, root)
+        self.places = log_places(files, root)
         self._last: _Last | None = None
         self._doubt: tuple[_Last, float] | None = None
         self._rows = new_rows(_WALK_ROWS)
@@ -109,8 +112,8 @@ class LogView:
         return None if self.page is None else self.page.epoch
 
     def _list(self) -> tuple[LogSegment, ...]:
-        found = []
-        for place in self._places:
+        by_start: dict[int, tuple[Path, int]] = {}
+        for place in self.places:
             try:
                 entries = self.files.list_directory(place)
             except FileNotFoundError:
@@ -118,13 +121,12 @@ class LogView:
             for entry in entries:
                 start = parse_segment_name(entry.name) if entry.is_file else None
                 if start is not None and entry.size:
-                    found.append((start, place / entry.name, entry.size))
-        if len(self._places) > 1:
-            found.sort()
-        ends = [start for start, _, _ in found] + [1 << 63]
+                    by_start.setdefault(start, (place / entry.name, entry.size))
+        outside = misfits([(start, by_start[start][1]) for start in sorted(by_start)])
+        starts = sorted(by_start.keys() - outside)
         return tuple(
-            LogSegment(path, start, min(size, end - start))
-            for (start, path, size), end in zip(found, ends[1:], strict=True)
+            LogSegment(by_start[start][0], start, min(by_start[start][1], end - start))
+            for start, end in zip(starts, [*starts, 1 << 63][1:], strict=True)
         )
 
     def _fits(self, page: PageNumbers) -> bool:

@@ -119,7 +119,9 @@ class _Verification:
         self._survey = Survey.open(root, files=files)
         self._remedies = Remedies(root)
         self._is_clean = aside is not None or directory.was_closed_cleanly(files, root)
-        self._queue_file_bytes = sizes_found(self._files, root).get("queue_file_bytes") if aside is None else None
+        sizes = sizes_found(self._files, root) if aside is None else {}
+        self._queue_file_bytes: int | None = sizes.get("queue_file_bytes")
+        self._segment_bytes: int = sizes.get("segment_bytes", 0)
         self._has_queues = aside is not None or self._queue_file_bytes is not None
         self._is_live = not self._is_clean and lock_holder(root) is not None
         self._began = time.monotonic()
@@ -141,7 +143,10 @@ class _Verification:
             report.flaws += self._segment_starts()
         else:
             self._read_log(report, queues, index, survey.log_end)
-        state = StateCheck(self._root, self._files, self._remedies, is_clean=self._is_clean, is_live=self._is_live)
+        state = StateCheck(
+            self._root, self._files, self._remedies, is_clean=self._is_clean, is_live=self._is_live,
+            segment_bytes=self._segment_bytes,
+        )  # fmt: skip
         report.flaws += state.flaws(survey.log_end, self._newest_ms, queues.ends())
         report.flaws += self._bad_blocks()
         report.flaws += self._tail()

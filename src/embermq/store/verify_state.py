@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embermq.files.files import Files
-from embermq.files.segments import REST_IGNORED, Segments
+from embermq.files.segments import LEFT_ALONE, REST_IGNORED, Finding, Segments
 from embermq.format.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
+from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
+from embermq.format.names import parse_segment_name
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.store import directory
 from embermq.store.config_files import config_files, consumer_progress
@@ -19,6 +21,7 @@ from embermq.store.index_proof import NAME as INDEX_PROOF
 from embermq.store.index_proof import load_index_proof
 from embermq.store.inventory import NAME as INVENTORY
 from embermq.store.inventory import load_inventory
+from embermq.store.log_places import log_places
 from embermq.store.retention_offsets import NAME as KEPT_OFFSETS
 from embermq.store.retention_offsets import load_kept_offsets
 from embermq.store.state_page import NAME as STATE_PAGE
@@ -29,16 +32,26 @@ _EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.
 _MISLEADS = "reset the offset: `embermq` and the reference take the queue's end for it"
 
 
+_MOVE_AWAY = "move it to another directory; Apache RocketMQ may not start with it"
+_SAY_SIZE = "say how long log files are with `--set mappedFileSizeCommitLog=BYTES`, if not 1 GiB"
+_ANY_BYTES = 1 << 62  # No file is longer.
+_STEP_BYTES = 1 << 20
+_MAGIC_STEM = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]  # What both magics begin with.
+
+
 class StateCheck:
     """Looks at the small files of the store at `root`."""
 
-    def __init__(self, root: Path, files: Files, remedies: Remedies, *, is_clean: bool, is_live: bool) -> None:
-        self._root, self._files, self._remedies = root, files, remedies
+    def __init__(
+        self, root: Path, files: Files, remedies: Remedies, *, is_clean: bool, is_live: bool, segment_bytes: int = 0
+    ) -> None:
+        """`segment_bytes`: how long log files are, as far as they tell; else 0."""
+        self._root, self._files, self._remedies, self._segment_bytes = root, files, remedies, segment_bytes
         self._is_clean, self._is_live = is_clean, is_live
 
     def flaws(self, log_end: int, newest_ms: int | None, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
         """What is wrong; `newest_ms` is the newest store time there is, if that is known."""
-        yield from self._log_files()
+        yield from self._log_files(log_end)
         yield from self._checkpoint(newest_ms)
         yield from self._config(queue_ends)
         yield from self._proofs(log_end)
@@ -53,26 +66,78 @@ class StateCheck:
             severity=Severity.FAULT, family=family, file=file, fault=fault, remedy=remedy, physical_offset=place
         )
 
-    def _log_files(self) -> Iterator[Flaw]:
+    def _log_files(self, log_end: int) -> Iterator[Flaw]:
         """Names and lengths. What is missing between two files is found when the log is read."""
-        path = self._root / directory.COMMIT_LOG
-        segments = Segments([path], self._files, 1, read_only=True)
+        places = list(log_places(self._files, self._root))
+        segments = Segments(places, self._files, self._segment_bytes or _ANY_BYTES, read_only=True)
         findings = segments.load()
+        paths = [segment.path for segment in segments]
         segments.close()
+        yield from (self._foreign(finding) for finding in findings if finding.path in segments.foreign)
+        if self._is_live:
+            return  # A file that is being made may be of any length.
+        if not self._segment_bytes:
+            yield from (self._unknown_length(path, log_end) for path in paths)
+            return
         for finding in findings:
-            file = str(finding.path.relative_to(self._root))
-            if finding.path == path or "gap" in finding.fault:
-                continue  # The size that was assumed here; and gaps, see above.
-            if finding.path in segments.foreign:
-                yield self._note(directory.COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
-            elif not self._is_live:  # A file that is being made may be of any length.
-                remedy = "opening the store gives the file its length, and looks at what was in it"
-                if finding.remedy == REST_IGNORED:
-                    remedy = (
-                        f"`truncate -s {segments.segment_bytes} {finding.path}` while the store is closed; what is too"
-                        " much is never read here, but Apache RocketMQ does not start with it"
-                    )
-                yield self._fault(directory.COMMIT_LOG, file, finding.fault, remedy, int(finding.path.name))
+            is_told = finding.path in (*places, *segments.foreign) or "gap" in finding.fault
+            if not is_told:  # The size that was assumed here, and gaps, see above, are no fault.
+                yield self._odd_length(finding, segments.segment_bytes)
+
+    def _file_name(self, path: Path) -> str:
+        return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+
+    def _foreign(self, finding: Finding) -> Flaw:
+        file, start = self._file_name(finding.path), parse_segment_name(finding.path.name)
+        if start is None:
+            return self._note(directory.COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
+        size = f" ({self._segment_bytes})" if self._segment_bytes else ""
+        fault = f"begins at no multiple of the length of log files{size}: it is none of this log, and never read"
+        return self._fault(directory.COMMIT_LOG, file, fault, _MOVE_AWAY, start)
+
+    def _odd_length(self, finding: Finding, segment_bytes: int) -> Flaw:
+        remedy = "opening the store gives the file its length, and looks at what was in it"
+        if finding.remedy == REST_IGNORED and self._may_be_cut(finding.path, segment_bytes):
+            remedy = (
+                f"`truncate -s {segment_bytes} {finding.path}` while the store is closed; what is too"
+                " much is never read here, but Apache RocketMQ does not start with it"
+            )
+        elif finding.remedy == LEFT_ALONE:
+            remedy = _MOVE_AWAY
+        elif finding.remedy == REST_IGNORED:
+            remedy = f"keep a copy, and look at what is behind byte {segment_bytes}: it is never read here"
+        start = parse_segment_name(finding.path.name)
+        return self._fault(directory.COMMIT_LOG, self._file_name(finding.path), finding.fault, remedy, start)
+
+    def _unknown_length(self, path: Path, log_end: int) -> Flaw:
+        """Of a file that is the only one, and tells nothing itself: was it cut?"""
+        file, start = self._file_name(path), parse_segment_name(path.name) or 0
+        content = self._files.open(path, False)
+        try:
+            size, behind = content.size, content.pread(BLANK_BYTES, max(log_end - start, 0))
+        finally:
+            content.close()
+        if behind == bytes(BLANK_BYTES):
+            fault = f"{size} bytes: if log files have another length here, it was cut, and nothing is lost"
+            return self._note(directory.COMMIT_LOG, file, fault, _SAY_SIZE)
+        fault = f"{size} bytes: it was cut, and there is no other file to tell how long it was"
+        return self._fault(directory.COMMIT_LOG, file, fault, f"{self._remedies.salvage}; {_SAY_SIZE}", start)
+
+    def _may_be_cut(self, path: Path, segment_bytes: int) -> bool:
+        """Is that surely too much, what lies behind? Other files have this length, and no record begins there."""
+        sizes = [
+            entry.size
+            for entry in self._files.list_directory(path.parent)
+            if entry.is_file and parse_segment_name(entry.name) is not None
+        ]
+        if 2 * sizes.count(segment_bytes) < len(sizes):
+            return False
+        file = self._files.open(path, False)
+        try:
+            parts = range(segment_bytes, file.size, _STEP_BYTES)
+            return not any(_MAGIC_STEM in file.pread(_STEP_BYTES + len(_MAGIC_STEM), at) for at in parts)
+        finally:
+            file.close()
 
     def _checkpoint(self, newest_ms: int | None) -> Iterator[Flaw]:
         path = self._root / directory.CHECKPOINT

@@ -1,13 +1,14 @@
 """The set of segments: loading reports and changes nothing, finding, rolling, cutting, deleting."""
 
 import errno
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from embermq.files.files import Files, RealFiles
-from embermq.files.segments import Segments, size_of_files
+from embermq.files.segments import Segments, misfits, size_of_files, size_told
 from embermq.format.names import segment_name
 from embermq.testing.faulty_files import FaultyFiles, Killed
 from embermq.testing.lossy_files import LossyFiles, random_fates
@@ -138,11 +139,72 @@ def test_a_lone_file_of_an_odd_length_was_cut(tmp_path: Path, size: int) -> None
         ([(0, 0), (100, 0), (200, 0)], 100, 100),
         ([(300, 100), (700, 100), (900, 3)], 5000, 100),  # with files missing in between
         ([(0, 101), (100, 100), (200, 100)], 1, 100),
+        ([(0, 4096), (65536, 65536)], 5000, 65536),  # cut, to a length that would fit
+        ([(0, 4096), (8192, 4096)], 8192, 8192),  # all of them cut, as the settings tell
+        ([(0, 30001), (65536, 4096)], 5000, 65536),
+        ([(0, 30001), (65536, 30001)], 5000, 65536),
+        ([(0, 65536), (32768, 100)], 5000, 65536),  # with a stray one
+        ([(0, 65536), (32768, 100)], 65536, 65536),
+        ([(0, 65536), (123, 100), (777, 5)], 5000, 65536),
+        ([(0, 65536), (400000, 65536)], 5000, 65536),
+        ([(0, 100), (50, 10), (100, 100), (200, 7)], 5000, 100),
+        ([(0, 65536), (32768, 100), (65536, 65536), (131072, 0)], 5000, 65536),
+        ([(8192, 16384), (16384, 8192), (24576, 1)], 5000, 8192),
     ],
     ids=str,
 )
 def test_size_of_files(found: list[tuple[int, int]], configured: int, size: int) -> None:
     assert size_of_files(found, configured) == size
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_few_files_that_are_wrong_do_not_hide_the_size(seed: int) -> None:
+    """Most files are whole. The others were cut, grew, or are none of the log, and some are missing."""
+    chance = random.Random(seed)
+    size = chance.choice([1000, 4096, 5000, 65536, 1 << 20])
+    first = chance.randrange(5)
+    numbers = sorted(chance.sample(range(first, first + 12), chance.randint(5, 12)))
+    lengths = {number * size: size for number in numbers}
+    for start in chance.sample(sorted(lengths), chance.randint(0, len(lengths) // 3)):
+        lengths[start] = chance.choice([0, 1, size // 2, size - 1, size + 1, 2 * size, chance.randrange(2 * size)])
+    stray = {start for start in (chance.randrange(1, 17 * size) for _ in range(chance.randint(0, 2))) if start % size}
+    lengths |= {start: chance.choice([0, 1, 100, size, chance.randrange(2 * size)]) for start in stray}
+    found = sorted(lengths.items())
+    for configured in (0, size, 1 << 30, 77):
+        assert size_told(found, configured) == size, found
+        assert misfits(found, configured) == stray
+
+
+def test_nothing_is_known_about_the_size() -> None:
+    assert size_told([]) == size_told([(0, 0)]) == size_told([(0, 4097)]) == 0
+    assert misfits([]) == misfits([(3, 4097)]) == set()
+    assert misfits([(3, 4097)], 1000) == set()  # The whole log would be gone.
+    assert misfits([(0, 30001), (20000, 5)], 65536) == {20000}
+
+
+@pytest.mark.parametrize("configured", [SIZE, 4096, 1 << 30])
+@pytest.mark.parametrize(
+    ("start", "content"),
+    [(SIZE // 2, bytes(100)), (123, b"mine"), (3 * SIZE + 1, b"x" * SIZE), (99, b""), (40 * SIZE + 9, b"y" * 4096)],
+)
+def test_a_file_that_fits_nowhere_is_never_touched(tmp_path: Path, start: int, content: bytes, configured: int) -> None:
+    lay(tmp_path, [SIZE] * 4)
+    stray = tmp_path / segment_name(start)
+    stray.write_bytes(content)
+    before = snapshot(tmp_path)
+    segments = Segments([tmp_path], RealFiles(), configured)
+    findings = [finding for finding in segments.load() if finding.path != tmp_path]
+    assert [(finding.path, finding.remedy) for finding in findings] == [(stray, "left alone")]
+    assert segments.foreign == [stray]
+    assert segments.segment_bytes == SIZE
+    assert [segment.start for segment in segments] == [number * SIZE for number in range(4)]
+    assert snapshot(tmp_path) == before
+    segments.roll()
+    segments.truncate_to(SIZE + 10)
+    segments.delete_before(SIZE)
+    while segments.delete_last() is not None:
+        pass
+    assert snapshot(tmp_path) == {stray.name: before[stray.name]}
 
 
 def test_gaps_and_long_files_are_reported(tmp_path: Path) -> None:

@@ -163,6 +163,23 @@ def test_none_with_an_index_that_cannot_be_used(builder: StoreBuilder, how: str)
     assert Survey.open(root).find_key("Topic0", "id0", 0, FOREVER_MS) is None
 
 
+@pytest.mark.parametrize("size", [0, 1, 8, 39, 40, 64, 100])
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_an_index_file_that_was_cut(builder: StoreBuilder, which: int, size: int) -> None:
+    """The others tell the shape, whichever it was."""
+    root = closed(builder)
+    files = sorted((root / "index").iterdir())
+    shape = Survey.open(root).index_shape()
+    (root / "embermq.index.json").unlink()
+    os.truncate(files[which], size)
+    survey = Survey.open(root)
+    assert survey.index_shape() == shape == (numbered.TINY["index_slots_max"], numbered.TINY["index_entries_max"])
+    assert survey.find_key("Topic0", "id0", 0, FOREVER_MS) is None
+    for file in files:
+        os.truncate(file, size)
+    assert Survey.open(root).index_shape() is None
+
+
 def test_none_after_a_kill_nobody_vouches_for(builder: StoreBuilder, tmp_path: Path) -> None:
     """Copied while it ran: the index may have been copied before the log."""
     with builder.open() as store:

@@ -94,3 +94,16 @@ def test_a_reader_that_has_seen_enough_is_no_failure_worth_a_word(directory: Pat
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def test_a_log_that_is_gone_is_told(command: Command, restored: Callable[[str], Path]) -> None:
+    store = restored("basic")
+    last = sorted((store / "commitlog").iterdir())[-1]
+    last.write_bytes(bytes(range(256)) * 256)
+    ran = command("dump", store)
+    assert (ran.code, len(ran.lines)) == (1, 173)
+    assert f"physical offset {int(last.name):,} to 376,992: the log ends here, and once went further" in ran.err
+    (store / "broker.conf").write_text("storePathCommitLog=/nowhere\n")
+    ran = command("dump", store)
+    assert (ran.code, ran.out) == (1, "")
+    assert "there is no log: no such directory as /nowhere" in ran.err

@@ -1,5 +1,6 @@
 """`embermq store verify`."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,3 +80,30 @@ def test_bad_input(command: Command, tmp_path: Path) -> None:
     command("verify", tmp_path / "other").assert_one_line(2, "not a message store", "notes.txt")
     (tmp_path / "empty").mkdir()
     command("verify", tmp_path / "empty").assert_one_line(2, "empty")
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 39])
+def test_index_files_that_were_cut(command: Command, restored: Callable[[str], Path], size: int) -> None:
+    """Every verb that reads has an answer."""
+    store = restored("index")
+    for file in (store / "index").iterdir():
+        os.truncate(file, size)
+    ran = command("verify", store, "--output", "json")
+    assert ran.code == 1
+    said = [finding for finding in ran.document["findings"] if finding["family"] == "index"]
+    assert [finding["fault"].split(";")[0] for finding in said] == [f"the file is {size} bytes long"] * 3
+    for words in (["info"], ["find", "--topic", "T", "--key", "k"], ["trace", "--key", "k"], ["clean", "--dry-run"]):
+        ran = command(words[0], store, *words[1:])
+        assert ran.code in (0, 1), ran.err
+        assert "Traceback" not in ran.out + ran.err
+
+
+def test_one_index_file_that_was_cut(command: Command, restored: Callable[[str], Path]) -> None:
+    store = restored("index")
+    first, *others = sorted((store / "index").iterdir())
+    os.truncate(first, 100)
+    said = command("verify", store, "--output", "json").document["findings"]
+    assert [one["fault"] for one in said if one["file"] == f"index/{first.name}"] == [
+        f"the file is 100 bytes long; it should be {others[0].stat().st_size}"
+    ]
+    assert not [one for one in said if "420000040" in one["fault"]]
