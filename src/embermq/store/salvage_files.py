@@ -1,11 +1,12 @@
 """Which log files of a damaged store hold records, and where in the log they belong.
 
 A record says itself where it lies. So a file is believed for what is in it and not for its name: one that was renamed
-comes back to its place, and one that holds no whole record is not taken along. Reads only. One thread.
+comes back to its place, and one that holds no whole record is not taken along, but for one that is a blank from its
+beginning to its end. A file that may not be read is an error: it is not known to hold nothing. Reads only. One thread.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from embermq import kernels
 from embermq.files.files import Files, OpenFile
 from embermq.format import frame
-from embermq.format.frame import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode
+from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, encode_blank
 from embermq.format.names import parse_segment_name
 
 _WINDOW_BYTES = 8 << 20
@@ -39,10 +40,13 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A file that is not taken along, and why."""
+    """A file that is not taken along, and why; and which part of the log it should have been, if it should."""
 
     path: Path
     reason: str
+    start: int | None = None
+    size: int = 0
+    has_bytes: bool = False  # Is there anything in it but zeros?
 
 
 def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -> tuple[list[Placed], list[Refused]]:
@@ -51,33 +55,56 @@ def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -
     refused: list[Refused] = []
     for directory in directories:
         for entry in files.list_directory(directory) if files.exists(directory) else []:
-            if not entry.is_file or not entry.size:
+            path, named = directory / entry.name, _named_start(entry.name, segment_bytes)
+            if not entry.is_file or (not entry.size and named is None):
                 continue
-            path = directory / entry.name
             start = _start_of(files, path, segment_bytes)
             if start is None:
-                refused.append(Refused(path, "holds no whole record"))
+                refused.append(_refused(files, path, named, entry.size))
             elif start in placed:
                 refused.append(Refused(path, f"the same part of the log as {placed[start].path}"))
             else:
                 placed[start] = Placed(path, start, min(entry.size, segment_bytes))
+    # What another file has is not missing.
+    refused = [replace(one, start=None) if one.start in placed else one for one in refused]
     return sorted(placed.values(), key=lambda one: one.start), refused
+
+
+def _named_start(name: str, segment_bytes: int) -> int | None:
+    """Where a file belongs by its name; None if no file of this log can have it."""
+    start = parse_segment_name(name)
+    return start if start is not None and start % segment_bytes == 0 else None
+
+
+def _refused(files: Files, path: Path, named: int | None, size: int) -> Refused:
+    if not size:
+        return Refused(path, "is empty", named)
+    file = files.open(path, False)
+    try:
+        parts = range(0, size, _WINDOW_BYTES)
+        has_bytes = any(file.pread(_WINDOW_BYTES, at).strip(b"\0") for at in parts)
+    finally:
+        file.close()
+    return Refused(path, "holds no whole record" if has_bytes else "holds zeros", named, size, has_bytes)
 
 
 def _start_of(files: Files, path: Path, segment_bytes: int) -> int | None:
     """The place of a file's first byte, by its records; None if it has none."""
+    file = files.open(path, False)
     try:
-        file = files.open(path, False)
-    except PermissionError:
-        return None
-    try:
-        named = parse_segment_name(path.name)
-        size = min(file.size, segment_bytes)
+        named, size = parse_segment_name(path.name), min(file.size, segment_bytes)
         if named is not None and _has_record(file, named, size):
+            return named
+        if named is not None and named % segment_bytes == 0 and _is_one_blank(file, segment_bytes):
             return named
         return _start_by_content(file, size, segment_bytes)
     finally:
         file.close()
+
+
+def _is_one_blank(file: OpenFile, segment_bytes: int) -> bool:
+    """Was the file closed before anything was written to it? So a file is that stands for a lost one."""
+    return file.pread(BLANK_BYTES, 0) == encode_blank(segment_bytes)
 
 
 def _has_record(file: OpenFile, start: int, size: int) -> bool:

@@ -20,7 +20,8 @@ from embermq.cli.output import (
 )
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.verify import progress_line
-from embermq.store.salvage import Salvaged
+from embermq.format.names import segment_name
+from embermq.store.salvage import LostRange, Salvaged
 from embermq.store.salvage import salvage as salvage_store
 
 
@@ -41,20 +42,30 @@ def salvage(output: Output, directory: Path, into: Path, config_file: Path | Non
 
     What is whole stays what it was: place, message id, queue, queue offset, bytes; consumers go on where they were.
     Damaged ranges become filler records that nobody is given, and lie as they were in NEW/quarantine/. The old store is
-    only read. EmberMQ and Apache RocketMQ open the new one. Exit code 1: something was lost.
+    only read. EmberMQ and Apache RocketMQ open the new one. Exit code 1: something was lost. The rest of an append that
+    a crash tore off was never confirmed and does not count.
     """
     settings = settings_for(directory, config_file, changes)
     with _progress(output) as progress:
         saved = salvage_store(directory, into, settings, progress=progress)
     output.show(_facts(saved), _ranges(saved), _messages(saved), _files(saved))
     if not saved.is_complete:
-        output.say(
-            f"\n{show_bytes(saved.lost_bytes)} in {len(saved.lost_ranges)} ranges and at least"
-            f" {show_count(saved.lost_count)} messages are lost",
-            style="bold red",
-        )
+        output.say(f"\n{', '.join(_losses(saved))} are lost", style="bold red")
         click.get_current_context().exit(1)
     output.say("\nnothing was lost", style="bold green")
+
+
+def _losses(saved: Salvaged) -> Iterator[str]:
+    if saved.lost_ranges:
+        yield f"{show_bytes(saved.lost_bytes)} in {len(saved.lost_ranges)} ranges of the log"
+    if saved.lost_ranges or saved.lost_messages:
+        yield f"at least {show_count(saved.lost_count)} messages"
+    if saved.strays:
+        yield f"places of records in {len(saved.strays)} queues"
+    if saved.bad_blocks:
+        yield f"{show_count(len(saved.bad_blocks))} blocks of the disk"
+    if saved.config_faults:
+        yield f"{len(saved.config_faults)} config files"
 
 
 def _facts(saved: Salvaged) -> Facts:
@@ -65,6 +76,7 @@ def _facts(saved: Salvaged) -> Facts:
             Fact("path", "from", str(saved.path)),
             Fact("target", "into", str(saved.target)),
             Fact("segments", "log files with records", saved.segments, show_count),
+            Fact("segment_bytes", "size of a log file", saved.segment_bytes, show_bytes),
             Fact("min_physical_offset", "first physical offset", saved.log_min, show_count),
             Fact("max_physical_offset", "end physical offset", saved.log_end, show_count),
             Fact("records", "whole records", saved.records, show_count),
@@ -95,15 +107,24 @@ def _messages(saved: Salvaged) -> Rows:
         number("messages", "messages"),
     )
     rows = [(one.topic, one.queue_id, one.first, one.end, one.end - one.first) for one in saved.lost_messages]
-    return Rows("lost_messages", "lost: messages between others", columns, rows, empty="none known")
+    return Rows("lost_messages", "lost: messages", columns, rows, empty="none known")
 
 
 def _files(saved: Salvaged) -> Rows:
     rows = [(str(one.path), f"belongs at {one.start}, and was put there") for one in saved.moved]
     rows += [(str(one.path), f"not taken along: {one.reason}") for one in saved.refused]
     rows += [(str(block.path), f"the disk cannot read the 4096 bytes at {block.at}") for block in saved.bad_blocks]
-    rows += [(fault.partition(":")[0], f"not taken along: {fault.partition(': ')[2]}") for fault in saved.config_faults]
+    rows += [(one.partition(": ")[0], one.partition(": ")[2]) for one in (*saved.config_faults, *saved.strays)]
+    rows += [
+        (segment_name(one.physical_offset - one.physical_offset % saved.segment_bytes), _torn(one))
+        for one in saved.torn
+    ]  # fmt: skip
     return Rows("files", "files worth a look", (Column("file", "file"), Column("note", "note")), rows, empty="none")
+
+
+def _torn(one: LostRange) -> str:
+    kept = f"; it is kept in {one.kept_in}" if one.kept_in else ""
+    return f"ends with the rest of an append at {one.physical_offset}, which is no loss{kept}"
 
 
 @contextmanager
