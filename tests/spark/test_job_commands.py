@@ -71,6 +71,14 @@ def test_archive_and_sql(store: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "only the first 3 rows" in out
 
 
+def test_another_name_of_sql(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "/* all */ select count(*) as n from orders"
+    assert asked(capsys, "query", query, "--store", store) == asked(capsys, "sql", query, "--store", store)
+    assert "drop" in refused(capsys, "query", "drop table orders", "--store", store)
+    assert run(["spark", "--help"]) == 0
+    assert "The same as sql." in capsys.readouterr().out
+
+
 def test_answers_are_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where JSON has no such number, and where a name would be lost."""
     query = (
@@ -118,6 +126,27 @@ def test_replay_and_dead_letters(store: str, tmp_path: Path, capsys: pytest.Capt
         assert {topic: opened.max_offset(topic, 0) for topic in opened.topics()} == {"again": 12, "orders": 1}
 
 
+def test_what_dead_letters_have(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with StoreBuilder(Path(store)).open() as opened:
+        opened.append(Message("%RETRY%shop", b"dead", properties={"ORIGIN_MESSAGE_ID": "X"}, reconsume_times=1))
+        opened.append(Message("%DLQ%shop", b"\xff", properties={"REASON": "no stock"}))
+    exported, target = tmp_path / "dead.jsonl", str(tmp_path / "target")
+    words = ["dead-letters", store, "--group", "shop", "--resend-into", target]
+    words += ["--set", "mappedFileSizeCommitLog=1048576"]
+    found = asked(capsys, *words, "--export", str(exported))
+    first, second = found["dead_letters"]
+    assert [json.loads(line) for line in exported.read_text().splitlines()] == [first, second]
+    assert [(one["attempt"], one["stored_ms"]) for one in first["retries"]] == [(1, first["first_retry_ms"])]
+    assert (first["topic"], first["origin_id"], first["body"]) == ("orders", "X", "ZGVhZA==")
+    assert (second["topic"], second["properties"]["REASON"], second["body"]) == (None, "no stock", "/w==")
+    assert second["msg_id"] == second["origin_id"]
+    assert (list(found["resent"]), found["without_origin"]) == (["orders"], 1)
+    assert run(["spark", *words, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    for said in ("(unknown)", "orders: 0 would be resent, 1 were already", "1 do not say which topic"):
+        assert said in out
+
+
 def test_pipeline(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = str(tmp_path / "lake")
     assert run(["spark", "pipeline", store, "--into", lake, "--output", "json"]) == 0
@@ -140,13 +169,48 @@ def test_a_store_that_derives_by_itself(store: str, tmp_path: Path, capfd: pytes
     assert not (tmp_path / "progress").exists()
 
 
+def test_failing_queries_are_one_line(store: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also on the streams that the JVM writes to; 2 if the user's SQL is at fault, 1 if something else is."""
+    lake, target = str(tmp_path / "lake"), str(tmp_path / "target")
+    assert run(["spark", "archive", store, "--into", lake]) == 0
+    with_lake = ["--archive", lake]
+    capfd.readouterr()
+    replay = ["replay", store, "--topic", "orders", "--into", target, "--to-topic", "again"]
+    failing = "cast(tags as int) = 1"
+    cases = [
+        (2, ["sql", "select 1/0 from orders", "--store", store], "[DIVIDE_BY_ZERO] Division by zero"),
+        (2, ["sql", "select cast(tags as int) from orders", "--store", store], "'paid'"),
+        (2, ["sql", "select (select tags from orders)", "--store", store], "More than one row"),
+        (2, ["sql", "select * from orders where raise_error('enough')", "--store", store], "enough"),
+        (2, [*replay, "--where", failing], "'paid'"),
+        (2, [*replay, "--where", failing, "--dry-run"], "'paid'"),
+        (2, [*replay, "--rate", "nan"], "a number above 0"),
+        (2, ["dead-letters", store, "--group", "shop", "--where", "cast(topic as int) = 1"], "%DLQ%shop"),
+        (2, ["dead-letters", store, "--group", "shop", "--where", "1/0 = 1", "--resend-into", target], "[DIVIDE_BY_Z"),
+        (1, ["sql", "select * from orders", *with_lake], ".parquet"),
+        (1, ["stats", store, *with_lake], ".parquet"),
+    ]
+    for code, words, said in cases:
+        if code == 1:
+            for file in Path(lake).rglob("*.parquet"):
+                file.unlink()
+        assert run(["spark", *words]) == code, words
+        text = capfd.readouterr().err
+        assert said in text, text
+        assert len(text.splitlines()) <= 3, text
+        assert "Traceback" not in text
+    assert not Path(target).exists()
+
+
 def test_mistakes_are_one_line(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in [
         (["archive", str(tmp_path / "nowhere"), "--into", str(tmp_path / "l")], "no such directory"),
         (["archive", store, "--into", store], "_embermq.json"),
         (["sql", "select 1"], "at least one store"),
         (["sql", "delete from orders", "--store", store], "only queries"),
+        (["sql", "from orders insert overwrite directory 'x' select tags", "--store", store], "only queries"),
         (["stats", store, "--topic", "order"], "order"),
+        (["stats", str(tmp_path / "nowhere"), "--report", str(tmp_path / "no" / "page.html")], "no directory"),
         (["replay", store, "--topic", "order", "--into", "x", "--to-topic", "y"], "did you mean orders"),
         (["replay", store, "--topic", "orders", "--into", str(tmp_path / "l"), "--to-topic", "o 2"], "character ' '"),
         (["dead-letters", store, "--group", "none"], "shop"),
