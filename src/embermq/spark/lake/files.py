@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from embermq.errors import OptionInvalid
+from embermq.spark.lake.names import HALF
 
 
 class LakeFiles:
@@ -72,7 +73,7 @@ class LakeFiles:
         folder, _, last = place.rpartition("/")
         if self.is_local:
             self._files.create_dir(folder, recursive=True)
-            half = f"{folder}/_half-{os.getpid()}-{threading.get_ident()}-{last}"
+            half = f"{folder}/{HALF}{os.getpid()}-{threading.get_ident()}-{last}"
             try:
                 put(half)
                 _sync(half)

@@ -7,7 +7,7 @@ import msgspec
 from embermq.errors import OptionInvalid, StoreError
 from embermq.spark.lake.commits import LakeFormat, LakeHead
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import LAKE, LOCK
+from embermq.spark.lake.names import HALF, LAKE, LOCK
 from embermq.spark.lake.tables import open_tables, require_format
 
 VERSION = 1
@@ -16,7 +16,8 @@ VERSION = 1
 def load_head(files: LakeFiles) -> LakeHead | None:
     """What the place says it is; None if it is empty or not there."""
     if not files.exists(LAKE):
-        if files.exists() and set(files.list()) - {LOCK}:
+        ours = (LAKE, LOCK, HALF)  # Somebody may be making it at this moment.
+        if files.exists() and not all(name.startswith(ours) for name in files.list()):
             raise OptionInvalid(
                 "lake", "there are files here and no _embermq.json; choose another place", value=files.root
             )

@@ -37,7 +37,7 @@ from embermq.spark.lake.frames import file_frame, table_frame
 from embermq.spark.lake.heads import check_head, load_head, make_head
 from embermq.spark.lake.joining import Compacted, Joining
 from embermq.spark.lake.json_schemas import merged
-from embermq.spark.lake.names import COMMITS, PENDING, SUFFIX, commit_name, commit_number, stem
+from embermq.spark.lake.names import COMMITS, HALF, PENDING, SUFFIX, commit_name, commit_number, stem
 from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
 from embermq.spark.lake.turns import alone
@@ -324,7 +324,7 @@ class Lake:
         for path in self.files.list(recursive=True):
             name = path.rpartition("/")[2]
             ours = name.startswith(tuple(stems)) and name.endswith(SUFFIX) and not path.startswith("_")
-            if path not in counted and (ours or name.startswith("_half-")):
+            if path not in counted and (ours or name.startswith(HALF)):
                 self.files.remove(path)
 
     # -- keeping -----------------------------------------------------------------------------------------------

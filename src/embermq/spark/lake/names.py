@@ -17,6 +17,7 @@ LAKE = "_embermq.json"
 COMMITS = "_commits"
 PENDING = "_pending.json"
 LOCK = "_lock"
+HALF = "_half-"  # a file that is not whole yet begins with this
 CATALOG = "_catalog.db"
 SUFFIX = ".parquet"
 UNKNOWN_DATE = "__HIVE_DEFAULT_PARTITION__"  # of a message whose time no calendar has

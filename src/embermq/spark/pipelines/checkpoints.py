@@ -5,15 +5,16 @@ would notice: so it is refused. With another checkpoint everything comes again, 
 Driver side.
 """
 
-import os
 import tempfile
 from collections.abc import Collection
+from pathlib import Path
 
 import msgspec
 from pyspark.sql import SparkSession
 
 from embermq.errors import OptionInvalid
 from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.names import HALF
 from embermq.spark.lake.spark_paths import has_file_system
 from embermq.spark.shipped.places import shown
 
@@ -40,15 +41,19 @@ def checkpoint_in(spark: SparkSession, into: str) -> str:
 
 
 def check_writable(place: str, option: str) -> None:
-    """OptionInvalid if a directory cannot be written; it is made if need be. Other file systems are not tried."""
+    """OptionInvalid if a directory cannot be written, or made. Nothing is left of the attempt. Other file systems are
+    not tried."""
     files = _files_at(place)
     if files is None or not files.is_local:
         return
+    path = Path(files.path)
+    missing = [one for one in (path, *path.parents) if not one.exists()]
     try:
-        os.makedirs(files.path, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix="_half-", dir=files.path)
-        os.close(handle)
-        os.unlink(name)
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(prefix=HALF, dir=path):
+            pass
+        for one in missing:
+            one.rmdir()
     except (FileExistsError, NotADirectoryError):
         raise OptionInvalid(option, "this is a file, or in one; a directory is needed", value=place) from None
     except OSError as problem:

@@ -50,6 +50,7 @@ FOLLOW_INTERVAL = "500 milliseconds"
 _WAIT_SECONDS = 0.05
 _COMMIT_SECONDS = 5.0  # for Spark to note that a batch is done
 _STOP_MS = 60_000
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling java.lang.InterruptedException"
 _ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)?")
 
 
@@ -164,12 +165,16 @@ class Pipeline:
         running.stop()
 
     def _wait_for_end(self) -> None:
-        """In a batch that is not to be begun. Spark takes an interrupted call of its own for what it is, a stop; any
-        other error would be told as one."""
+        """In a batch that is not to be begun, on Spark's thread, until the stop of the query interrupts that. By this
+        text Spark knows that it was one; after it the whole trace would follow, and its search has no stack for that.
+        """
         self._next_waits.set()
         context = self.spark.sparkContext
         assert context._jvm is not None
-        context._jvm.java.lang.Thread.sleep(_STOP_MS)
+        try:
+            context._jvm.java.lang.Thread.sleep(_STOP_MS)
+        except Py4JJavaError:
+            raise StoreError(_INTERRUPTED) from None
         raise StoreError("the pipeline was stopped")
 
     def _process(self, frame: DataFrame, number: int) -> None:
