@@ -74,6 +74,10 @@ def test_archive_and_sql(store: str, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_another_name_of_sql(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     query = "/* all */ select count(*) as n from orders"
     assert asked(capsys, "query", query, "--store", store) == asked(capsys, "sql", query, "--store", store)
+    for comment in ("-- all", "--all"):  # Which looks like an option.
+        found = asked(capsys, "query", f"{comment}\nselect count(*) as n from orders", "--store", store)
+        assert found["rows"] == [{"n": 20}]
+    assert "No such option" in refused(capsys, "sql", "--stor", store, "select 1")
     assert "drop" in refused(capsys, "query", "drop table orders", "--store", store)
     assert run(["spark", "--help"]) == 0
     assert "The same as sql." in capsys.readouterr().out

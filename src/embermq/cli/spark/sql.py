@@ -1,6 +1,7 @@
 """`embermq spark sql`: queries over stores and a lake."""
 
 import math
+import re
 from collections import Counter
 
 import click
@@ -14,9 +15,20 @@ from embermq.spark.jobs import sql as job
 from embermq.spark.lake.json_schemas import schemas_in_words
 
 ROWS_MAX = 10_000
+_COMMENT = re.compile(r"--(?:\s|[^=]*\n)")
 
 
-@click.command()
+class QueryCommand(click.Command):
+    """A command whose argument may begin with a comment of SQL, which would be taken for an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        queries = [word for word in args if _COMMENT.match(word)]
+        if queries and "--" not in args:
+            args = [*(word for word in args if word not in queries), "--", *queries]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=QueryCommand)
 @click.argument("query")
 @click.option("--store", "paths", multiple=True, metavar="DIR", help="Store directory or glob; repeatable.")
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
