@@ -10,9 +10,10 @@ from embermq import Message
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.lake import Lake, lakes, writing
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import COMMITS, PENDING, commit_name, date_of, file_name, quoted
+from embermq.spark.lake.names import COMMITS, PENDING, commit_name, date_of, file_name, quoted, shown_name
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
+from embermq.testing.clock import ManualClock
 from tests.crash import numbered
 
 if TYPE_CHECKING:
@@ -138,46 +139,74 @@ def _stop_at(patch: pytest.MonkeyPatch, step: str) -> None:
 def test_small_files_become_one(
     spark: "SparkSession", builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake.open(str(tmp_path / "lake"), include_system=True)
+    clock = ManualClock()
+    lake = Lake.open(str(tmp_path / "lake"), include_system=True, clock=clock)
     for number in range(5):
         survey = fill(builder, number * 16, number * 16 + 16)
         lake.add(spark, survey, BROKER, survey.log_end)
     before, files = rows(lake, spark), len(lake.live_files())
+    planned, small = lake.frame(spark), shown(lake)
     done = lake.compact(spark)
     assert done.files_before == files
     assert done.files_after == len(lake.live_files()) < files
-    again = Lake.open(str(tmp_path / "lake"))
+    again = Lake.open(str(tmp_path / "lake"), clock=clock)
     assert rows(again, spark) == before == records(builder, all_of_them=True)
     assert again.check(spark) == len(again.live_files())
-    assert len([path for path in again.files.list(recursive=True) if path.endswith(".parquet")]) == done.files_after
+    # For an hour all is where it was, for queries that were planned before and readers of the folder.
     assert again.compact(spark).files_before == done.files_after
+    assert shown(again) == small
+    assert planned.count() == len(before)
+    clock.advance(s=3600)
     survey = fill(builder, 80, 96)
     again.add(spark, survey, BROKER, survey.log_end)
     assert rows(again, spark) == records(builder, all_of_them=True)
+    assert shown(again) == {shown_name(file.path) for file in again.live_files()}
+    assert places_in_folder(tmp_path / "lake") == [record[0] for record in records(builder, all_of_them=True)]
 
 
-@pytest.mark.parametrize("step", ["joined", "committed", "some removed"])
+def shown(lake: Lake) -> set[str]:
+    """What readers without commits look at."""
+    return {path for path in lake.files.list(recursive=True) if path.endswith(".parquet") and path[0] != "_"}
+
+
+def places_in_folder(place: Path) -> list[int]:
+    import pyarrow.parquet as pq
+
+    return sorted(pq.read_table(place).column("physicalOffset").to_pylist())
+
+
+def rows_of_files(lake: Lake) -> list[int]:
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(lake.files.full(file.path), partitioning=None) for file in lake.live_files()]
+    return sorted(place for table in tables for place in table.column("physicalOffset").to_pylist())
+
+
+@pytest.mark.parametrize("step", ["joined", "committed", "linked", "some removed"])
 def test_killed_while_files_are_joined(
     builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Whoever reads the folder without its commits sees no row twice, once the next writer was there."""
-    import pyarrow.parquet as pq
-
     no_spark: Any = None
     monkeypatch.setattr(lakes, "run", lambda _, function, pieces, *rest: [function(piece) for piece in pieces])
     monkeypatch.setattr(lakes, "parallelism", lambda _: 1)
-    lake = Lake.open(str(tmp_path / "lake"), include_system=True)
+    clock = ManualClock()
+    lake = Lake.open(str(tmp_path / "lake"), include_system=True, clock=clock)
     for number in range(5):
         survey = fill(builder, number * 16, number * 16 + 16)
         lake.add(no_spark, survey, BROKER, survey.log_end)
-    real_remove = LakeFiles.remove
 
     def stop(*_: Any) -> None:
         raise Stopped
 
-    def remove_one(files: LakeFiles, name: str) -> None:
-        real_remove(files, name)
-        raise Stopped
+    def stop_after(step: str) -> Callable[..., None]:
+        real = LakeFiles.link if step == "linked" else LakeFiles.remove
+
+        def call(*arguments: Any) -> None:
+            real(*arguments)
+            raise Stopped
+
+        return call
 
     with monkeypatch.context() as patch:
         if step == "joined":
@@ -186,18 +215,21 @@ def test_killed_while_files_are_joined(
         elif step == "committed":
             patch.setattr(Lake, "_finish", stop)
         else:
-            patch.setattr(LakeFiles, "remove", remove_one)
+            lake.compact(no_spark)
+            clock.advance(s=3600)
+            patch.setattr(LakeFiles, "link" if step == "linked" else "remove", stop_after(step))
         with pytest.raises(Stopped):
             lake.compact(no_spark)
     survey = fill(builder, 80, 96)
-    again = Lake.open(str(tmp_path / "lake"))
+    again = Lake.open(str(tmp_path / "lake"), clock=clock)
     again.add(no_spark, survey, BROKER, survey.log_end)
-    counted = {file.path for file in again.live_files()}
-    assert {path for path in again.files.list(recursive=True) if path.endswith(".parquet")} == counted
-    found = pq.read_table(tmp_path / "lake")
-    assert sorted(found.column("physicalOffset").to_pylist()) == [
+    assert rows_of_files(again) == places_in_folder(tmp_path / "lake") == [
         record[0] for record in records(builder, all_of_them=True)
-    ]
+    ]  # fmt: skip
+    clock.advance(s=3600)
+    assert again.add(no_spark, survey, BROKER, survey.log_end) is None
+    assert {shown_name(path) for path in again.files.list(recursive=True) if path.endswith(".parquet")} == shown(again)
+    assert places_in_folder(tmp_path / "lake") == rows_of_files(again)
 
 
 def test_another_store_is_refused(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:

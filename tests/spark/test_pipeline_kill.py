@@ -22,7 +22,7 @@ from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.pipeline_child import DEATHS, SETTINGS, STEPS, made
-from tests.spark.test_lake import records, rows
+from tests.spark.test_lake import places_in_folder, records, rows
 from tests.spark.test_lake_tables import everything
 from tests.spark.test_stream_kill import Child
 from tests.unit.store.test_follower import derived
@@ -67,8 +67,10 @@ def check(spark: "SparkSession", place: Path, store: Path, sink: Path, lake_form
     lake.check(spark)
     assert not lake.files.exists(PENDING)
     if lake_format == "parquet":
-        there = {path for path in lake.files.list(recursive=True) if path.endswith(".parquet") and path[0] != "_"}
-        assert there == {file.path for file in lake.live_files()}
+        assert places_in_folder(sink / "lake") == [record[0] for record in wanted]
+        listed = {file.path for commit in lake.commits for file in commit.files}
+        there = {path for path in lake.files.list(recursive=True) if path.endswith(".parquet")}
+        assert there - listed == set(lake.files.list("_stats"))
     else:
         assert everything(lake) == wanted
     minutes = read_minutes(str(sink / "lake"))

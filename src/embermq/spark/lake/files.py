@@ -88,6 +88,19 @@ class LakeFiles:
             put(place)
         return int(self._files.get_file_info(place).size)
 
+    def link(self, name: str, other: str) -> None:
+        """The file under another name as well; fine if it has it. Local lakes only."""
+        place = self.full(other)
+        if self.exists(other):
+            return
+        folder = place.rpartition("/")[0]
+        self._files.create_dir(folder, recursive=True)
+        try:
+            os.link(self.full(name), place)
+            _sync(folder)
+        except OSError:  # No links here.
+            self.write_with(other, lambda half: self._files.copy_file(self.full(name), half))
+
     def remove(self, name: str) -> None:
         """Fine if it is not there."""
         if self.exists(name):

@@ -6,7 +6,8 @@
 Adding is exactly once: before anything is written, `_pending.json` says under which names; then tasks write and read
 back the files; then the commit appears, in one step; in a lake of tables its files are then published into them, which
 may be repeated. Killed in between, the next add removes what the pending names left behind, or publishes what was
-committed, and begins again where the last commit ended. Writers take turns (turns.py).
+committed, and begins again where the last commit ended. Writers take turns (turns.py). Small files that
+were joined stay a while (replaced.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,21 @@ from embermq.spark.lake.frames import file_frame, table_frame
 from embermq.spark.lake.heads import check_head, load_head, make_head
 from embermq.spark.lake.joining import Compacted, Joining
 from embermq.spark.lake.json_schemas import merged
-from embermq.spark.lake.names import COMMITS, HALF, PENDING, SUFFIX, commit_name, commit_number, stem
+from embermq.spark.lake.names import (
+    COMMITS,
+    HALF,
+    JOINED,
+    PENDING,
+    SUFFIX,
+    commit_name,
+    commit_number,
+    is_joined,
+    joined_name,
+    joined_stem,
+    shown_name,
+    stem,
+)
+from embermq.spark.lake.replaced import keeps_replaced, let_go
 from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
 from embermq.spark.lake.turns import alone
@@ -59,6 +74,7 @@ class Lake:
         self._opened_tables: LakeTables | None = None
         self._given: dict[str, StructType] = {}  # schemas that no commit has yet
         self._drop_bodies = False
+        self._let_go = 0  # commits whose replaced files are gone
 
     @classmethod
     def open(
@@ -195,10 +211,21 @@ class Lake:
         files = [file for file in self.live_files() if topics is None or file.topic in topics]
         root = spark_root(spark, self.files)
         if self._tables is None:
-            return file_frame(spark, root, [f"{root}/{file.path}" for file in files], value)
+            return self._file_frame(spark, root, files, value)
         paths = paths_of(self._tables, sorted({file.topic for file in files}))
         ranges = {name: self.covered(name) for name in self.brokers()}
         return table_frame(spark, paths, ranges, value)
+
+    def _file_frame(
+        self, spark: SparkSession, root: str, files: Sequence[LakeFile], value: StructType | None
+    ) -> DataFrame:
+        """Spark takes topic and day from what comes after a root: files that were joined have one of their own."""
+        plain = [f"{root}/{file.path}" for file in files if not is_joined(file.path)]
+        joined = [f"{root}/{file.path}" for file in files if is_joined(file.path)]
+        if not joined:
+            return file_frame(spark, root, plain, value)
+        frame = file_frame(spark, f"{root}/{JOINED}", joined, value)
+        return file_frame(spark, root, plain, value).unionByName(frame) if plain else frame
 
     # -- adding ------------------------------------------------------------------------------------------------
 
@@ -220,6 +247,7 @@ class Lake:
             with clear_disk_errors(self.files.root):
                 held.enter_context(alone(self.files))
             self._clean_up()
+            self._let_replaced_go()
             self._take_schemas(self._given, self._drop_bodies)  # Others may have brought some.
             yield
 
@@ -300,8 +328,14 @@ class Lake:
         if self._tables is not None:
             publish(self._tables, commit, self.schemas)
         self._unpublished = None
-        for path in commit.replaced:
-            self.files.remove(path)
+        if not keeps_replaced(self.files):
+            for path in commit.replaced:
+                self.files.remove(path)
+
+    def _let_replaced_go(self) -> None:
+        if keeps_replaced(self.files):
+            with clear_disk_errors(self.files.root):
+                self._let_go += let_go(self.files, self.commits[self._let_go :], self._clock.now_ms())
 
     def _clean_up(self) -> None:
         """Finish, or remove what is left of, an add that did not come to its end."""
@@ -323,7 +357,8 @@ class Lake:
         counted = {file.path for file in self.live_files()}
         for path in self.files.list(recursive=True):
             name = path.rpartition("/")[2]
-            ours = name.startswith(tuple(stems)) and name.endswith(SUFFIX) and not path.startswith("_")
+            is_rows = name.endswith(SUFFIX) and (not path.startswith("_") or is_joined(path))
+            ours = is_rows and name.startswith(tuple(stems))
             if path not in counted and (ours or name.startswith(HALF)):
                 self.files.remove(path)
 
@@ -354,21 +389,21 @@ class Lake:
             counts = [self._tables.compact(topic) for topic in sorted({file.topic for file in self.live_files()})]
             return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))
         small, groups = joining.groups_of_small_files(self.live_files())
-        stem_ = f"compacted-{len(self._commits) + 1:020d}"
-        schemas = self.schemas
+        number, schemas = len(self._commits) + 1, self.schemas
         pieces = [
-            Joining(
-                self.files, tuple(group), f"{group[0].path.rpartition('/')[0]}/{stem_}-{number:04d}{SUFFIX}",
-                schemas.get(group[0].topic),
-            )
-            for number, group in enumerate(groups)
-        ]  # fmt: skip
+            Joining(self.files, tuple(group), self._joined_name(group[0], number, place), schemas.get(group[0].topic))
+            for place, group in enumerate(groups)
+        ]
         if not pieces:
             return Compacted(small, small)
         replaced = [file.path for piece in pieces for file in piece.files]
-        with self._writing([stem_]):
+        with self._writing([joined_stem(number)]):
             self._commit([], run(spark, joining.join_files, pieces, "joining small files", told), replaced)
         return Compacted(small, small - len(replaced) + len(pieces))
+
+    def _joined_name(self, first: LakeFile, number: int, group: int) -> str:
+        name = joined_name(first.path.rpartition("/")[0], number, group)
+        return name if keeps_replaced(self.files) else shown_name(name)
 
 
 def _between(survey: Survey, start: int, end: int) -> tuple[LogSegment, ...]:

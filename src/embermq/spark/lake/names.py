@@ -5,7 +5,9 @@ _commits/00000000000000000007.json                             one commit; reade
 _pending.json                                                  what is being written now, to be cleaned up after
 _lock                                                          held while somebody writes; empty
 _catalog.db                                                    of an Iceberg lake that has a catalog of its own
-topic=orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
+topic=_joined/topic=orders/date=2026-11-16/compacted-<commit>-<number>.parquet   small files that became one
+orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
+_joined/topic=orders/date=2026-11-16/compacted-<commit>-<number>.parquet   small files that became one
 orders/date=2026-11-16/broker-a-<start>-<end>.parquet          the same in a lake of tables, one for each topic
 """
 
@@ -20,6 +22,7 @@ LOCK = "_lock"
 HALF = "_half-"  # a file that is not whole yet begins with this
 CATALOG = "_catalog.db"
 SUFFIX = ".parquet"
+JOINED = "_joined"
 UNKNOWN_DATE = "__HIVE_DEFAULT_PARTITION__"  # of a message whose time no calendar has
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -55,6 +58,24 @@ def date_of(day: int | None) -> str:
 def stem(broker_name: str, start: int, end: int) -> str:
     """What the names of all files of a range begin with."""
     return f"{plain(broker_name)}-{start:020d}-{end:020d}"
+
+
+def joined_name(folder: str, number: int, group: int) -> str:
+    """Of a file that others became, in the commit `number`."""
+    return f"{JOINED}/{shown_name(folder)}/{joined_stem(number)}-{group:04d}{SUFFIX}"
+
+
+def joined_stem(number: int) -> str:
+    return f"compacted-{number:020d}"
+
+
+def is_joined(name: str) -> bool:
+    return name.startswith(f"{JOINED}/")
+
+
+def shown_name(name: str) -> str:
+    """Where readers that know nothing of commits find a file, once those it replaced are gone."""
+    return name.removeprefix(f"{JOINED}/")
 
 
 def topic_folder(topic: str, *, as_table: bool) -> str:
