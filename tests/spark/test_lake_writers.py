@@ -8,18 +8,20 @@ import pytest
 
 from embermq import Message
 from embermq.errors import StoreError
+from embermq.spark.jobs.archive import archive
 from embermq.spark.lake import Lake, joining, lakes, turns
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import COMMITS
+from embermq.spark.lake.names import COMMITS, is_joined
 from embermq.spark.lake.turns import alone
+from embermq.spark.views import messages
 from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.test_lake import BROKER, fill, records, rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 NO_SPARK: Any = None
 
@@ -135,3 +137,28 @@ def test_a_file_that_is_missing(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is missing; restore it") as problem:
         lake.frame(spark)
     assert Path(victim).name in str(problem.value)
+
+
+def test_a_table_that_was_made_before_files_were_joined(spark: "SparkSession", tmp_path: Path) -> None:
+    """No row twice, none left out, for queries before, after and in between."""
+    builder, lake = StoreBuilder(tmp_path / "store"), str(tmp_path / "lake")
+
+    def grow() -> None:
+        with builder.open() as store:
+            store.append_many([Message("orders", b"x") for _ in range(10)])
+        archive(spark, [str(builder.root)], lake)
+
+    def table() -> "DataFrame":
+        return messages(spark, [str(builder.root)], lake=lake, topics=["orders"])
+
+    for _ in range(3):
+        grow()
+    early = table()
+    for _ in range(2):
+        grow()
+    assert any(is_joined(file.path) for file in Lake.open(lake).live_files())
+    late = table()
+    for _ in range(4):
+        grow()  # What was joined is joined again.
+    for frame in (early, late, table()):
+        assert frame.count() == frame.select("physicalOffset").distinct().count() == 90
