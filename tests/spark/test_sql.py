@@ -128,6 +128,18 @@ def test_topics_that_are_one_name_to_sql(spark: "SparkSession", store: str, make
     assert sql(spark, "select * from orders where tags <> 'messages'", named_so).count() == 1
 
 
+def test_another_store_does_not_answer(spark: "SparkSession", store: str, make_store: StoreMaker) -> None:
+    other = [str(make_store(some("payments", 4), name="other"))]
+    spark.range(2).createOrReplaceTempView("of_mine")
+    assert sql(spark, "select * from Payments", other).count() == 4
+    with pytest.raises(OptionInvalid, match=r"payments.*\(tables: messages, Big-Returns"):
+        sql(spark, "select * from payments", [store])
+    assert sql(spark, "select * from payments", other).count() == 4
+    register(spark, other)
+    assert sql(spark, "select * from orders cross join of_mine", [store]).count() == 6
+    assert spark.sql("select * from payments").count() == 4
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

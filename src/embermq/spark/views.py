@@ -97,7 +97,7 @@ def topic_messages(
     store, what came before the topic was deleted. These too with `include_system`; of a system topic, all there is.
     """
     # With a copy, all of them: a topic that a log has lost may be there.
-    stores = [path for path, there in topics.stores.items() if name in there or shipped is not None]
+    stores = list(topics.stores) if shipped is not None else topics.with_topic(name)
     held = lake if name in topics.lake else None
     everything = include_system or is_system_topic(name)
     return _messages(spark, stores, held, [name], everything, True, value, shipped, None)
@@ -175,6 +175,10 @@ class Topics:
     @property
     def names(self) -> list[str]:
         return sorted(self.lake.union(self.shipped, *self.stores.values()))
+
+    def with_topic(self, name: str) -> list[str]:
+        """Paths of the stores that have a topic."""
+        return [path for path, there in self.stores.items() if name in there]
 
     def check(self, name: str) -> None:
         """TopicUnknown, with the nearest names, if there is no such topic."""

@@ -70,7 +70,7 @@ def replay(
     topics.check(window.topic)
     frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
     if window.topic == to_topic:
-        frame = _without_own(frame, paths, target, replay_id)
+        frame = _without_own(frame, topics.with_topic(to_topic), target, replay_id)
     with our_errors(None if window.where is None else "where", window.where):
         return send(
             frame, target, to_topic=to_topic, replay_id=replay_id, dry_run=dry_run, settings=settings, told=told,

@@ -9,6 +9,7 @@ commands when it is given them, so this is decided before, by its grammar: see _
 import re
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from embermq.errors import OptionInvalid
 from embermq.spark.error_text import cause_in, our_errors
 from embermq.spark.lake.json_schemas import JsonSchemas
+from embermq.spark.sql_names import names_in
 from embermq.spark.views import Topics, register
 
 # Comments of which Spark sees the same end: none inside of others, no backslash before the end of a line.
@@ -25,6 +27,7 @@ _SHOWS = re.compile(rf"{_COMMENTS}(?:show|describe|desc|explain)\b", re.IGNORECA
 _SHOW_TABLES = re.compile(
     rf"{_COMMENTS}show\s+tables(?:\s+(?:like\s+)?(['\"])(?P<like>[^'\"]*)\1)?[\s;]*$", re.IGNORECASE
 )
+_made: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # in small letters
 _RUNS_PROGRAMS = "ScriptTransformation"  # select transform(…) using 'program'
 
 
@@ -43,6 +46,7 @@ def sql(
         names = register(
             spark, paths, lake=lake, include_system=include_system, mentioned_in=text, json=json, shipped=shipped
         )  # fmt: skip
+        _forget_others(spark, text, names)
         if tables := _SHOW_TABLES.match(text):
             return _tables(spark, names, tables["like"])
         try:
@@ -56,6 +60,17 @@ def sql(
                 ) from None
             reason = cause_in(str(problem)).text
             raise OptionInvalid("sql", f"{reason} (tables: {', '.join(names[:20])})") from None
+
+
+def _forget_others(spark: SparkSession, text: str, names: Sequence[str]) -> None:
+    """A table that an earlier call made of another store must not answer for one that is not here."""
+    made = _made.setdefault(spark, set())
+    here = set(map(str.lower, names))
+    words = set(map(str.lower, names_in(text)))
+    for name in made & words - here:
+        spark.catalog.dropTempView(name)
+    made -= words - here
+    made |= words & here
 
 
 def _check_reads(spark: SparkSession, text: str) -> None:
