@@ -18,9 +18,7 @@ from embermq.spark.jobs.work import Told
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Loggers of tasks and queries that fail.
-_LOG_FAILURES = [
-    f"org.apache.spark.{name}" for name in ("executor.Executor", "scheduler.TaskSetManager", "util.Utils")
-]
+_LOG_FAILURES = [f"org.apache.spark.{name}" for name in ("executor.Executor", "scheduler.TaskSetManager", "util.Utils")]
 
 
 def master_option(command: F) -> F:
