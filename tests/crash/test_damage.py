@@ -1,11 +1,12 @@
 """Damage in the middle of a log: what is after it survives, what was there is kept aside, and it is told once."""
 
 import json
+import resource
 from pathlib import Path
 
 import pytest
 
-from embermq import Message
+from embermq import Message, MessageStore, StoreSettings
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
@@ -197,3 +198,26 @@ def test_a_body_that_looks_like_a_record_is_not_taken_for_one() -> None:
     with PLAN.on(disk).open() as store:
         assert store.at(inner_at) is None or store.recovery.damages
         assert numbered.fetch_all(store, "Topic0", 0) == [(0, 0)]
+
+
+def test_a_torn_tail_of_a_large_file_is_kept_without_reading_it_all(tmp_path: Path) -> None:
+    settings = StoreSettings(segment_bytes=256 << 20, disk_full_percent=100)
+    with MessageStore.open(tmp_path, settings) as store:
+        end = store.append_many([Message("t", b"x" * 100)] * 3)[-1].physical_offset
+    log = tmp_path / "commitlog" / f"{0:020d}"
+    with log.open("r+b") as file:
+        file.seek(end + 120)
+        file.write(b"\xff" * 10)
+    (tmp_path / "abort").touch()
+    (tmp_path / "embermq.state").unlink()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with MessageStore.open(tmp_path, settings) as store:
+        assert store.max_offset("t", 0) == 2
+        (damage,) = store.recovery.damages
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert damage.kept_in is not None
+    kept = (tmp_path / damage.kept_in).read_bytes()
+    assert 100 < len(kept) < 400
+    assert b"\xff" * 10 in kept
+    assert grown_kib < 100 << 10
+    assert not list((tmp_path / "quarantine").glob("*.tmp"))

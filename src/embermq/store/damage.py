@@ -12,6 +12,8 @@ Recovery decides; this file only does. Recovery's thread.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -78,16 +80,28 @@ class Quarantine:
         physical_offset = segment.start + start
         if self._read_only:
             return self.note(physical_offset, end - start, reason, action, filled=filled)
-        data = b"".join(
-            segment.read(at, min(_COPY_BYTES, end - at)).ljust(min(_COPY_BYTES, end - at), b"\0")
-            for at in range(start, end, _COPY_BYTES)
-        ).rstrip(b"\0")
         name = f"{segment_name(physical_offset)}-{end - start}.bad"
-        if data:
+        data_end = _data_end(segment, start, end)
+        if data_end > start:
             self._files.make_directory(self._directory)
-            self._files.replace_file(self._directory / name, data)
-        kept_in = f"{DIRECTORY}/{name}" if data else None
+            self._copy(segment, start, data_end, self._directory / name)
+        kept_in = f"{DIRECTORY}/{name}" if data_end > start else None
         return self.note(physical_offset, end - start, reason, action, kept_in=kept_in, filled=filled)
+
+    def _copy(self, segment: Segment, start: int, end: int, path: Path) -> None:
+        """Copy piece by piece, for a file may be large; whole or not at all."""
+        aside = path.with_name(path.name + ".tmp")
+        with suppress(FileNotFoundError):  # left by a crash
+            self._files.remove(aside)
+        copy = self._files.create(aside, 0, fallocate=False)
+        try:
+            for at, piece in _pieces(segment, start, end):
+                copy.pwrite(piece, at - start)
+            copy.sync()
+        finally:
+            copy.close()
+        self._files.rename(aside, path)
+        self._files.sync_directory(self._directory)
 
     def _write_report(self, damage: Damage) -> None:
         self._files.make_directory(self._directory)
@@ -95,6 +109,24 @@ class Quarantine:
         before = self._files.read_all(path) if self._files.exists(path) else b""
         line = msgspec.json.encode({"time_ms": self._clock.now_ms(), **msgspec.structs.asdict(damage)})
         self._files.replace_file(path, before + line + b"\n")
+
+
+def _pieces(segment: Segment, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """Bytes [start, end) of a segment; zeros where the file is shorter."""
+    for at in range(start, end, _COPY_BYTES):
+        count = min(_COPY_BYTES, end - at)
+        yield at, segment.read(at, count).ljust(count, b"\0")
+
+
+def _data_end(segment: Segment, start: int, end: int) -> int:
+    """Where only zeros follow up to `end`. Most of a log file that is torn was never written, and is not read."""
+    if segment.file is not None:
+        end = min(end, segment.file.data_end(start))
+    data_end = start
+    for at, piece in _pieces(segment, start, end):
+        if stripped := piece.rstrip(b"\0"):
+            data_end = at + len(stripped)
+    return data_end
 
 
 def fill_with_record(segment: Segment, start: int, end: int, store_timestamp: int) -> None:
