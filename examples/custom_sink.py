@@ -3,7 +3,7 @@
     python custom_sink.py
 
 A sink is a name and `process(batch)`. A batch is a stretch of each log; after a kill the same stretch comes again. So a
-result is named after its stretch, and made again it replaces itself: nothing is counted twice.
+result is named after its batch, and made again it replaces itself: nothing is counted twice.
 """
 
 import tempfile
@@ -33,9 +33,7 @@ class Revenue:
         sums = orders.groupBy(col("properties")["region"].alias("region")).agg(
             total(col("properties")["amount"].cast("double")).alias("amount"), count("*").alias("orders")
         )
-        first = batch.ranges[0]
-        target = self.root / f"{first.start:020d}-{first.end:020d}"
-        sums.coalesce(1).write.mode("overwrite").json(str(target))
+        sums.coalesce(1).write.mode("overwrite").json(str(self.root / batch.name))
         return SinkFigures(records=sum(row["orders"] for row in sums.collect()))
 
 

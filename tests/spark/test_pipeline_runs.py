@@ -182,3 +182,25 @@ def test_rows_are_those_of_the_log(spark: "SparkSession", tmp_path: Path) -> Non
     builder = StoreBuilder(tmp_path / "a", segment_bytes=8192)
     assert rows(Lake.open(lake), spark) == records(builder, all_of_them=True)
     assert counted(Path(lake)) == 300
+
+
+class Named:
+    """Keeps what it was given under the name of the batch."""
+
+    name = "named"
+
+    def __init__(self) -> None:
+        self.kept: dict[str, int] = {}
+
+    def process(self, batch: LogBatch) -> SinkFigures:
+        self.kept[batch.name] = batch.frame(["topic"]).count()
+        return SinkFigures()
+
+
+def test_batches_of_two_stores_have_names_of_their_own(spark: "SparkSession", tmp_path: Path) -> None:
+    stores, named = [append(tmp_path / "a", 100), append(tmp_path / "b/x", 0)], Named()
+    more: Any = {"derive": [], "checkpoint": str(tmp_path / "progress"), "sinks": [named]}
+    pipeline(spark, stores, **more).once()
+    append(tmp_path / "b/x", 100)  # The same stretch, of another log.
+    pipeline(spark, stores, **more).once()
+    assert sorted(named.kept.values()) == [100, 100]

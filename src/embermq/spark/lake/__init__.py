@@ -7,12 +7,15 @@
     json_schemas.py  schemas of JSON bodies: read, checked, joined
     json_bodies.py   JSON bodies as a typed column, in a worker
     joining.py       small files become one, in a worker
+    replaced.py      what they were stays for a while
+    turns.py         one writer at a time
     heads.py         what kind of lake lies at a place
     lakes.py         a lake as a whole: open, add, verify, compact
     tables.py        lakes whose topics are tables: what is asked of a format
     delta.py         ... of Delta
     iceberg.py       ... of Iceberg
     frames.py        a lake's rows as a DataFrame
+    spark_paths.py   its files as Spark names them
 
 A log range goes in once: files are named after the range they hold, a commit lists them, and what no commit lists is
 not there. Readers that know nothing of commits see only whole files, and after a crash at most some that will be

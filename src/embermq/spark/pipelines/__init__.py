@@ -6,6 +6,7 @@
     derive.py      queues and index, by the dispatcher's own code
     lake_sink.py   Parquet by topic and day
     minutes.py     statistics by topic, queue, tag and minute
+    checkpoints.py where progress is kept, and whose it is
     running.py     the query: follow for ever, or once to the end
 
 A micro-batch may come again after a kill, with the same stretch: every sink notices what it already has.

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq.spark.jobs.work import Told, parallelism
+from embermq.spark.lake.names import stem
 from embermq.spark.tables import table
 from embermq.store.survey import LogSegment, Survey
 
@@ -50,6 +51,12 @@ class LogBatch:
     @property
     def bytes(self) -> int:
         return sum(one.end - one.start for one in self.ranges)
+
+    @property
+    def name(self) -> str:
+        """For what is made of this batch: no other has it, and the batch has it again when it comes again."""
+        first = self.ranges[0]
+        return stem(first.broker_name, first.start, first.end)
 
     def frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
         """The messages of this batch in the columns of the format; nothing else of the logs is read."""

@@ -5,7 +5,7 @@
 
         def process(self, batch: LogBatch) -> SinkFigures:
             rows = batch.frame(["topic"]).groupBy("topic").count().collect()
-            ...write them somewhere, under a name that depends on batch.ranges alone...
+            ...write them somewhere, under batch.name, or another name that depends on batch.ranges alone...
             return SinkFigures(records=sum(row["count"] for row in rows))
 
 `process` is called on the driver, for one batch after the other. After a kill the last batch may come again with the
