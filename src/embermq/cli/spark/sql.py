@@ -42,7 +42,9 @@ def sql(
     output: Output, query: str, paths: tuple[str, ...], lake: str | None, shipped: str | None, limit: int,
     include_system: bool, master: str | None, json_words: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Ask stores and a lake with SQL. Each topic is a table, `messages` is all of them.
+    """Ask stores and a lake with SQL. Each topic is a table, `messages` is all of them; `show tables` lists them.
+
+    `embermq spark query` is another name of this command. Only what reads is run.
 
     \b
     embermq spark sql "select tags, count(*) from orders group by 1" --store /data/broker-a
