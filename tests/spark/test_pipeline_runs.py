@@ -67,7 +67,7 @@ def test_a_sink_that_comes_later(spark: "SparkSession", tmp_path: Path) -> None:
     with pytest.raises(OptionInvalid, match="not that of lake; it would lack"):
         pipeline(spark, [store], into=str(lake), derive=["lake", "stats"])
     assert not (lake / "_embermq.json").exists()
-    more = {"into": str(lake), "checkpoint": str(tmp_path / "both")}
+    more: Any = {"into": str(lake), "checkpoint": str(tmp_path / "both")}
     pipeline(spark, [store], **more).once()
     assert counted(lake) == in_lake(lake) == 100
     append(tmp_path / "a", 10)
