@@ -12,9 +12,10 @@ import pytest
 from embermq import Message
 from embermq.errors import CorruptFrame, DataLost, OptionInvalid, StoreError, StorePathInvalid, StoreReplaced
 from embermq.spark.jobs import ship as job
-from embermq.spark.jobs import ship_pieces
+from embermq.spark.jobs import ship_pieces, ship_store
 from embermq.spark.shipped.manifests import HEAD, KEEP_MS, newest_manifest
 from embermq.spark.shipped.places import Place
+from embermq.spark.shipped.surveys import ShippedSurvey
 from embermq.spark.stores import find_stores
 from embermq.store.rebuild import rebuild
 from embermq.store.survey import Survey
@@ -477,3 +478,27 @@ def test_config_files(builder: StoreBuilder, tmp_path: Path) -> None:
     ship(builder.root, tmp_path / "far", clock=clock)
     names = [name for name in objects_in(tmp_path / "far") if "/config/" in name]
     assert len(names) == 2, names
+
+
+def test_a_target_that_was_wiped_and_shipped_anew(builder: StoreBuilder, tmp_path: Path) -> None:
+    target = tmp_path / "far"
+    ship(builder.root, target)
+    survey = ShippedSurvey.open_at(Place(str(target / "broker-a")))
+    assert {topic for topic, _ in survey.queues()} == {"orders", "returns"}
+    assert survey.find_key("orders", "o-5", -1, 1 << 62)
+    shutil.rmtree(target)
+    shutil.rmtree(builder.root)
+    with builder.open() as store:
+        store.append_many(messages(0, 700, "payments"))
+    ship(builder.root, target)
+    survey.refresh()
+    assert {topic for topic, _ in survey.queues()} == {"payments"}
+    assert survey.find_key("orders", "o-5", -1, 1 << 62) == []
+    assert len(survey.find_key("payments", "o-5", -1, 1 << 62) or []) == 1
+
+
+@pytest.mark.parametrize("kind", ["OptionInvalid", "StorePathInvalid", "DataLost", "KeyError", "annotations"])
+def test_what_a_worker_says_is_said_by_the_driver(kind: str) -> None:
+    error = ship_store.failure_of(ship_pieces.Failed(kind, "no place for files"))
+    assert isinstance(error, StoreError)
+    assert str(error) == "no place for files"

@@ -1,11 +1,15 @@
 """Commits without Spark: order, recognition, other writers, locks, settings of stores that are there."""
 
+import errno
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import (
@@ -18,9 +22,9 @@ from embermq.errors import (
     StoreLocked,
     StorePathInvalid,
 )
-from embermq.files.files import RealFiles
+from embermq.files.files import Entry, RealFiles
 from embermq.settings import FlushDisk
-from embermq.spark import commits
+from embermq.spark import commits, staging, writer
 from embermq.spark.commits import Committer
 from embermq.spark.journal import Journal
 from embermq.spark.store_shape import fit_to_files
@@ -325,3 +329,71 @@ def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorePathInvalid, match="this is a file"):
         fit_to_files(StoreSettings(), frozenset(), tmp_path / "photos" / "cat.jpg", FILES)
     assert fit_to_files(StoreSettings(), frozenset(), tmp_path / "new", FILES) == StoreSettings()
+
+
+# -- what comes after a commit ---------------------------------------------------------------------------------
+
+
+class ClearedMeanwhile(RealFiles):
+    """Somebody else clears his own staged files just when they are looked at."""
+
+    def list_directory(self, path: Path) -> list[Entry]:
+        if path.name.startswith("job-other"):
+            shutil.rmtree(path)
+        return super().list_directory(path)
+
+
+@pytest.mark.parametrize("error", [None, PermissionError(errno.EACCES, "not yours")])
+def test_tidying_up_never_fails_a_commit(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, error: PermissionError | None
+) -> None:
+    sink.run(0)
+    other = sink.staging / "job-other" / "0"
+    other.mkdir(parents=True)
+    if error is not None:
+        monkeypatch.setattr(staging, "_newest_change_ms", lambda *given: (_ for _ in ()).throw(error))
+    staging.clear_forgotten(ClearedMeanwhile(), sink.staging, None, before_ms=1 << 50)
+    assert other.exists() is (error is not None), "what cannot be looked at stays"
+
+
+QUERY = "11111111-2222-3333-4444-555555555555"
+
+
+def test_a_batch_that_is_empty_when_it_comes_again_keeps_what_was_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source has lost its rows meanwhile, or the query was changed."""
+
+    class Task:
+        def partitionId(self) -> int:  # noqa: N802
+            return 0
+
+        def taskAttemptId(self) -> int:  # noqa: N802
+            return 1
+
+        def getLocalProperty(self, name: str) -> str:  # noqa: N802
+            return str(number) if "batch" in name else QUERY
+
+    number = 5
+    monkeypatch.setattr("embermq.spark.writer.TaskContext.get", lambda: Task())
+    options = {"path": str(tmp_path / "store"), "topic": "T", "settings.mappedFileSizeCommitLog": "1048576"}
+
+    def stream_writer() -> writer.StreamWriter:
+        schema = StructType([StructField("body", BinaryType())])
+        return writer.stream_writer(schema, {**options, "checkpointLocation": str(tmp_path / "ck")}, False)
+
+    def staged(bodies: list[bytes]) -> Any:
+        batch = pa.RecordBatch.from_arrays([pa.array(bodies, pa.binary())], ["body"])
+        return stream_writer().write(iter([batch] if bodies else []))
+
+    bodies = [b"%d" % n for n in range(10)]
+    with monkeypatch.context() as patched:
+        message = staged(bodies)
+        stop_at(patched, 2)
+        with pytest.raises(Stopped):
+            stream_writer().commit([message], 5)
+    stream_writer().commit([staged([])], 5)
+    number = 6
+    stream_writer().commit([staged([b"next"])], 6)
+    with MessageStore.open(tmp_path / "store", read_only=True) as store:
+        assert [one.body for one in store.scan()] == [*bodies, b"next"]

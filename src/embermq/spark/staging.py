@@ -187,8 +187,17 @@ def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, befor
         directory = staging_root / entry.name
         if entry.is_file or (needed is not None and needed.is_relative_to(directory)):
             continue
-        if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _newest_change_ms(files, directory) < before_ms:
+        if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _is_forgotten(files, directory, before_ms):
             _remove_tree(files, directory)
+
+
+def _is_forgotten(files: Files, directory: Path, before_ms: int) -> bool:
+    """Nobody has touched it since then. What cannot be looked at is somebody's: he may be clearing it right now."""
+    try:
+        return _newest_change_ms(files, directory) < before_ms
+    except OSError as problem:
+        log.info("left for later path=%s error=%s", directory, problem)
+        return False
 
 
 def _newest_change_ms(files: Files, directory: Path) -> int:

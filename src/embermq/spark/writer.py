@@ -206,6 +206,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if files:
             directory = staging.batch_directory(options.staging, write, batchId)
             committer.commit(Batch(write, batchId, query_id, directory, files))
+        else:
+            committer.finish()  # It may be this very batch, which had rows before: they are decided, and staged.
         staging.clear_staged(_FILES, options.staging, write, up_to=batchId)
         self._plan.clear_forgotten(committer)
 

@@ -202,10 +202,7 @@ class Shipment:
         results = run(self._spark, ship_piece, pieces, f"shipping {self._store.broker_name}", self._told)
         for result in results:
             if isinstance(result, Failed):
-                kind = getattr(errors, result.kind, StoreError)
-                error: Exception = kind.__new__(kind)
-                Exception.__init__(error, result.text)
-                raise error
+                raise failure_of(result)
         return [result for result in results if isinstance(result, PieceShipped)]
 
     def _add(self, results: Sequence[PieceShipped]) -> Manifest:
@@ -307,3 +304,13 @@ class Shipment:
             sum(part.object.bytes for part in parts), sum(part.records for part in parts),
             sum(part.damaged_bytes for part in parts), self._manifest.number,
         )  # fmt: skip
+
+
+def failure_of(result: Failed) -> Exception:
+    """What a worker could not do, as the error it was: of kinds that are but a text and a name."""
+    kind = getattr(errors, result.kind, StoreError)
+    if not (isinstance(kind, type) and issubclass(kind, StoreError)):
+        return StoreError(result.text)
+    error: StoreError = kind.__new__(kind)
+    Exception.__init__(error, result.text)
+    return error

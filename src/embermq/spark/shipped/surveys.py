@@ -19,7 +19,16 @@ from embermq.files.files import Files
 from embermq.spark.shipped.deletions import Deletions
 from embermq.spark.shipped.files import ShippedFiles
 from embermq.spark.shipped.key_lists import KeyList
-from embermq.spark.shipped.manifests import HEAD, Manifest, ShippedPart, is_shipped, newest_manifest
+from embermq.spark.shipped.manifests import (
+    HEAD,
+    Head,
+    Manifest,
+    ShippedObject,
+    ShippedPart,
+    is_shipped,
+    load_head,
+    newest_manifest,
+)
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.summaries import OffsetRange, QueueName, Summary, from_bytes
 from embermq.store.survey import Survey
@@ -37,10 +46,15 @@ class ShippedLog(LogView):
     def __init__(self, root: Path, place: Place) -> None:
         self.place = place
         self.manifest: Manifest | None = None
+        self._head: Head | None = None
         self.shipped = ShippedFiles(place.address, root, {})
         super().__init__(root, self.shipped.as_files, lambda: 0)
 
     def look(self) -> None:
+        head = load_head(self.place)
+        if head != self._head:  # It was wiped, and shipped anew: manifests of the same number are others.
+            self._head, self.manifest = head, None
+            self.forget()
         before, manifest = self.manifest, newest_manifest(self.place, self.manifest)
         if manifest is None:
             raise StorePathInvalid(self.place.shown, "nothing was shipped here yet; run `embermq spark ship` again")
@@ -59,11 +73,11 @@ class ShippedQueues(QueueView):
     def __init__(self, root: Path, log: ShippedLog) -> None:
         super().__init__(root, log.files, log)
         self._shipped_log = log
-        self._tables: dict[str, pa.Table] = {}  # by name of the summary
+        self._tables: dict[str, pa.Table] = {}  # by the summary's sum
         self._of: Manifest | None = None
         self._summary = Summary([])
-        self._key_lists: dict[str, KeyList] = {}  # by name, those that were asked
-        self._topics: dict[str, frozenset[str]] = {}  # by name of the summary
+        self._key_lists: dict[str, KeyList] = {}  # by their sums, those that were asked
+        self._topics: dict[str, frozenset[str]] = {}  # by the summary's sum
         self._deletions = Deletions(log.place)
 
     def summary(self) -> Summary:
@@ -88,12 +102,13 @@ class ShippedQueues(QueueView):
         return {} if manifest is None else self._deletions.of(manifest)
 
     def _load(self, parts: list[ShippedPart]) -> None:
-        missing = [part for part in parts if part.summary.name not in self._tables]
+        missing = [part for part in parts if part.summary.sha256 not in self._tables]
         if missing:
             with ThreadPoolExecutor(min(_READERS, len(missing))) as pool:
                 for part, table in zip(missing, pool.map(self._read, missing), strict=True):
-                    self._tables[part.summary.name] = table
-        self._tables = {part.summary.name: self._tables[part.summary.name] for part in parts}
+                    self._tables[part.summary.sha256] = table
+        # Of two parts with the same records the summaries are not the same: places are in them.
+        self._tables = {part.summary.sha256: self._tables[part.summary.sha256] for part in parts}
         self._summary = Summary(list(self._tables.values()))
 
     def _read(self, part: ShippedPart) -> pa.Table:
@@ -114,12 +129,12 @@ class ShippedQueues(QueueView):
     def places_of(self, names: Iterable[tuple[str, str]]) -> list[int]:
         """Where the parts with a list have records that may have one of these keys, each with its topic."""
         self.summary()
-        wanted: dict[str, list[tuple[str, str]]] = {}
+        asked: list[tuple[KeyList, list[tuple[str, str]]]] = []
         for part in self.parts:
             if part.keys is not None:
                 topics = self._topics_of(part)
-                wanted[part.keys.name] = [(topic, key) for topic, key in names if topic in topics]
-        asked = [(self._key_list(name), some) for name, some in wanted.items() if some]
+                some = [(topic, key) for topic, key in names if topic in topics]
+                asked += [(self._key_list(part.keys), some)] if some else []
         if not asked:
             return []
         with ThreadPoolExecutor(min(_READERS, len(asked))) as pool:
@@ -127,15 +142,15 @@ class ShippedQueues(QueueView):
             return sorted({place for places in found for place in places})
 
     def _topics_of(self, part: ShippedPart) -> frozenset[str]:
-        name = part.summary.name
-        if name not in self._topics:
-            self._topics[name] = frozenset(self._tables[name]["topic"].unique().to_pylist())
-        return self._topics[name]
+        of = part.summary.sha256
+        if of not in self._topics:
+            self._topics[of] = frozenset(self._tables[of]["topic"].unique().to_pylist())
+        return self._topics[of]
 
-    def _key_list(self, name: str) -> KeyList:
-        if name not in self._key_lists:
-            self._key_lists[name] = KeyList(self._shipped_log.place, name)
-        return self._key_lists[name]
+    def _key_list(self, of: ShippedObject) -> KeyList:
+        if of.sha256 not in self._key_lists:
+            self._key_lists[of.sha256] = KeyList(self._shipped_log.place, of.name)
+        return self._key_lists[of.sha256]
 
     @property
     def key_bytes_read(self) -> int:
