@@ -162,6 +162,21 @@ def test_damage_at_any_cut_is_met_once(store: Path) -> None:
             assert [damage.start for damage in got.counts.damaged] == [places[number]], (number, count)
 
 
+@pytest.mark.parametrize("slices", [1, 2, 3, 4, 7])
+def test_one_damaged_stretch_is_one_row(store: Path, use: UseWay, slices: int) -> None:
+    """Records of every queue are lost to it, and which slice has them is different for each queue."""
+    use("queue")
+    rows = read(store).rows
+    start, end = rows[120]["physicalOffset"], rows[140]["physicalOffset"]
+    assert file_of(store, start)[0] == file_of(store, end)[0]
+    overwrite(store, start + 4, b"\xff" * (end - start - 8))
+    got = read(store, topic="orders", onCorrupt="rows", minPartitions=str(slices)).rows
+    assert [(row["physicalOffset"], row["size"]) for row in got if row["_corrupt"]] == [(start, end - start)]
+    orders = [row["physicalOffset"] for row in rows if row["topic"] == "orders"]
+    good = [place for place in orders if not start <= place < end]
+    assert sorted(row["physicalOffset"] for row in got if not row["_corrupt"]) == good
+
+
 def test_bodies_that_cannot_be_decompressed(make_store: StoreMaker) -> None:
     """The sum is right, the bytes are no zlib: damage like any other."""
     good = [Message("orders", b"plain"), Message("orders", b"no zlib", sys_flag=0x1), Message("orders", b"plain too")]

@@ -154,9 +154,9 @@ class NeedFinder:
         log = self._filtered(self._asked())
         need = StoreNeed(self.place.broker_name, log.start, log.end)
         ranges = self._ranges(log)
+        because = only_log_because(self._survey, self._options)
         if self._options.include_system_topics:
-            reason = "records of the system are wanted, and not all of them are in a queue"
-            return self._work(replace(need, log_because=reason), self._selection_with_system(ranges))
+            return self._work(replace(need, log_because=because), self._selection_with_system(ranges))
         queues = {(span.topic, span.queue_id): (wanted.start, wanted.end) for span, wanted in ranges}
         selection = newest_lives(replace(self._selection(), queues=queues), self._survey.deleted_topics())
         needs = [
@@ -166,9 +166,8 @@ class NeedFinder:
         places = self._places(ranges, selection.keys)
         if places is not None:
             return self._work(replace(need, queues=tuple(needs), places=places), selection)
-        if not self._survey.has_queue_files:
-            need = replace(need, queues=tuple(needs), log_because="there are no queue files in a shipped store")
-            return self._work(need, selection)
+        if because:
+            return self._work(replace(need, queues=tuple(needs), log_because=because), selection)
         with_sizes, because = sampled(self.place, needs, selection.tags)
         return self._work(replace(need, queues=with_sizes, log_because=because), selection)
 
@@ -334,6 +333,19 @@ def _both(option: Iterable[T] | None, pushed: frozenset[T] | None) -> frozenset[
     if option is None or pushed is None:
         return frozenset(option) if option is not None else pushed
     return frozenset(option) & pushed
+
+
+def only_log_because(survey: Survey, options: ReadOptions) -> str:
+    """Why queue files are of no use, whatever is in them; empty if they may be."""
+    if options.include_system_topics:
+        # And units of parked records have the time they are due where others have the hash of their tag.
+        return "records of the system are wanted, and not all of them are in a queue"
+    if not survey.has_queue_files:
+        return "there are no queue files in a shipped store"
+    if options.on_corrupt == "rows":
+        # Queues of different slices can have lost records to one stretch of damage: each would report it.
+        return "damage is wanted as rows, and lies in no queue"
+    return ""
 
 
 def check_segments(survey: Survey, need: StoreNeed, *, fail_on_data_loss: bool) -> None:

@@ -1,14 +1,18 @@
 """A stream with topic options: the offset is next-to-read of each queue, on each broker.
 
 Queues that come into being while the stream runs are read from their beginning. A queue whose offsets began anew
-(its topic was deleted and made again) is lost data; with failOnDataLoss off it is read from its new beginning.
+(its topic was deleted and made again) is lost data; with failOnDataLoss off it is read from its new beginning. It is
+known by its places: what was read lies before the record that the store's identity remembers, and all that a new life
+has lies behind it. So the identity is taken where the newest record that was read ends; and when it is taken anew, a
+queue that is not there is forgotten: if it comes again, that is another life.
+
 Driver side, one thread; `QueueFollower` answers what the stream reader asks.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from embermq.spark.needs import StoreWork, check_segments, check_topics, ends_of
+from embermq.spark.needs import StoreWork, check_segments, check_topics, ends_of, only_log_because
 from embermq.spark.offsets import Latest, resolve
 from embermq.spark.options import ReadOptions
 from embermq.spark.plan import QueueNeed, StoreNeed
@@ -18,12 +22,16 @@ from embermq.spark.stream_offsets import QueueName, StoreOffset, StreamOffset
 from embermq.spark.stream_stores import FollowedStore
 from embermq.spark.topic_lives import newest_lives
 from embermq.store.survey import LogMatch, QueueSpan
+from embermq.store.survey_identity import Identity
 
 # A batch that lies within so much log is read in order without a look at queue files: the newest units are not in
 # them yet, and looking at a thousand queues takes longer than passing what is not wanted.
 NEAR_BYTES = 64 << 20
 _SAMPLED_QUEUES = 8
 _SAMPLED_UNITS = 32
+# Of so many queues it is looked up where the last record that was read ends. Of further ones, if there are, where the
+# next one begins is near enough.
+_EXACT_QUEUES_MAX = 32
 
 
 class QueueFollower:
@@ -41,7 +49,7 @@ class QueueFollower:
         for store in self._stores:
             for span in store.wanted_queues():
                 queues[_name(store, span)] = self._first(store, span)
-        return StreamOffset(self._identities(), queues)
+        return StreamOffset(self._identities(queues), queues)
 
     def _first(self, store: FollowedStore, span: QueueSpan) -> int:
         options = self._options
@@ -52,15 +60,20 @@ class QueueFollower:
         )  # fmt: skip
         return first
 
-    def _identities(self) -> dict[str, StoreOffset]:
-        return {store.name: self._identity(store) for store in self._stores}
+    def _identities(self, queues: Mapping[QueueName, int]) -> dict[str, StoreOffset]:
+        return {store.name: self._identity(store, queues) for store in self._stores}
 
-    def _identity(self, store: FollowedStore) -> StoreOffset:
-        return StoreOffset(store.identity_at(store.survey.log_end))
+    def _identity(self, store: FollowedStore, queues: Mapping[QueueName, int]) -> StoreOffset:
+        # Not at the end of the log: what was not read yet may still be lost in a crash, and the stream loses nothing.
+        end = _read_end(store, queues)
+        identity = store.identity_at(end)
+        if Identity.parse(identity).last is None and end > store.survey.log_min:
+            identity = store.identity_at(store.survey.log_end)  # A record too long to be remembered: take a later one.
+        return StoreOffset(identity)
 
     def latest(self) -> StreamOffset:
         ends = {_name(store, span): span.max_offset for store in self._stores for span in store.wanted_queues()}
-        return StreamOffset(self._identities(), ends)
+        return StreamOffset(self._identities(ends), ends)
 
     def row_count(self, start: StreamOffset, enough: int) -> int:
         ranges = [self._range(store, span, start, None) for store in self._stores for span in store.wanted_queues()]
@@ -80,11 +93,21 @@ class QueueFollower:
         queues.update({name: end for name, (begin, end) in ranges.items() if begin < end or name in queues})
         stores = dict(start.stores)
         for store in self._stores:
+            # By rows and not by offsets: a queue that began anew may be read up to the very offset it had before.
+            has_rows = any(begin < end for name, (begin, end) in ranges.items() if name[1] == store.name)
             known = stores.get(store.name)
-            moved = any(start.queues.get(name) != end for name, end in queues.items() if name[1] == store.name)
-            if known is None or moved or store.match(known) is not LogMatch.SAME:
-                stores[store.name] = self._identity(store)
+            if self._is_new_identity_due(store, known, has_rows=has_rows):
+                others = {name: end for name, end in queues.items() if name[1] == store.name and name not in ranges}
+                for name in _outdated(store, others, known):
+                    del queues[name]
+                stores[store.name] = self._identity(store, queues)
         return StreamOffset(stores, queues)
+
+    def _is_new_identity_due(self, store: FollowedStore, known: StoreOffset | None, *, has_rows: bool) -> bool:
+        if known is None or store.match(known) is not LogMatch.SAME:
+            return True
+        # A store that is being recovered does not show all that was read: nothing that is missing is forgotten.
+        return has_rows and not store.survey.is_behind(known.identity)
 
     def _range(
         self, store: FollowedStore, span: QueueSpan, start: StreamOffset, target: StreamOffset | None
@@ -112,6 +135,9 @@ class QueueFollower:
             if store.survey.is_behind(store_known.identity):
                 return known
             store.lose(f"{ends}: was read up to {known} and ends at {span.max_offset} now; it was deleted, or cut")
+            return span.min_offset
+        if match is LogMatch.SAME and _began_anew(span, known, store_known):
+            store.lose(f"{ends}: was read up to {known}, and has begun anew since; its topic was deleted")
             return span.min_offset
         if known < span.min_offset:
             store.lose(f"{ends}: offsets {known} to {span.min_offset} were deleted before they were read")
@@ -148,11 +174,13 @@ class QueueFollower:
         for store in self._stores:
             known = end.stores.get(store.name)
             if known is not None and store.match(known) is LogMatch.SAME:
-                needs = list(self._needs(store, start, end.queues))
+                needs = list(self._needs(store, start, end.queues, known))
                 if needs:
                     yield self._work(store, needs)
 
-    def _needs(self, store: FollowedStore, start: StreamOffset, ends: Mapping[QueueName, int]) -> Iterator[QueueNeed]:
+    def _needs(
+        self, store: FollowedStore, start: StreamOffset, ends: Mapping[QueueName, int], end_known: StoreOffset
+    ) -> Iterator[QueueNeed]:
         spans = store.survey.queues()
         for (topic, broker_name, queue_id), end in ends.items():
             if broker_name != store.name:
@@ -161,6 +189,9 @@ class QueueFollower:
             if span is None:
                 if (start.queues or {}).get((topic, broker_name, queue_id), 0) < end:
                     store.lose(f"{topic} queue {queue_id} on {broker_name}: it was deleted before it was read")
+                continue
+            if _began_anew(span, end, end_known):  # Since the batch was planned: the next one has the new rows.
+                store.lose(f"{ends_of(store.place, span)}: has begun anew before it was read up to {end}")
                 continue
             begin = self._begin(store, span, start)
             begin = begin if begin <= end else span.min_offset  # It began anew.
@@ -178,9 +209,9 @@ class QueueFollower:
         queues = {(one.topic, one.queue_id): (one.start, one.end) for one in needs}
         if last - first <= NEAR_BYTES:
             need = replace(need, log_because="the newest part of the log is wanted")
-        elif not store.survey.has_queue_files:
-            extents = store.survey.extents(queues, None, None) or ()
-            need = replace(need, log_because="there are no queue files in a shipped store", extents=tuple(extents))
+        elif because := only_log_because(store.survey, self._options):
+            extents = store.survey.extents(queues, None, None)
+            need = replace(need, log_because=because, extents=None if extents is None else tuple(extents))
         else:
             with_sizes, because = sampled(store.place, needs, store.selection().tags)
             need = replace(need, queues=with_sizes, log_because=because)
@@ -203,3 +234,49 @@ class QueueFollower:
 
 def _name(store: FollowedStore, span: QueueSpan) -> QueueName:
     return span.topic, store.name, span.queue_id
+
+
+def _began_anew(span: QueueSpan, known: int, read: StoreOffset) -> bool:
+    """Was a queue read up to `known`, and does all it has lie behind what was read? No note of a deletion is needed:
+    Apache RocketMQ leaves none."""
+    last = Identity.parse(read.identity).last
+    return last is not None and known > span.min_offset and span.first_physical > last.physical_offset
+
+
+def _outdated(store: FollowedStore, queues: Mapping[QueueName, int], known: StoreOffset | None) -> list[QueueName]:
+    """Queues that are not there, or not of the life that was read up to `known`. Others may be those that the options
+    leave out now: they are gone on with when they are wanted again."""
+    spans = store.survey.queues()
+    match = LogMatch.OTHER if known is None else store.match(known)
+    outdated = []
+    for name, queue_offset in queues.items():
+        span = spans.get((name[0], name[2]))
+        is_anew = span is not None and known is not None and _began_anew(span, queue_offset, known)
+        if span is None or match is LogMatch.OTHER or (is_anew and match is LogMatch.SAME):
+            outdated.append(name)
+    return outdated
+
+
+def _read_end(store: FollowedStore, queues: Mapping[QueueName, int]) -> int:
+    """Where the newest record before some queue offsets ends; where the log begins if there is none."""
+    survey, end, behind = store.survey, store.survey.log_min, []
+    for (topic, queue_id), span in survey.queues().items():
+        known = queues.get((topic, store.name, queue_id), span.min_offset)
+        if known >= span.max_offset > span.min_offset:
+            end = max(end, span.end_physical)
+        elif known > span.min_offset:
+            behind.append((*survey.place_range(topic, queue_id, known - 1, known), span, known))
+    behind.sort(key=lambda one: one[1], reverse=True)
+    for number, (first, limit, span, known) in enumerate(behind):
+        if limit <= end:
+            break
+        is_exact = survey.has_queue_files and number < _EXACT_QUEUES_MAX
+        end = max(end, _end_before(store, span, known, first, limit) if is_exact else limit)
+    return end
+
+
+def _end_before(store: FollowedStore, span: QueueSpan, queue_offset: int, first: int, limit: int) -> int:
+    """Where the record before a queue offset ends, by its unit if that is in [first, limit); else `limit`."""
+    unit = store.survey.units(span.topic, span.queue_id, queue_offset - 1, queue_offset)
+    place = int(unit[0]["physical_offset"]) if len(unit) else limit
+    return min(place + int(unit[0]["size"]), limit) if first <= place < limit else limit
