@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, TopicUnknown
+from embermq.format.columns import C_STORE_TIME
 from embermq.format.select import I64_MAX, I64_MIN, Selection, is_system_topic
 from embermq.model.properties import MULTI_DISPATCH
 from embermq.spark.offsets import (
@@ -32,10 +33,10 @@ from embermq.spark.stores import StorePlace
 from embermq.spark.topic_lives import newest_lives
 from embermq.store import directory
 from embermq.store.multi_dispatch import LIGHT_PREFIX
-from embermq.store.survey import QueueSpan, Survey
+from embermq.store.survey import Damage, QueueSpan, Survey
 
-# Clocks are set back now and then: a filter on time looks so much further to both sides for the places it can rule
-# out. Rows themselves are compared exactly.
+# Clocks are set back now and then: a filter on time takes log files for so much newer than they begin. Rows themselves
+# are compared exactly.
 CLOCK_SLACK_MS = 3_600_000
 _TRIMMED_QUEUES_MAX = 256
 _KEY_LOOKUPS_MAX = 100
@@ -252,15 +253,14 @@ class NeedFinder:
     def _filtered(self, log: Span) -> Span:
         """The part of a range of the log that filters leave; it begins at a record."""
         survey, times, physical = self._survey, self._pushed.times_ms, self._pushed.physical
-        start, end = log.start, log.end
-        if not times.is_all and not times.is_empty:
-            if times.start > Span().start:
-                start = max(start, survey.physical_at(times.start - CLOCK_SLACK_MS))
-            if times.end < Span().end:
-                end = min(end, survey.physical_at(times.end + CLOCK_SLACK_MS))
+        start = log.start
+        # The end of a time is no end of the log: after a clock was set back there are records from before it anywhere.
+        # The parts of a shipped store are known by all their times, and its extents leave out what can be.
+        if survey.has_queue_files and times.start > Span().start and not times.is_empty:
+            start = max(start, _first_file(survey, times.start - CLOCK_SLACK_MS))
         if physical.start > start:
             start = survey.record_start(min(physical.start, survey.log_end))
-        return Span(start, max(start, min(end, physical.end)))
+        return Span(start, max(start, min(log.end, physical.end)))
 
     def _ranges(self, log: Span) -> list[tuple[QueueSpan, Span]]:
         """Wanted offsets of every wanted queue that has some."""
@@ -326,6 +326,33 @@ class NeedFinder:
                     return None
                 found.update(places)
         return tuple(sorted(found))
+
+
+def _first_file(survey: Survey, time_ms: int) -> int:
+    """The beginning of the first log file that may have records stored at a time or later.
+
+    That is the one before the first that begins so late, or before one that begins earlier than it did: there the
+    clock was set back, and the file may have anything. All are looked at, in order: bisection would need times that
+    ascend. A clock that was ahead for less than a file, and set back in the same, is not seen.
+    """
+    found, newest_ms = survey.log_min, I64_MIN
+    for segment in survey.segments:
+        place = survey.record_start(max(segment.start, survey.log_min)) if segment.start < survey.log_end else None
+        begun_ms = None if place is None else _time_at(survey, place)
+        if place is None or begun_ms is None:
+            continue
+        if begun_ms >= time_ms or begun_ms < newest_ms:
+            return found
+        found, newest_ms = place, begun_ms
+    return found
+
+
+def _time_at(survey: Survey, place: int) -> int | None:
+    """When the record at a place was stored."""
+    for scanned in survey.scan(place, place + 1, check_crc=False, rows_max=1):
+        if not isinstance(scanned, Damage):
+            return int(scanned.rows[0, C_STORE_TIME])
+    return None
 
 
 def _both(option: Iterable[T] | None, pushed: frozenset[T] | None) -> frozenset[T] | None:
