@@ -11,6 +11,7 @@ a crash recovery finds them empty. One thread of its own; `take` is for the writ
 """
 
 import errno
+import logging
 import threading
 from typing import Literal
 
@@ -19,6 +20,8 @@ from embermq.files import memory
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.files.segments import Segments
+
+log = logging.getLogger(__name__)
 
 MIB = 1 << 20
 
@@ -186,7 +189,10 @@ class SegmentAllocator:
 
     def _run(self) -> None:
         while not self._closing:
-            self.step()
+            try:
+                self.step()
+            except Exception as problem:  # The thread must go on: the writer waits for it.
+                log.error("allocator failed error=%s", problem, exc_info=not isinstance(problem, OSError))
             with self._changed:
                 if self._wanted is None:
                     self._changed.wait_for(self._is_called, self.pace.poll_s)
@@ -251,7 +257,8 @@ class SegmentAllocator:
             return
         size = self._segments.segment_bytes
         expected = [last.end + number * size for number in range(_FILES_AHEAD_MAX)]
-        self._drop_unexpected(expected)
+        if not self._drop_unexpected(expected):
+            return  # The writer has rolled meanwhile; look again in the next round.
         room = last.size - last.wrote
         for start in expected:
             if room >= self.pace.ahead_bytes(size) or self._closing:
@@ -275,14 +282,16 @@ class SegmentAllocator:
             self._changed.notify_all()
         return True
 
-    def _drop_unexpected(self, expected: list[int]) -> None:
-        """Delete files made ahead that will not be wanted: the log was cut back, or jumped."""
+    def _drop_unexpected(self, expected: list[int]) -> bool:
+        """Delete files made ahead that will not be wanted: the log was cut back, or jumped. False if it is others that
+        are expected by now."""
         with self._changed:
             if self._segments.last is None or self._segments.last.end != expected[0]:
-                return  # the writer has rolled meanwhile; look again in the next round
+                return False
             dropped = [self._ready.pop(start) for start in list(self._ready) if start not in expected]
         for segment in dropped:
             segment.retire()
+        return True
 
     def _populate_ahead(self) -> None:
         """Fault pages in from where the writer is to the end of the window, over into the next file."""

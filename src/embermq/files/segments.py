@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from embermq.files.files import Files
+from embermq.files.limits import allow_log_files
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.format.names import parse_segment_name, segment_name
@@ -159,10 +160,15 @@ class Segments:
         segments = self._all
         if not segments:
             return 0
-        at = len(segments) - 1
-        # After a roll the rest of the previous private buffer may not be committed yet.
-        while at > 0 and segments[at - 1].readable < segments[at - 1].size:
-            at -= 1
+        last = at = len(segments) - 1
+        # Private buffers may not be committed yet, of the file before, or of one further back: where the pool had none
+        # to spare, files between were written without.
+        for earlier in reversed(range(last)):
+            segment = segments[earlier]
+            if segment.flushed == segment.size:
+                break
+            if segment.readable < segment.size:
+                at = earlier
         return segments[at].start + segments[at].readable
 
     @property
@@ -219,6 +225,7 @@ class Segments:
         found = self._list(findings)
         self._adopt_size(found, findings)
         found = self._without_misfits(found, findings)
+        allow_log_files(len(found))
         segments = []
         for number, item in enumerate(found):
             self._check(item, found[number + 1] if number + 1 < len(found) else None, findings)
@@ -308,6 +315,7 @@ class Segments:
             assert start in (None, begin)
         else:
             begin = (start or 0) // self.segment_bytes * self.segment_bytes
+        allow_log_files(len(self._all) + 1)
         segment = self.allocator.take(begin) if self.allocator is not None else self.create(begin)
         assert segment.start == begin
         with self._lock:

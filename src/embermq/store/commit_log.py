@@ -56,13 +56,7 @@ class CommitLog:
     @property
     def readable_offset(self) -> int:
         """Everything below may be read: with private buffers, what was committed to the files."""
-        segments = self.segments.all
-        if not segments:
-            return 0
-        at = len(segments) - 1
-        while at > 0 and segments[at - 1].readable < segments[at - 1].size:
-            at -= 1  # The writer went on to the next file before this one was committed.
-        return segments[at].start + segments[at].readable
+        return self.segments.max_offset
 
     # -- append side -----------------------------------------------------------------------------------
 

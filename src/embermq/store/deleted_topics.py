@@ -62,15 +62,19 @@ def _crc_of(note: DeletedTopics) -> int:
     return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(note, crc=0)))
 
 
-def settle(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
-    """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back.
-
-    A log that lost its end goes on below a P: what comes there is of the topic's new life.
-    """
+def within(files: Files, root: Path, log_end: int, *, read_only: bool) -> dict[str, int]:
+    """The note, with no place above the end of the log: one that lost its end goes on there, and what comes is of the
+    topic's new life."""
     noted = load_deleted_topics(files, root)
     deleted = {topic: min(end, log_end) for topic, end in noted.items()}
     if deleted != noted and not read_only:
         save_deleted_topics(files, root, deleted)
+    return deleted
+
+
+def settle(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
+    """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back."""
+    deleted = within(files, root, log_end, read_only=read_only)
     for queue in queues.all():
         if queue.max_physical <= deleted.get(queue.topic, -1):
             queues.discard(queue.topic, queue.queue_id)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from embermq.format.columns import C_STORE_TIME, RecordColumns
-from embermq.format.frame import resync
+from embermq.format.frame import ScanStop, resync
 from embermq.store.commit_log import CommitLog
 from embermq.store.sink import Sink
 from embermq.store.tail_mark import TailMark
@@ -56,6 +56,7 @@ class Dispatcher:
         self._hurry = threading.Event()
         self._stopping = False
         self._lacks_space = False
+        self._trouble = ""  # What the last try to dispatch ended with.
         self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to by whoever has the put lock.
         self.on_start: Callable[[], None] = _stay  # On its thread.
         self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
@@ -117,12 +118,23 @@ class Dispatcher:
             self._idle = False
             self._wake.clear()
             before = self.position
-            self.drain()
-            if self._lacks_space:
+            if not self._drained() or self._lacks_space:
                 self._wake.wait(IDLE_SECONDS)
             elif self.position - before < PAUSE_BYTES_MAX and self._waiting == 0 and not self._stopping:
                 # Let some more come together: a step costs the same for one record as for a hundred.
                 self._hurry.wait(PAUSE_SECONDS)
+
+    def _drained(self) -> bool:
+        """Dispatch up to the limit; False if that went wrong, perhaps for a moment: no descriptor was free."""
+        try:
+            self.drain()
+        except Exception as problem:
+            if str(problem) != self._trouble:  # Once, and not every time.
+                log.exception("dispatch failed position=%d", self.position)
+            self._trouble = str(problem)
+            return False
+        self._trouble = ""
+        return True
 
     def drain(self) -> None:
         """Dispatch up to the limit. The dispatcher's thread, or whoever has stopped it."""
@@ -188,17 +200,20 @@ class Dispatcher:
     def _pass_obstacle(self, at: int, stop: int | None, limit: int) -> None:
         """Nothing could be walked where a record should be: damage that appeared while running.
 
-        It is passed over up to the next good record; recovery will look at it with more care.
+        It is passed over up to the next good record; recovery will look at it with more care. The end of what was
+        committed of a private buffer is no damage.
         """
+        unfinished = self._log.segments.find(at)
+        if unfinished is not None and stop == ScanStop.BUFFER_END and unfinished.readable < unfinished.wrote:
+            return
         log.error("record unreadable physical_offset=%d stop=%s", at, stop)
         with self._log.lend(at, limit) as lent:
             good = -1 if lent is None else resync(lent.data, lent.base, lent.start + 1, lent.end)
             if lent is not None and good >= 0:
                 self._move_to(lent.base + good)
                 return
-        segment = self._log.segments.find(at)
-        if segment is not None and segment.end <= limit:
-            self._move_to(segment.end)
+        if unfinished is not None and unfinished.end <= limit:
+            self._move_to(unfinished.end)
 
 
 def _stay() -> None:

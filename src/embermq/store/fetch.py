@@ -14,6 +14,7 @@ Any thread.
 """
 
 import os
+from collections.abc import Callable
 
 import msgspec
 
@@ -24,7 +25,7 @@ from embermq.model.status import FetchStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue
-from embermq.store.lost_units import belongs, find_lost_record
+from embermq.store.lost_units import belongs, fills_hole, find_lost_record
 from embermq.store.queue_extension import is_address
 from embermq.store.records import Records
 
@@ -89,8 +90,11 @@ class Budget:
 class Fetcher:
     """Fetches from the queues of one store."""
 
-    def __init__(self, log: CommitLog, records: Records, settings: StoreSettings) -> None:
-        self._log, self._records, self._settings = log, records, settings
+    def __init__(
+        self, log: CommitLog, records: Records, settings: StoreSettings, life_begin: Callable[[str], int] = lambda _: 0
+    ) -> None:
+        """`life_begin` says where in the log a topic began again after its last deletion; asked for damaged entries."""
+        self._log, self._records, self._settings, self._life_begin = log, records, settings, life_begin
         self._recent_bytes = memory_bytes() * settings.memory_percent_max // 100
 
     def fetch(
@@ -161,9 +165,8 @@ class Fetcher:
 
     def _next_segment(self, physical_offset: int) -> int:
         """Where the records after an unreadable one may be readable again."""
-        segment = self._log.segments.find(physical_offset)
-        if segment is not None:
-            return -1  # The segment is there, so only this one record is bad.
+        if self._log.segments.find(physical_offset) is not None or physical_offset >= self._log.readable_offset:
+            return -1  # The segment is there, or never was: only this one record is bad, or its entry.
         size = self._log.segments.segment_bytes
         return physical_offset - physical_offset % size + size
 
@@ -174,7 +177,10 @@ class Fetcher:
             return message  # With multi dispatch one record stands in several queues.
         if physical < self._log.min_offset:
             return None  # Deleted with its segment.
-        return find_lost_record(self._log, self._records, queue, queue_offset)
+        if message is not None and fills_hole(message, queue, queue_offset):
+            return None
+        start = max(self._log.min_offset, self._life_begin(queue.topic))
+        return find_lost_record(self._log, self._records, queue, queue_offset, start)
 
 
 def _low32(code: int) -> int:

@@ -89,7 +89,7 @@ class Flusher:
         self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
         self._deadlines = Deadlines(clock, self._timeout_seconds, _expire)
         self._wake = threading.Event()
-        self._stopping = False
+        self._stopping = self._ended = False
         self.failure: FlushFailed | None = None
         self.core = OneCore() if self._sync and settings.waiters_share_core else None
         self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
@@ -126,11 +126,14 @@ class Flusher:
         """Call back, on the flusher's thread, once `end` is durable or can no longer be."""
         waiter = Waiter(end, self._clock.monotonic() + self._timeout_seconds, callback)
         with self._lock:
-            failure = self.failure
-            if failure is None:
+            failure, ended = self.failure, self._ended
+            if failure is None and not ended:
                 self._waiters.append(waiter)
         if failure is not None:
             waiter.finish(failure)
+            return
+        if ended:
+            self._settle([waiter])
             return
         self._deadlines.add(waiter)
         if not self._wake.is_set():
@@ -149,6 +152,8 @@ class Flusher:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        with self._lock:
+            self._ended = True  # Whoever comes now is answered at once.
         while self.failure is None and self._log.commit():
             pass
         self.flush_now()
@@ -214,7 +219,7 @@ class Flusher:
                 waiter.finish(None)
             elif self.failure is not None:
                 waiter.finish(self.failure)
-            elif self._clock.monotonic() > waiter.deadline:
+            elif self._ended or self._clock.monotonic() > waiter.deadline:
                 _expire(waiter)
             else:
                 late.append(waiter)

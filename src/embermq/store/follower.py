@@ -27,8 +27,7 @@ from embermq.files.locking import LockHeld
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns
 from embermq.settings import StoreSettings
 from embermq.store import directory
-from embermq.store.consume_queues import ConsumeQueues
-from embermq.store.index_files import IndexFiles
+from embermq.store.opening import DerivedFiles
 from embermq.store.queue_loading import QueueState
 from embermq.store.sink import Finding
 from embermq.store.state_page import load_state_page
@@ -74,16 +73,9 @@ class Follower:
         """Use `open`."""
         self.root = root
         self._files, self._lock, self._survey = files, lock, survey
-        self.queues = ConsumeQueues(
-            root / directory.CONSUME_QUEUE, files, settings.queue_file_bytes, clock,
-            log_min=lambda: self._survey.log_min,
-        )  # fmt: skip
-        self.index = None
-        if settings.index:
-            self.index = IndexFiles(
-                root / directory.INDEX, files, settings.index_slots_max, settings.index_entries_max, clock,
-                query_max=settings.query_messages_max,
-            )  # fmt: skip
+        derived = DerivedFiles(root, settings, files, clock, read_only=False)
+        self.queues = derived.queues(lambda: self._survey.log_min)
+        self.index = derived.index() if settings.index else None
         self._delay_ms = settings.delay_ms
         self._replay_from: int | None = None
         self.position = 0  # Everything below was taken.

@@ -60,6 +60,7 @@ class Housekeeping:
         self._stopping = False
         self._wake = threading.Event()
         self._one_at_a_time = threading.Lock()
+        self._numbers = threading.Lock()  # Of the page: one of them is two stores, and others may look in between.
         self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
         self._durable_offset = self._derived_offset  # When it was last tried.
         if queues is not None:
@@ -140,11 +141,13 @@ class Housekeeping:
             position = queues.position
             with self._losing_trust():
                 queues.write_out()
-            self._page.queues_written = position
-            self._page.queue_files = _file_count(queues)
-            self._page.tail_mark = self._dispatcher.tail_mark.position
+            with self._numbers:
+                self._page.queues_written = position
+                self._page.queue_files = _file_count(queues)
+                self._page.tail_mark = self._dispatcher.tail_mark.position
         if self._index is not None:
-            self._page.index_files = self._index.count
+            with self._numbers:
+                self._page.index_files = self._index.count
 
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
@@ -154,8 +157,9 @@ class Housekeeping:
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
             index_ms = self._flush_index(self._index) if self._index is not None else 0
             self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
-            self._page.index_files = self._index.count if self._index is not None else 0
-            self._page.tail_mark = self._dispatcher.tail_mark.position
+            with self._numbers:
+                self._page.index_files = self._index.count if self._index is not None else 0
+                self._page.tail_mark = self._dispatcher.tail_mark.position
             self._page.sync()
             self._write_checkpoint(hold_back=self._index is not None and not closing)
 
@@ -191,8 +195,9 @@ class Housekeeping:
             timestamp = self.checkpoint.queues_ms
         queues.flush()
         page = self._page
-        page.queues_written = page.queues_durable = position
-        page.queue_files = _file_count(queues)
+        with self._numbers:
+            page.queues_written = page.queues_durable = position
+            page.queue_files = _file_count(queues)
         return timestamp
 
     def check_log(self) -> None:

@@ -16,15 +16,18 @@ log = logging.getLogger(__name__)
 
 # The two neighbours are rarely further apart; past this much log the entry stays lost until a rebuild.
 SEARCH_BYTES_MAX = 64 << 20
+# So many entries before a damaged one are looked at for one that is sound.
+NEIGHBOURS_MAX = 256
 
 
 def find_lost_record(
-    commit_log: CommitLog, records: Records, queue: ConsumeQueue, queue_offset: int
+    commit_log: CommitLog, records: Records, queue: ConsumeQueue, queue_offset: int, start: int
 ) -> StoredMessage | None:
-    """The record that should stand in this queue at this offset, found by walking between its neighbours."""
-    at = _end_of_neighbour(records, queue, queue_offset - 1)
+    """The record that should stand in this queue at this offset, found by walking between its neighbours; the topic
+    has none before `start`."""
+    at = _end_of_neighbour(records, queue, queue_offset, start)
     if at is None:
-        at = commit_log.min_offset
+        return None
     after = queue.unit(queue_offset + 1)
     end = min(commit_log.readable_offset, at + SEARCH_BYTES_MAX)
     if after is not None and records.frame_at(after[0], after[1]) is not None:
@@ -47,7 +50,19 @@ def belongs(message: StoredMessage, queue: ConsumeQueue, queue_offset: int) -> b
     return place == (queue.topic, queue.queue_id, queue_offset)
 
 
-def _end_of_neighbour(records: Records, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    unit = queue.unit(queue_offset) if queue_offset >= queue.min_offset else None
-    message = records.at(unit[0], unit[1]) if unit is not None else None
-    return message.end if message is not None and belongs(message, queue, queue_offset) else None
+def fills_hole(message: StoredMessage, queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Is this the record behind a hole, whose entry stands for all that the log has lost before it?"""
+    same_queue = (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
+    return same_queue and message.queue_offset > queue_offset
+
+
+def _end_of_neighbour(records: Records, queue: ConsumeQueue, queue_offset: int, start: int) -> int | None:
+    """Where the nearest record before this one ends, of an entry that is sound; `start` if this is the first. None if
+    too many entries are damaged: then only a rebuild finds it."""
+    first = max(queue.min_offset, queue_offset - NEIGHBOURS_MAX)
+    for before in range(queue_offset - 1, first - 1, -1):
+        unit = queue.unit(before)
+        message = records.at(unit[0], unit[1]) if unit is not None else None
+        if message is not None and belongs(message, queue, before):
+            return max(message.end, start)
+    return start if first == queue.min_offset else None

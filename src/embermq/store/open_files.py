@@ -8,8 +8,10 @@ A file dropped from here stays usable for those who still hold it; its descripto
 
 import resource
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from embermq.files.files import Files, OpenFile
@@ -127,21 +129,39 @@ class OpenFiles:
         """
         with self._syncing:
             if self._sync_error is not None:
-                raise self._sync_error
+                raise self._sync_error.with_traceback(None)
             with self._lock:
                 touched, self._touched = self._touched, set()
                 directories, self._changed_directories = self._changed_directories, set()
-            try:
-                for path in sorted(touched):
-                    file = self.find(path)
-                    if file is not None:
-                        file.sync()
-                for directory in sorted(directories):
-                    with suppress(FileNotFoundError):  # removed since, with all that was in it
-                        self._files.sync_directory(directory)
-            except OSError as error:
-                self._sync_error = error
-                raise
+            left = deque(sorted(touched))
+            while left:
+                file = self._find_to_sync(left, directories)
+                if file is not None:
+                    self._sync_or_never(file.sync)
+                left.popleft()
+            for directory in sorted(directories):
+                self._sync_or_never(partial(self._sync_if_there, directory))
+
+    def _find_to_sync(self, left: Collection[Path], directories: set[Path]) -> OpenFile | None:
+        """The first of those left. If it cannot be opened nothing is lost: all of them are for the next sync then."""
+        try:
+            return self.find(next(iter(left)))
+        except OSError:
+            with self._lock:
+                self._touched.update(left)
+                self._changed_directories |= directories
+            raise
+
+    def _sync_or_never(self, sync: Callable[[], None]) -> None:
+        try:
+            sync()
+        except OSError as error:
+            self._sync_error = error
+            raise
+
+    def _sync_if_there(self, directory: Path) -> None:
+        with suppress(FileNotFoundError):  # removed since, with all that was in it
+            self._files.sync_directory(directory)
 
     def sync_directory(self, path: Path) -> None:
         """Make removals in `path` durable now, before what follows."""

@@ -21,7 +21,9 @@ from embermq.store import directory
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.damage import Quarantine
+from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.deleted_topics import settle as settle_deleted_topics
+from embermq.store.deleted_topics import within as deleted_topics_within
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.inventory import Inventory, load_inventory
@@ -178,7 +180,8 @@ class _Opening:
         self.queues = derived.queues(lambda: self.log.min_offset, bit_map_for) if derive else None
         self.walker.look_ahead = self.queues.look_ahead if self.queues is not None else None
         self.index = derived.index() if derive and settings.index else None
-        self.next_offsets = NextOffsets()
+        multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
+        self.next_offsets = NextOffsets(load_deleted_topics(files, root), multi)
         self.quarantine = Quarantine(files, root, clock, read_only=self.read_only)
 
     # -- loading ---------------------------------------------------------------------------------------------
@@ -215,8 +218,8 @@ class _Opening:
             plan = self._prepare_derived(plan, index_plan, page, proof)
         end, recovery = self._walk(plan)
         self._tell_of_lost_end(end, flushed, inventory)
-        if not self.derive and plan.walk_from != seen.log_min and inventory is not None:
-            self.next_offsets.add_all(inventory.next_offsets)
+        if not self.derive and plan.expected_end is not None and inventory is not None:
+            self.next_offsets.adopt(inventory.next_offsets)
         return Parts(
             self.root, self.settings, self.files, self.clock, self.lock, self.log, self.walker, self.queues,
             self.index, page, self.report, end, recovery.last_store_timestamp, recovery.tail_mark,
@@ -371,6 +374,8 @@ class _Opening:
             self.queues.finish_replay(plan.walk_from, end, keep_ends=self.quarantine.has_filled)
             self.queues.correct_min(self.log.min_offset)
             settle_deleted_topics(self.files, self.root, self.queues, end, read_only=self.read_only)
+        else:
+            deleted_topics_within(self.files, self.root, end, read_only=self.read_only)
         if self.index is not None and not self.read_only:
             self.index.truncate_to(end)
         self.log.adopt_end(end)

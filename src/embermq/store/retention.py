@@ -48,7 +48,6 @@ log = logging.getLogger(__name__)
 
 FIRST_LOOK_SECONDS = 60.0
 FILES_PER_LOOK = 10
-ASKED_LOOKS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +153,17 @@ class Retention:
                 self.look()
             except (OSError, StoreError) as problem:
                 log.error("retention failed error=%s", problem)
+            except Exception:  # A mistake of ours; the next look may do without it.
+                log.exception("retention failed")
 
     def delete_expired(self, before_ms: int | None = None) -> Cleaned:
         """Delete what is expired now, whatever the hour; or files all of whose messages are older than `before_ms`."""
         total = Cleaned()
-        for _ in range(ASKED_LOOKS_MAX):
+        while True:
             cleaned = self.look(asked=True, before_ms=before_ms)
             total = total.plus(cleaned)
             if not cleaned.segments or self._stop.is_set():
-                break
-        return total
+                return total
 
     def forget_topic(self, topic: str) -> None:
         """A deleted topic does not go on where it was."""

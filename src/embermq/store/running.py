@@ -27,6 +27,7 @@ from embermq.store import directory
 from embermq.store.admission import Admission
 from embermq.store.arrivals import Arrivals
 from embermq.store.delayed import DelayedMessages, Parked, ProgressFile
+from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.dispatch import Dispatcher
 from embermq.store.fetch import Fetcher
 from embermq.store.flush import Flusher
@@ -59,7 +60,7 @@ class RunningStore:
         self._read_only = parts.read_only
         self._sync = self.settings.flush is FlushDisk.SYNC
         self._records = Records(self._log)
-        self._fetcher = Fetcher(self._log, self._records, self.settings)
+        self._fetcher = Fetcher(self._log, self._records, self.settings, self._life_begin)
         self._arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
         self._user_sinks = list(sinks)
         self._retention_guard = retention_guard
@@ -288,6 +289,10 @@ class RunningStore:
     def _visible_end(self) -> int:
         """Nobody may be shown anything past this: under SYNC_FLUSH a crash could still take it back."""
         return self._log.flushed_offset if self._sync and not self._read_only else self._log.readable_offset
+
+    def _life_begin(self, topic: str) -> int:
+        """Where in the log a topic began again after it was deleted; 0 if it never was."""
+        return load_deleted_topics(self._parts.files, self.path).get(topic, 0)
 
     def _flush_log(self) -> int:
         self._flusher.wait(self._log.wrote_offset)

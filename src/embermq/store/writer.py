@@ -133,6 +133,7 @@ class Writer:
             and message.store_host is None
             and message.wait_for_store is True
             and message.body.__class__ is bytes
+            and message.queue_id.__class__ is int
         ):
             tail = self._tails.by_key.get((message.topic, message.queue_id))
             if tail is not None and tail.topic_part is not None:
@@ -365,28 +366,30 @@ class Writer:
 
     # -- one message into several queues (light message queues) --------------------------------------------
 
-    def _multi_tails(self, one: Admitted, properties: dict[str, str]) -> list[QueueTail]:
-        return [self._multi_tail(name, one.queue_id) for name in properties[MULTI_DISPATCH].split(",")]
+    def _multi_keys(self, one: Admitted, properties: dict[str, str]) -> list[QueueKey]:
+        """The queues that names stand for; light queues are all queue 0, and there is a limit to their number."""
+        names = properties[MULTI_DISPATCH].split(",")
+        keys = [(name, 0 if self._is_light(name) else one.queue_id) for name in names]
+        new = [key for key in dict.fromkeys(keys) if self._is_light(key[0]) and key not in self._tails.by_key]
+        if new:
+            room = self._light_queues_max - sum(tail.topic.startswith(LMQ_PREFIX) for tail in self._tails)
+            if len(new) > room:
+                raise AppendRefused(
+                    f"{new[max(room, 0)][0]!r} is one light queue too many: maxLmqConsumeQueueNum is"
+                    f" {self._light_queues_max:,}",
+                    "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
+                )
+        return keys
 
-    def _multi_tail(self, name: str, queue_id: int) -> QueueTail:
-        """The queue a name stands for; light queues are all queue 0, and there is a limit to their number."""
-        if self._light_queues_max == 0 or not name.startswith(LMQ_PREFIX):
-            return self._tails.obtain(name, queue_id)
-        known = self._tails.by_key.get((name, 0))
-        if known is not None:
-            return known
-        if sum(tail.topic.startswith(LMQ_PREFIX) for tail in self._tails) >= self._light_queues_max:
-            raise AppendRefused(
-                f"{name!r} is one light queue too many: maxLmqConsumeQueueNum is {self._light_queues_max:,}",
-                "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
-            )
-        return self._tails.obtain(name, 0)
+    def _is_light(self, name: str) -> bool:
+        return self._light_queues_max > 0 and name.startswith(LMQ_PREFIX)
 
     def _with_multi_offsets(self, one: Admitted) -> Admitted:
         """Write the message's offset in each further queue into its properties. Put lock held."""
         properties = decode_properties(one.properties)
-        tails = self._multi_tails(one, properties)
-        properties[MULTI_QUEUE_OFFSET] = ",".join(str(self._tails.next[tail.slot]) for tail in tails)
+        tails = [self._tails.by_key.get(key) for key in self._multi_keys(one, properties)]
+        offsets = [0 if tail is None else self._tails.next[tail.slot] for tail in tails]
+        properties[MULTI_QUEUE_OFFSET] = ",".join(map(str, offsets))
         properties.pop(WAIT, None)
         encoded = encode_properties(properties)
         size = one.size + len(encoded) - len(one.properties)
@@ -394,8 +397,12 @@ class Writer:
         return msgspec.structs.replace(one, properties=encoded, size=size)
 
     def _advance_multi(self, one: Admitted) -> None:
-        for tail in self._multi_tails(one, decode_properties(one.properties)):
-            self._tails.next[tail.slot] += 1
+        """The offsets that the record says are taken. A name may be there twice, or be the message's own queue."""
+        properties = decode_properties(one.properties)
+        offsets = properties[MULTI_QUEUE_OFFSET].split(",")
+        for key, offset in zip(self._multi_keys(one, properties), offsets, strict=True):
+            slot = self._tails.obtain(*key).slot
+            self._tails.next[slot] = int(offset) + 1
 
 
 def _nothing() -> None:
