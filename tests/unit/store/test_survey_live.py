@@ -68,7 +68,7 @@ def test_a_thread_writes_and_one_reads(tmp_path: Path, flush: FlushDisk) -> None
         writer.start()
         follower = Follower(builder.root)
         steps = 0
-        while not rounds.is_set():
+        while not rounds.is_set() and writer.is_alive():
             steps += bool(follower.step())
             if flush is FlushDisk.SYNC:
                 assert follower.position <= store.flushed_offset
