@@ -229,11 +229,22 @@ class Segments:
         segments = []
         for number, item in enumerate(found):
             self._check(item, found[number + 1] if number + 1 < len(found) else None, findings)
-            segments.append(
-                Segment.open(self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes)
-            )
+            segment = self._open(item)
+            if segment is not None:
+                segments.append(segment)
         self._all = tuple(segments)
         return findings
+
+    def _open(self, item: _Found) -> Segment | None:
+        """None for a reader, if retention of whoever writes the log has taken the file meanwhile."""
+        try:
+            return Segment.open(
+                self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes
+            )
+        except FileNotFoundError:
+            if self.read_only:
+                return None
+            raise
 
     def _list(self, findings: list[Finding]) -> list[_Found]:
         found: dict[int, _Found] = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import Files, RealFiles
+from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.files.segments import Segments, misfits, size_of_files, size_told
 from embermq.format.names import segment_name
 from embermq.testing.faulty_files import FaultyFiles, Killed
@@ -404,3 +404,22 @@ def test_by_time_is_the_first_file_changed_since(tmp_path: Path) -> None:
     assert segments.all[0].mtime_ms() == 1_000_000
     for time_ms, index in ((0, 0), (1_000_000, 0), (1_000_001, 1), (1_002_000, 2), (9_000_000, 2)):
         assert segments.by_time(time_ms) is segments.all[index]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_file_that_goes_while_the_log_is_opened(tmp_path: Path, read_only: bool) -> None:
+    for number in range(3):
+        (tmp_path / f"{number * 4096:020d}").write_bytes(bytes(4096))
+
+    class Retained(RealFiles):
+        def open(self, path: Path, writable: bool) -> OpenFile:
+            (tmp_path / f"{0:020d}").unlink(missing_ok=True)
+            return super().open(path, writable)
+
+    segments = Segments([tmp_path], Retained(), 4096, read_only=read_only)
+    if not read_only:
+        with pytest.raises(FileNotFoundError):
+            segments.load()
+        return
+    assert segments.load() == []
+    assert [segment.start for segment in segments] == [4096, 8192]
