@@ -225,7 +225,7 @@ def register(
 
 
 def _folding(spark: SparkSession) -> Callable[[str], str]:
-    """What makes equal the names that are equal to this session's SQL."""
+    """What makes equal the names that are equal to SQL here."""
     return str if spark.conf.get("spark.sql.caseSensitive", "false") == "true" else str.lower
 
 
