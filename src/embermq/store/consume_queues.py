@@ -9,7 +9,7 @@ crash needs none of them: the log has everything, and whoever walks it again giv
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ PENDING_ROWS_MANY = 64 * 1024
 PENDING_ROWS_PER_QUEUE = 64
 # Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
 PENDING_AGE_MAX_S = 1.5
+_NONE: Mapping[str, int] = {}
 
 
 class ConsumeQueues:
@@ -248,9 +249,14 @@ class ConsumeQueues:
 
     # Recovery
 
-    def begin_replay(self) -> None:
+    def begin_replay(self, walk_start: int = 0, deleted: Mapping[str, int] = _NONE) -> None:
         """From now on units are overwritten at their places. Files that load refused are removed here: drop
-        whatever vouches for the queues first, or a crash in the middle goes unnoticed."""
+        whatever vouches for the queues first, or a crash in the middle goes unnoticed.
+
+        The log will be walked from `walk_start` on. `deleted`: topics that were deleted, and where the log ended then.
+        Their older records get no units: damage may have taken the record of queue offset 0 by which a walk would see
+        that the topic began again.
+        """
         books = self._books
         with books.disk, books.change:
             assert not books.replaying
@@ -261,6 +267,18 @@ class ConsumeQueues:
             if not books.read_only:
                 for queue in self._queues.by_slot:
                     queue.remove_stale_files()
+            self._intake.begin_walk(deleted)
+            for queue in self.all() if deleted else ():
+                if self._is_of_ended_life(queue, deleted.get(queue.topic, 0), walk_start):
+                    self._remove(queue)
+
+    def _is_of_ended_life(self, queue: ConsumeQueue, begun: int, walk_start: int) -> bool:
+        """Does a queue have units from before the place where its topic began again? One that has newer units as well
+        goes only if the walk meets all of these."""
+        if not begun or queue.max_physical <= begun:
+            return begun > 0
+        first = queue.peek(queue.min_offset)
+        return walk_start <= begun and first is not None and first != BLANK and first[0] < begun
 
     def finish_replay(self, walk_start: int, log_end: int, *, keep_ends: bool = False) -> None:
         """The log was walked from `walk_start` to its end: units of records there that were not met go.

@@ -368,7 +368,7 @@ class _Opening:
             check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only,
         )  # fmt: skip
         if self.queues is not None:
-            self.queues.begin_replay()
+            self.queues.begin_replay(plan.walk_from, load_deleted_topics(self.files, self.root))
         end = recovery.run(plan, self.report)
         if self.queues is not None:
             self.queues.finish_replay(plan.walk_from, end, keep_ends=self.quarantine.has_filled)

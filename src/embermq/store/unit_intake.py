@@ -9,6 +9,7 @@ For holders of the change lock. Writes nothing.
 """
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,12 @@ class UnitIntake:
         self._extension = extension
         self._multi = multi
         self._bits_failing = False
+        self._ended: Mapping[str, int] = {}  # In a replay: topics that were deleted, and where the log ended then.
+        self._ended_below = 0  # No record from here on is of an ended life.
+
+    def begin_walk(self, ended: Mapping[str, int]) -> None:
+        """A replay begins. Records of a deleted topic below the end that the log had then have no unit."""
+        self._ended, self._ended_below = ended, max(ended.values(), default=0)
 
     def take(self, batch: RecordColumns) -> None:
         """Raises QueueExpired when a queue must be removed first; nothing is wrong then with taking again."""
@@ -102,6 +109,8 @@ class UnitIntake:
             at = row[C_TOPIC_AT]
             slot = self._queues.slot_of(batch.data[at : at + row[C_TOPIC_LEN]].tobytes(), row[C_QUEUE_ID])
             tag_code = row[C_TAG_CODE]
+            if self._is_of_ended_life(slot, row[C_PHYSICAL]):
+                slot = NO_SLOT
             if slot != NO_SLOT and self._extension is not None:
                 tag_code = self._extend(self._queues.by_slot[slot], batch, i)
             self._offer(slot, row[C_QUEUE_OFFSET], (row[C_PHYSICAL], row[C_SIZE], tag_code))
@@ -111,13 +120,19 @@ class UnitIntake:
                     self._offer(slot, queue_offset, (row[C_PHYSICAL], row[C_SIZE], row[C_TAG_CODE]))
 
     def _offer(self, slot: int, queue_offset: int, unit: Unit) -> None:
-        if slot == NO_SLOT or not self._accept(slot, queue_offset, unit):
+        if slot == NO_SLOT or self._is_of_ended_life(slot, unit[0]) or not self._accept(slot, queue_offset, unit):
             return
         books = self._books
         with books.lock:
             books.pending.append_one(slot, queue_offset, ENTRY.pack(*unit))
             books.next[slot] = max(int(books.next[slot]), queue_offset + 1)
             books.max_physical[slot] = max(int(books.max_physical[slot]), unit[0] + unit[1])
+
+    def _is_of_ended_life(self, slot: int, physical_offset: int) -> bool:
+        """Was the topic of this queue deleted after this record was stored? Known in a replay only."""
+        if physical_offset >= self._ended_below or slot == NO_SLOT:
+            return False
+        return physical_offset < self._ended.get(self._queues.by_slot[slot].topic, 0)
 
     def _accept(self, slot: int, queue_offset: int, unit: Unit) -> bool:
         """Whether a unit may take its place; prepares the place if the queue does not reach to it."""
@@ -207,6 +222,7 @@ class UnitIntake:
         for slot, restart in self._books.walk_restarts.items():
             self._restart(slot, restart)
         self._books.walk_restarts.clear()
+        self.begin_walk({})
 
     def _accept_late(self, slot: int, queue_offset: int, unit: Unit) -> bool:
         """A record with an offset below the newest one: one of the two is damaged, for no sum covers it.
@@ -294,6 +310,9 @@ class UnitIntake:
         keep = columns[0] >= 0
         if not books.replaying:
             keep &= columns[1] >= books.next[columns[0]]  # NO_SLOT takes the last element; it is out anyway.
+        if len(rows) and rows[0, C_PHYSICAL] < self._ended_below:
+            begun = np.array([self._ended.get(queue.topic, 0) for queue in self._queues.by_slot], np.int64)
+            keep &= columns[2] >= begun[columns[0]]
         columns = _chosen(columns, keep)
         order = order_by_slot(columns[0], books.slot_count)
         self._meet_new_queues(columns, order)
