@@ -155,7 +155,7 @@ class Housekeeping:
             self._durable_offset = self._derived_offset
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
-            index_ms = self._flush_index(self._index) if self._index is not None else 0
+            index_ms = self._flush_index(self._index, closing) if self._index is not None else 0
             self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
             with self._numbers:
                 self._page.index_files = self._index.count if self._index is not None else 0
@@ -214,9 +214,9 @@ class Housekeeping:
         """Refuse appends while a disk is too full, and take them again when there is room."""
         self._disk.check()
 
-    def _flush_index(self, index: IndexFiles) -> int:
+    def _flush_index(self, index: IndexFiles, closing: bool) -> int:
         """Store time up to which the index will not change any more."""
-        proof = prove_index(self._files, self._root, index)
+        proof = prove_index(self._files, self._root, index, closing=closing)
         self._index_durable = proof.position
         return proof.full_until_ms
 

@@ -4,10 +4,13 @@ The newest file is written through its map, by the dispatcher only; its blocks w
 shows when the file is made and not as a signal later. Lookups read with pread, from any thread: an entry is
 in place before its slot, and the slot before the count.
 A file is cut back by its count; the slots are then computed again from the entries that are left.
+
+Bytes that do not change any more have checksums (checksums.py): entries of a file that grows, all of a file that is
+full or was closed. What a look-up reads is compared with them first; FileDamaged if they differ.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +27,12 @@ from embermq.format.index import (
     encode_header,
     entry_at,
     index_file_bytes,
+    put_key_rows,
     put_rows,
     rebuild_slots,
     slot_at,
 )
+from embermq.store.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
 from embermq.store.open_files import OpenFiles
 
 ENTRY_DTYPE = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
@@ -37,6 +42,7 @@ _ENTRY = struct.Struct(">iqii")
 _KERNEL_ROWS = 2_000
 _KERNEL_ROWS_LOADED = 2
 _KERNEL_ENTRIES = 20_000
+_CLEAR_BYTES = 1 << 20
 
 
 def is_worth_a_kernel(row_count: int) -> bool:
@@ -47,12 +53,19 @@ def is_worth_a_kernel(row_count: int) -> bool:
 class IndexFile:
     """An index file of a given shape. Reading: any thread. Changing: holder of the change lock."""
 
-    def __init__(self, path: Path, files: OpenFiles, slots_max: int, entries_max: int) -> None:
+    def __init__(
+        self, path: Path, files: OpenFiles, slots_max: int, entries_max: int, checksums: Checksums = NO_CHECKSUMS
+    ) -> None:
         self.path = path
         self.slots_max, self.entries_max = slots_max, entries_max
         self.file_bytes = index_file_bytes(slots_max, entries_max)
         self._files = files
         self._map: memoryview | None = None
+        self.blocks = CheckedBlocks(path.name, self._read, checksums)
+        # Checksums may be taken of what has none: it was written here, or compared with the log.
+        self.is_trusted = bool(checksums.crcs)
+        self.damage: FileDamaged | None = None  # Once found, nothing in the file is believed until it is made again.
+        self.kept_header: IndexHeader | None = None  # When it was loaded, or full; holds if it is damaged.
 
     @property
     def name(self) -> str:
@@ -61,6 +74,9 @@ class IndexFile:
     # Reading
 
     def header(self) -> IndexHeader:
+        """The header; of a file that is damaged, as it was before."""
+        if self.damage is not None and self.kept_header is not None:
+            return self.kept_header
         data = self._read(HEADER_BYTES, 0)
         return IndexHeader() if len(data) < HEADER_BYTES else decode_header(data)
 
@@ -69,15 +85,26 @@ class IndexFile:
         file = self._files.find(self.path)
         return b"" if file is None else file.pread(count, at)
 
+    def confirmed_header(self) -> IndexHeader:
+        """The header, if it is believed; FileDamaged if not."""
+        if self.damage is not None:
+            raise self.damage
+        self.blocks.confirm(0, HEADER_BYTES)
+        return self.header()
+
+    def _confirmed(self, count: int, at: int) -> bytes:
+        self.blocks.confirm(at, at + count)
+        return self._read(count, at)
+
     def find(self, header: IndexHeader, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets of entries with this hash and a time (in whole seconds) in the range, newest first.
-        Other keys may share the hash. Numbers that cannot be end the walk."""
-        slot = self._read(SLOT_BYTES, slot_at(key_hash % self.slots_max))
+        Other keys may share the hash. Numbers that cannot be end the walk; FileDamaged if a checksum differs."""
+        slot = self._confirmed(SLOT_BYTES, slot_at(key_hash % self.slots_max))
         number = _SLOT.unpack(slot)[0] if len(slot) == SLOT_BYTES else 0
         if header.count <= 1 or number > header.count:
             return
         while 0 < number < self.entries_max:
-            data = self._read(ENTRY_BYTES, entry_at(number, self.slots_max))
+            data = self._confirmed(ENTRY_BYTES, entry_at(number, self.slots_max))
             if len(data) < ENTRY_BYTES:
                 return
             entry_hash, physical_offset, seconds, previous = _ENTRY.unpack(data)
@@ -112,6 +139,12 @@ class IndexFile:
                 return "its first entry is not the one its header names"
             if last["physical_offset"][0] != header.end_physical:
                 return "its last entry is not the one its header names"
+        try:
+            self.blocks.confirm(0, HEADER_BYTES)
+            self.blocks.confirm(entry_at(header.count - 1, self.slots_max), entry_at(header.count, self.slots_max))
+        except FileDamaged:
+            return "its first or last block is not what was written"
+        self.kept_header = header
         return None
 
     def entries_of_last_record(self, physical_offset: int) -> int:
@@ -127,11 +160,63 @@ class IndexFile:
                 break
         return found
 
+    # Checksums
+
+    @property
+    def _first_entry_block(self) -> int:
+        """Blocks from here on hold entries only."""
+        return -(-entry_at(1, self.slots_max) // BLOCK_BYTES)
+
+    def growing(self, checksums: Checksums, count: int) -> Checksums:
+        """Those of them that hold for a file to which entries from number `count` on may have been added since."""
+        return checksums.within(self._first_entry_block, entry_at(count, self.slots_max))
+
+    def begin_change(self) -> None:
+        """Entries are going to be put, and slots to change: compare what will be built upon. FileDamaged if it is not
+        what was written; then the file must not be changed."""
+        known = self.blocks.checksums
+        if self.damage is not None:
+            raise self.damage
+        if known.crcs and known.first < self._first_entry_block:
+            self.blocks.confirm(0, entry_at(1, self.slots_max))
+            self.blocks.replace(known.within(self._first_entry_block, known.end))
+
+    def cover(self, count: int, *, whole: bool) -> Checksums:
+        """Take the checksums that are not there yet: of all (`whole`), if the file does not change any more, otherwise
+        of blocks full of entries below number `count`. Call it after a sync. FileDamaged as `begin_change`."""
+        known, end = self.blocks.checksums, entry_at(count, self.slots_max)
+        first = 0 if whole else self._first_entry_block
+        end = end if whole else end // BLOCK_BYTES * BLOCK_BYTES
+        if not self.is_trusted or self.damage is not None or end <= first * BLOCK_BYTES:
+            return known
+        if known.crcs and known.first <= first and known.end >= end:
+            return known
+        kept = known.within(self._first_entry_block, known.end // BLOCK_BYTES * BLOCK_BYTES) if known.crcs else known
+        if known.crcs and known.end % BLOCK_BYTES:
+            self.blocks.confirm(known.end - 1, known.end)  # The rest of the block is about to be added.
+        before = take_checksums(self._read, first, min(kept.first * BLOCK_BYTES, end)) if kept.crcs else NO_CHECKSUMS
+        after = take_checksums(self._read, max(kept.end_block, first), end)
+        taken = Checksums(first, max(after.end, kept.end), before.crcs + kept.crcs + after.crcs)
+        self.blocks.replace(taken)
+        return taken
+
+    def entries_of_first_record(self, physical_offset: int) -> int:
+        """How many entries at the beginning are of the record at `physical_offset`."""
+        count, found = self.header().count, 0
+        while found < count - 1:
+            same = self.entries(found + 1, min(found + 65, count))["physical_offset"] == physical_offset
+            found += len(same) if same.all() else int(np.argmin(same))
+            if not len(same) or not same.all():
+                break
+        return found
+
     # Changing
 
     def create(self, header: IndexHeader | None) -> None:
         """Make the file; `header` carries over what a file born by roll-over takes from the one before."""
-        self._files.obtain(self.path, self.file_bytes, fallocate=True, fresh=True)
+        self.is_trusted = True
+        if self._map is None:
+            self._files.obtain(self.path, self.file_bytes, fallocate=True, fresh=True)
         if header is not None:
             # A file without entries has count 0 on disk.
             carried = IndexHeader(
@@ -143,6 +228,14 @@ class IndexFile:
             except OSError:
                 self._files.remove(self.path)
                 raise
+
+    def make_again(self, header: IndexHeader | None) -> None:
+        """Empty a file that is there, as `create` leaves one; its blocks on the disk stay reserved."""
+        view = self._view()
+        for at in range(0, self.file_bytes, _CLEAR_BYTES):
+            count = min(_CLEAR_BYTES, self.file_bytes - at)
+            view[at : at + count] = bytes(count)
+        self.create(header)
 
     def _view(self) -> memoryview:
         """The whole file, to write to; touch it afterwards."""
@@ -166,9 +259,16 @@ class IndexFile:
         self._files.touch(self.path)
         return row, key
 
+    def put_keys(self, keys: Sequence[Sequence[int]]) -> bool:
+        """Put keys as `key_rows` gives them; False if the file is full."""
+        put = put_key_rows(self._view(), self.slots_max, self.entries_max, keys, 0)
+        self._files.touch(self.path)
+        return put == len(keys)
+
     def cut(self, header: IndexHeader) -> None:
         """Keep the entries below `header.count`, and make the header and the slots say so."""
         view = self._view()
+        self.blocks.replace(self.growing(self.blocks.checksums, header.count))
         # The count first: killed in between, the file has fewer entries than it could, and never wrong ones.
         view[:HEADER_BYTES] = encode_header(header)
         if header.count > _KERNEL_ENTRIES:

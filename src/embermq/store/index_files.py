@@ -4,14 +4,19 @@ A file is named by the local time of its birth; a full one is followed by the ne
 if need be. What is already indexed is known from the files themselves: the newest entry's record, and how
 many of its keys are there. So a batch may be offered again after an error or a kill, and nothing is there twice.
 
+A file whose bytes are not those that were written (checksums.py) is not believed: what it should say is read from the
+log at each query (`search_log`), until it was made again (`rebuild_damaged`, index_repair.py).
+
 `take`, `truncate_to`, `restore` are for the thread that walks the log; `flush` and `delete_before` may come from
 another one. `query` and `last_update` are for any thread. A read-only store keeps what it takes in memory.
 """
 
+import logging
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,9 +28,15 @@ from embermq.format.index import IndexHeader
 from embermq.format.java import index_key_hash
 from embermq.format.names import index_name, parse_index_name
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
+from embermq.store.checksums import NO_CHECKSUMS, Checksums, FileDamaged
 from embermq.store.index_file import IndexFile
 from embermq.store.open_files import OpenFiles
 from embermq.store.sink import Finding
+
+log = logging.getLogger(__name__)
+
+# Places of records of a topic with a key in a range of the log, its end included, ascending.
+SearchLog = Callable[[str, str, int, int], list[int]]
 
 FAMILY = "index"
 QUERY_MAX = 64
@@ -62,6 +73,9 @@ class IndexFiles:
         self.let_go: list[Path] = []  # Their records have left the log; on their way off the disk, oldest first.
         self._newest_physical = _NOTHING  # Record of the newest entry.
         self._overlay = _Overlay()
+        self._checksums: dict[str, Checksums] = {}  # By name, as the proof has them; for files that are loaded.
+        self.search_log: SearchLog | None = None
+        self.on_damage: Callable[[str], None] = _ignore
 
     # Taking
 
@@ -101,6 +115,11 @@ class IndexFiles:
             if not self._files:
                 self._create()
             newest = self._files[-1]
+            try:
+                newest.begin_change()
+            except FileDamaged as problem:
+                self.note_damage(newest, problem)
+                newest = self._create()
             row, key = newest.put(batch, row, key, 0)
             self._newest_physical = max(self._newest_physical, newest.header().end_physical)
             if row < len(batch):
@@ -111,16 +130,19 @@ class IndexFiles:
         keyed = (rows[:, C_UNIQ_LEN] >= 0) | (rows[:, C_KEYS_LEN] >= 0)
         return bool((keyed & (rows[:, C_SYS_FLAG] & TRANSACTION_MASK != ROLLBACK)).any())
 
-    def _create(self) -> None:
+    def _create(self) -> IndexFile:
         before = self._files[-1] if self._files else None
         file = self._file(self.directory / self._new_name())
         file.create(None if before is None else before.header())
         if before is not None:
+            before.kept_header = before.header()
             before.unmap()
         self._files = (*self._files, file)
+        return file
 
     def _file(self, path: Path) -> IndexFile:
-        return IndexFile(path, self._open, self._slots_max, self._entries_max)
+        known = self._checksums.get(path.name, NO_CHECKSUMS)
+        return IndexFile(path, self._open, self._slots_max, self._entries_max, known)
 
     def _new_name(self) -> str:
         """Now, or just after the newest file there is: names must ascend, whatever the clock does."""
@@ -158,18 +180,118 @@ class IndexFiles:
         most = None if limit is None else min(limit, self._query_max)
         key_hash = index_key_hash(topic, key)
         found = self._overlay.find(key_hash, begin_ms, end_ms)
-        for file in reversed(self._files):
+        files = self._files
+        for number in reversed(range(len(files))):
             if most is not None and len(found) >= most:
                 break
-            header = file.header()
-            if _overlaps(header, begin_ms, end_ms):
-                for physical_offset in file.find(header, key_hash, begin_ms, end_ms):
-                    found.append(physical_offset)
-                    if most is not None and len(found) >= most:
-                        break
-            if header.begin_timestamp < begin_ms:
+            try:
+                places, is_older = self._places_in(files[number], key_hash, begin_ms, end_ms, most)
+            except FileDamaged as problem:
+                self.note_damage(files[number], problem)
+                places, is_older = self._places_in_log(files, number, topic, key), False
+            found += [place for place in places if place not in found] if files[number].damage is not None else places
+            if is_older:
                 break
         return found if most is None else found[: max(most, 0)]
+
+    def _places_in(
+        self, file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, most: int | None
+    ) -> tuple[list[int], bool]:
+        """What one file says, and whether it begins before the time asked for. FileDamaged if it is not believed."""
+        header = file.confirmed_header()
+        places = []
+        if _overlaps(header, begin_ms, end_ms):
+            for physical_offset in file.find(header, key_hash, begin_ms, end_ms):
+                places.append(physical_offset)
+                if most is not None and len(places) >= most:
+                    break
+        if file.damage is not None:  # Found by another one, who may be making it again already.
+            raise file.damage
+        return places, header.begin_timestamp < begin_ms
+
+    def _places_in_log(self, files: tuple[IndexFile, ...], number: int, topic: str, key: str) -> list[int]:
+        """What a file should say, newest first. Its neighbours know which records it is of."""
+        damage = files[number].damage
+        if self.search_log is None and damage is not None:
+            raise damage
+        assert self.search_log is not None
+        start, end = span_of(files, number, self._newest_physical)
+        return self.search_log(topic, key, start, end)[::-1]
+
+    # Damage
+
+    def note_damage(self, file: IndexFile, problem: FileDamaged) -> None:
+        """From now on nothing in this file is believed."""
+        if file.damage is None:
+            if file is self._files[-1]:
+                file.kept_header = file.header()  # It may have grown since it was loaded.
+            file.damage = problem
+            log.error("index file damaged file=%s at=%d", file.name, problem.at)
+            self.on_damage(file.name)
+
+    @property
+    def damaged(self) -> list[str]:
+        """Files that are not believed, and not made again yet."""
+        return [file.name for file in self._files if file.damage is not None]
+
+    def begin_repair(self, name: str) -> "RepairSite | None":
+        """What is needed to make a damaged file again; None if it is gone, or the one before it is damaged too. The
+        newest file gets a successor first, so that it does not grow meanwhile."""
+        with self._change:
+            files = self._files
+            number = next((n for n, file in enumerate(files) if file.name == name and file.damage is not None), None)
+            if number is None or (number and files[number - 1].damage is not None):
+                return None
+            if number == len(files) - 1:
+                self._create()
+                files = self._files
+            damaged = files[number]
+            fresh = IndexFile(damaged.path, self._open, self._slots_max, self._entries_max)
+            return RepairSite(damaged, fresh, files[number - 1] if number else None, files[number + 1])
+
+    def finish_repair(self, site: "RepairSite") -> bool:
+        """The file was made again: make it durable and use it. False if it was removed meanwhile."""
+        self.flush()
+        site.fresh.cover(site.fresh.header().count, whole=True)
+        site.fresh.kept_header = site.fresh.header()
+        site.fresh.unmap()
+        with self._change:
+            if site.damaged not in self._files:
+                return False
+            self._files = tuple(site.fresh if file is site.damaged else file for file in self._files)
+            return True
+
+    def adopt_checksums(self, known: dict[str, Checksums], state: Any, *, closed: bool) -> None:
+        """Checksums of the files with `state`, for those that are loaded from now on. Of the newest file only entries
+        have them, unless the store was closed and nothing changed since."""
+        self._checksums = dict(known)
+        parsed = self._parse(state)
+        if parsed is None:
+            self._checksums = {}
+            return
+        for name, *numbers in parsed.files[-1:]:
+            file = self._file(self.directory / name)
+            if name in known and not (closed and list(_numbers(file.header())) == numbers):
+                self._checksums[name] = file.growing(known[name], numbers[0])
+
+    def checksums(self, state: Any, *, closing: bool) -> dict[str, Checksums]:
+        """Checksums of all files, those of what `state` has and has none yet taken now. After a flush."""
+        found: dict[str, Checksums] = {}
+        files = self._files
+        counts = {name: numbers[0] for name, *numbers in state["files"]}
+        for file in files:
+            if file.name not in counts:
+                continue
+            try:
+                taken = file.cover(counts[file.name], whole=closing or file is not files[-1])
+            except FileDamaged as problem:
+                self.note_damage(file, problem)
+                continue
+            except ValueError:
+                continue  # Removed, or cut meanwhile.
+            if taken.crcs:
+                found[file.name] = taken
+        return found
 
     @property
     def last_update(self) -> tuple[int, int]:
@@ -279,13 +401,21 @@ class IndexFiles:
         if opened is None or opened.size != file.file_bytes:
             return "has the wrong length"
         if header.count > 1:
-            physicals = file.entries(1, header.count)["physical_offset"].astype(np.int64)
+            entries = file.entries(1, header.count)
+            physicals = entries["physical_offset"].astype(np.int64)
+            try:
+                file.blocks.confirm(0, file.file_bytes)
+            except FileDamaged:
+                return "its entries are not those that were written"
+            if (entries["key_hash"] < 0).any() or (entries["seconds"] < 0).any():
+                return "its entries are none"
             if not (physicals[0] == header.begin_physical and physicals[-1] == header.end_physical):
                 return "its entries are not those it had"
             if (np.diff(physicals) < 0).any():
                 return "its entries are out of order"
         if not self._read_only:
             file.cut(header)
+            file.is_trusted = True  # Entries with checksums were compared, the others are in order, slots are new.
         return None
 
     # Cutting and deleting
@@ -350,7 +480,17 @@ class IndexFiles:
                     self._open.remove(file.path)
             self._newest_physical = _NOTHING
             self._overlay = _Overlay()
+            self._checksums = {}
             self.position = 0
+
+
+class RepairSite(NamedTuple):
+    """A damaged file, the one to be made in its place, and its neighbours."""
+
+    damaged: IndexFile
+    fresh: IndexFile
+    before: IndexFile | None
+    after: IndexFile
 
 
 class _Overlay:
@@ -399,6 +539,18 @@ def _header(numbers: list[Any]) -> IndexHeader:
 
 def _end_of(files: list[IndexFile]) -> int:
     return files[-1].header().end_physical if files else 0
+
+
+def span_of(files: tuple[IndexFile, ...], number: int, newest_physical: int) -> tuple[int, int]:
+    """The first and last place in the log that a file can have keys of, by what its sound neighbours say."""
+    before = [file for file in files[:number] if file.damage is None]
+    after = [file.header() for file in files[number + 1 :] if file.damage is None]
+    start = before[-1].header().end_physical if before else 0
+    return start, next((header.begin_physical for header in after if header.count > 1), newest_physical)
+
+
+def _ignore(name: str) -> None:
+    """Nobody makes files again."""
 
 
 def _overlaps(header: IndexHeader, begin_ms: int, end_ms: int) -> bool:

@@ -6,7 +6,12 @@ newest file back to that, computes its slots again from its entries, and indexes
 
     position   keys of records below this physical offset are in the files
     state      IndexFiles.state() then
-    crc        CRC-32 of this object's JSON with crc 0
+    crc        CRC-32 of this object's JSON with crc 0 and without what follows
+    checksums  by file name: the first block, the end in bytes, the CRC-32 of each block (checksums.py), in base64
+    checksums_crc  CRC-32 of the JSON of these; an earlier version of EmberMQ ignores both
+
+Checksums are of entries that do not change any more, and of all bytes of full files. At a clean close the newest file
+has them of all its bytes too; they hold until the store is opened for writing.
 """
 
 import zlib
@@ -16,6 +21,7 @@ from typing import Any
 import msgspec
 
 from embermq.files.files import Files
+from embermq.store.checksums import Checksums
 from embermq.store.index_files import IndexFiles
 
 NAME = "embermq.index.json"
@@ -25,6 +31,8 @@ class IndexProof(msgspec.Struct, frozen=True):
     position: int
     state: dict[str, Any]
     crc: int = 0
+    checksums: dict[str, Checksums] = {}
+    checksums_crc: int = 0
 
     @property
     def file_count(self) -> int:
@@ -51,25 +59,33 @@ def load_index_proof(files: Files, root: Path) -> IndexProof | None:
         proof = msgspec.json.decode(files.read_all(path), type=IndexProof)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError):
         return None
-    return proof if proof.crc == _crc_of(proof) else None
+    if proof.crc != _crc_of(proof):
+        return None
+    is_sound = proof.checksums_crc == _checksums_crc(proof)
+    return proof if is_sound else msgspec.structs.replace(proof, checksums={}, checksums_crc=0)
 
 
 def _crc_of(proof: IndexProof) -> int:
-    return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(proof, crc=0)))
+    return zlib.crc32(msgspec.json.encode({"position": proof.position, "state": proof.state, "crc": 0}))
 
 
-def prove_index(files: Files, root: Path, index: IndexFiles) -> IndexProof:
+def _checksums_crc(proof: IndexProof) -> int:
+    return zlib.crc32(msgspec.json.encode(proof.checksums)) if proof.checksums else 0
+
+
+def prove_index(files: Files, root: Path, index: IndexFiles, *, closing: bool = False) -> IndexProof:
     """Sync the index and write down what that made durable: what was there before the sync began."""
     position = index.position
-    proof = IndexProof(position, index.state())
+    state = index.state()
     index.flush()
+    proof = IndexProof(position, state, checksums=index.checksums(state, closing=closing))
     save_index_proof(files, root, proof)
     return proof
 
 
 def save_index_proof(files: Files, root: Path, proof: IndexProof) -> None:
     """Write down what is known to be durable."""
-    proof = msgspec.structs.replace(proof, crc=_crc_of(proof))
+    proof = msgspec.structs.replace(proof, crc=_crc_of(proof), checksums_crc=_checksums_crc(proof))
     files.replace_file(root / NAME, msgspec.json.encode(proof))
 
 

@@ -26,6 +26,7 @@ from embermq.store.deleted_topics import settle as settle_deleted_topics
 from embermq.store.deleted_topics import within as deleted_topics_within
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
+from embermq.store.index_search import KeySearch
 from embermq.store.inventory import Inventory, load_inventory
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.next_offsets import NextOffsets
@@ -208,9 +209,9 @@ class _Opening:
     def run(self) -> Parts:
         inventory = load_inventory(self.files, self.root) if self.clean else None
         page = load_state_page(self.files, self.root, writable=not self.read_only)
+        proof = self._load_index_proof()
         seen = self._look(inventory, page)
         flushed = page.flushed if page is not None else 0
-        proof = load_index_proof(self.files, self.root) if self.index is not None else None
         plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
         if not self.read_only:
             directory.mark_running(self.files, self.root)
@@ -231,9 +232,19 @@ class _Opening:
         assert self.read_only
         inventory = load_inventory(self.files, self.root) if self.clean else None
         page = load_state_page(self.files, self.root, writable=False)
+        proof = self._load_index_proof()
         seen = replace(self._look(inventory, page), read_only=False)
-        proof = load_index_proof(self.files, self.root) if self.index is not None else None
         return Decision(*self._decide(seen, inventory, self._proofs(page, proof)), self.report.findings)
+
+    def _load_index_proof(self) -> IndexProof | None:
+        """What vouches for the index; its checksums are for the files that are loaded next."""
+        if self.index is None:
+            return None
+        proof = load_index_proof(self.files, self.root)
+        if proof is not None:
+            self.index.adopt_checksums(proof.checksums, proof.state, closed=self.clean)
+        self.index.search_log = KeySearch(self.files, self.log).places
+        return proof
 
     def close(self) -> None:
         """Let the files go, of an opening that only decided."""

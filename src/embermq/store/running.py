@@ -32,11 +32,13 @@ from embermq.store.dispatch import Dispatcher
 from embermq.store.fetch import Fetcher
 from embermq.store.flush import Flusher
 from embermq.store.housekeeping import Housekeeping
+from embermq.store.index_search import KeySearch
 from embermq.store.inventory import Inventory, save_inventory
 from embermq.store.opening import Parts
 from embermq.store.records import Records
 from embermq.store.retention import Derived, Hold, Retention, RetentionGuard
 from embermq.store.retention_disk import DiskWatch
+from embermq.store.scrub import Scrub
 from embermq.store.sink import Sink
 from embermq.store.stats import StoreStats
 from embermq.store.topic_deletion import TopicDeletion
@@ -133,6 +135,7 @@ class RunningStore:
         self._delayed = self._make_delayed()
         self._retention = self._make_retention(disk)
         self._topic_deletion = self._make_topic_deletion()
+        self._scrub = Scrub(self._index, KeySearch(parts.files, self._log), self._housekeeping)
         parts.page.flushed = parts.end
         parts.page.sync_flush = int(self._sync)
         parts.page.log_only = int(self._queues is None)
@@ -149,6 +152,7 @@ class RunningStore:
         if self._delayed is not None:
             self._delayed.start()
         self._retention.start()
+        self._scrub.start()
 
     def _make_delayed(self) -> DelayedMessages | None:
         settings, queues = self.settings, self._queues
@@ -223,6 +227,7 @@ class RunningStore:
         stops = [self._retention.stop, self._flusher.stop, self._dispatcher.stop, self._housekeeping.stop]
         if self._delayed is not None:
             stops.insert(1, self._delayed.stop)
+        stops.insert(0, self._scrub.stop)
         with ExitStack() as steps:
             for stop in reversed([*stops, self._allocator.close]):
                 steps.callback(stop)

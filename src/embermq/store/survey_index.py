@@ -1,11 +1,11 @@
 """Keys of a store seen from outside: its index files, and the log where they do not reach.
 
 An index is used when nothing speaks against it: its files are whole and in order, and the store was closed, is
-running, or was only killed and has a state page that vouches for it. Stretches of log before, between and
+running, or was only killed and has a state page that vouches for it. What has a checksum is compared with it, and of
+a file that is not what was written the log is read instead. Stretches of log before, between and
 behind its files are walked for the key, if they are short together. One thread at a time. Reads only.
 """
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files
-from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, RecordColumns
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, decode_header, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.store import directory
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import load_index_proof
+from embermq.store.index_search import places_with
 from embermq.store.state_page import NAME as STATE_PAGE
 from embermq.store.survey_log import LogView, lock_holder
 from embermq.store.survey_scan import Damage, scan_segments
@@ -52,7 +52,11 @@ class IndexView:
         gaps = list(self._gaps(index))
         if sum(end - start for start, end in gaps) > WALK_BYTES_MAX:
             return None
-        places = set(index.query(topic, key, None, 0, _FOREVER_MS))
+        index.search_log = self._search_log
+        try:
+            places = set(index.query(topic, key, None, 0, _FOREVER_MS))
+        except _TooMuchToRead:
+            return None
         for start, end in gaps:
             places.update(self._walk(topic, key, start, end))
         if begin_ms < 0 and end_ms >= _FOREVER_MS:
@@ -85,12 +89,19 @@ class IndexView:
             shape = self.shape()
             if shape is not None:
                 index = IndexFiles(self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True)
+                self._adopt_checksums(index)
                 if not index.load():
                     return index
             if not left or not self._names() or lock_holder(self._root) is None:
                 break
             time.sleep(_LOAD_AGAIN_SECONDS)
         return None
+
+    def _adopt_checksums(self, index: IndexFiles) -> None:
+        proof = load_index_proof(self._files, self._root)
+        if proof is not None:
+            closed = directory.was_closed_cleanly(self._files, self._root)
+            index.adopt_checksums(proof.checksums, proof.state, closed=closed)
 
     def shape(self) -> Shape | None:
         """How many slots and entries a file has; its length alone does not say. Of files that were all damaged, what
@@ -176,16 +187,18 @@ class IndexView:
         start = self._log.record_start(start)
         for scanned in scan_segments(self._log.segments, start, end, files=self._files):
             if not isinstance(scanned, Damage):
-                yield from _places_in(scanned, topic, key)
+                yield from places_with(scanned, topic, key)
+
+    def _search_log(self, topic: str, key: str, start: int, end: int) -> list[int]:
+        """In the place of an index file that is damaged."""
+        start, end = max(start, self._log.min), min(end + 1, self._log.end)
+        if end - start > WALK_BYTES_MAX:
+            raise _TooMuchToRead
+        return list(self._walk(topic, key, start, end))
 
 
-def _places_in(batch: RecordColumns, topic: str, key: str) -> Iterator[int]:
-    starts = batch.column(C_PROPS_AT)
-    hits = [hit.start() for hit in re.finditer(re.escape(key.encode()), batch.data.data)]
-    rows = np.unique(np.searchsorted(starts, np.array(hits, np.int64), "right") - 1)
-    for row in rows.tolist():
-        if row >= 0 and key in batch.keys(row) and batch.topic(row) == topic:
-            yield int(batch.rows[row, C_PHYSICAL])
+class _TooMuchToRead(Exception):
+    """More log would have to be read than a look-up may read."""
 
 
 def _is_index(name: str) -> bool:
