@@ -111,6 +111,24 @@ class Quarantine:
         self._files.replace_file(path, before + line + b"\n")
 
 
+def repaired_ranges(files: Files, root: Path) -> list[tuple[int, int]]:
+    """Start and end of the damaged ranges that were closed by fillers, from the report; none if it cannot be read."""
+    path = root / DIRECTORY / REPORT
+    try:
+        lines = files.read_all(path).splitlines() if files.exists(path) else []
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            damage = msgspec.json.decode(line, type=Damage)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if damage.filled:
+            found.append((damage.physical_offset, damage.physical_offset + damage.length))
+    return found
+
+
 def _pieces(segment: Segment, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     """Bytes [start, end) of a segment; zeros where the file is shorter."""
     for at in range(start, end, _COPY_BYTES):

@@ -376,7 +376,7 @@ class _Opening:
             sinks.append(self.next_offsets)
         recovery = Recovery(
             self.log, self.walker, sinks, self.quarantine, self.clock,
-            check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only,
+            check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only, on_damage=self._cut_index,
         )  # fmt: skip
         if self.queues is not None:
             self.queues.begin_replay(plan.walk_from, load_deleted_topics(self.files, self.root))
@@ -391,6 +391,15 @@ class _Opening:
             self.index.truncate_to(end)
         self.log.adopt_end(end)
         return end, recovery
+
+    def _cut_index(self, physical_offset: int) -> None:
+        """Damage begins here. The index forgets everything from here on, so that no entry leads to a lost record; the
+        rest of the walk indexes what is there. An index that is not in use now loses its proof, and is made again."""
+        if self.read_only:
+            return  # A reader's look-ups compare each entry with its record.
+        drop_index_proof(self.files, self.root)
+        if self.index is not None:
+            self.index.truncate_to(physical_offset)
 
     def _tell_of_lost_end(self, end: int, flushed: int, inventory: Inventory | None) -> None:
         """The log once went further than it does: whole files are gone from its end, or it is another log."""

@@ -101,9 +101,12 @@ class Recovery:
 
     def __init__(
         self, commit_log: CommitLog, walker: Walker, sinks: list[Sink], quarantine: Quarantine, clock: Clock, *,
-        check_crc: bool, read_only: bool,
+        check_crc: bool, read_only: bool, on_damage: Callable[[int], None] = lambda _: None,
     ) -> None:  # fmt: skip
+        """`on_damage` is called with the place of damage that good records follow, before the walk goes on there:
+        what earlier runs derived from there on may lead to records that are gone, and is derived again."""
         self._log, self._walker, self._sinks, self._quarantine = commit_log, walker, sinks, quarantine
+        self._on_damage = on_damage
         self._clock, self._check_crc, self._read_only = clock, check_crc, read_only
         self._records = 0
         self.tail_mark = TailMark(0)
@@ -183,7 +186,7 @@ class Recovery:
         proven = plan.proven is None or step.at < plan.proven
         at = step.at - segment.start
         good_at = self._next_good(segment, at, step.torn) if proven or step.torn else -1
-        later = self._good_segment_after(segment)
+        later = self._good_segment_after(segment) if good_at < 0 else None  # Only asked for without a record here.
         facts = Facts(step.torn is None, proven, good_at >= 0, later is not None)
         reason = _ZEROS if step.torn is None else step.torn.name.lower().replace("_", " ")
         match decide(facts):
@@ -199,12 +202,14 @@ class Recovery:
                 self._quarantine.keep(segment, at, good_at, reason, "replaced by a filler record", filled=True)
                 if not self._read_only:
                     fill_with_record(segment, at, good_at, self.last_store_timestamp)
+                self._on_damage(step.at)
                 return segment.start + good_at
             case Decision.BLANK:
                 assert later is not None
                 self._quarantine.keep(segment, at, segment.size, reason, "segment closed by a blank", filled=True)
                 if not self._read_only:
                     fill_with_blank(segment, at)
+                self._on_damage(step.at)
                 return segment.end if self._log.segments.find(segment.end) else later.start
 
     def _keep_tail(self, segment: Segment, at: int, reason: str) -> None:
@@ -262,6 +267,7 @@ class Recovery:
         later = next(segment for segment in segments.all if segment.start > at)
         size = segments.segment_bytes
         missing = range(at, later.start, size)
+        self._on_damage(at)
         if self._read_only or (later.start - at) % size or len(missing) > _BLANK_FILES_MAX:
             self._quarantine.note(at, later.start - at, _MISSING, "passed over", filled=True)
             return later.start

@@ -20,7 +20,7 @@ from embermq.files.patient import PatientFiles
 from embermq.format.frame import Frame
 from embermq.format.index import index_file_bytes
 from embermq.store import directory
-from embermq.store.damage import FILLER_TOPIC
+from embermq.store.damage import FILLER_TOPIC, repaired_ranges
 from embermq.store.directory import INDEX
 from embermq.store.found_sizes import sizes_found
 from embermq.store.index_proof import load_index_proof
@@ -138,7 +138,7 @@ class _Verification:
         if fast:
             inventory = load_inventory(self._files, self._root) if self._is_clean else None
             closed = inventory.queues if inventory is not None else None
-            report.flaws += queues.check_structure(survey.log_min, closed)
+            report.flaws += queues.check_structure(survey.log_min, closed, self._repaired())
             report.flaws += index.check_structure(survey.log_end)
             report.flaws += self._segment_starts()
         else:
@@ -235,10 +235,14 @@ class _Verification:
         survey.refresh()
         damages = [one for one in _merged(damages) if one.start >= survey.log_min]  # Retention may have been faster.
         report.flaws += [self._damage_flaw(damage) for damage in damages]
-        report.flaws += queues.finish(survey.log_min, damages)
+        report.flaws += queues.finish(survey.log_min, [*damages, *self._repaired()])
         report.flaws += index.finish(survey.log_min, end, damages, pieces.links)
         if any(FILLER_TOPIC.startswith(topic) for topic, _ in pieces.names):
             report.flaws.append(self._filler_note())
+
+    def _repaired(self) -> list[Damage]:
+        """Ranges that fillers close. Queues that end with records lost there keep these offsets, and their units."""
+        return [Damage(start, end, "repaired") for start, end in repaired_ranges(self._files, self._root)]
 
     def _wait_for_writer(self, queues: QueueCheck) -> None:
         """Units of the newest records may be on their way to the disk."""

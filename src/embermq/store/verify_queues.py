@@ -232,7 +232,8 @@ class QueueCheck:
     # -- after the log ---------------------------------------------------------------------------------------
 
     def finish(self, log_min: int, damages: list[Damage]) -> Iterator[Flaw]:
-        """What is wrong with the queues; `log_min` is where the log begins now, `damages` what is wrong with it."""
+        """What is wrong with the queues; `log_min` is where the log begins now, `damages` what is or was wrong with
+        it: ranges that hold no record, also those that fillers close."""
         self._damages = damages
         filed = [queue.files for queue in self._queues.values() if queue.files is not None]
         self.units = sum(files.max_offset - files.low_offset for files in filed)
@@ -407,9 +408,12 @@ class QueueCheck:
 
     # -- the fast form ---------------------------------------------------------------------------------------
 
-    def check_structure(self, log_min: int, closed: dict[str, Any] | None) -> Iterator[Flaw]:
+    def check_structure(
+        self, log_min: int, closed: dict[str, Any] | None, damages: list[Damage]
+    ) -> Iterator[Flaw]:
         """Units alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
-        last clean close said about the queues, if there was one."""
+        last clean close said about the queues, if there was one; `damages` are ranges of the log that were lost."""
+        self._damages = damages
         yield from self._load_flaws(self.files.matches(closed) if closed is not None else [])
         for _, queue in sorted(self._queues.items()):
             if queue.files is not None:
@@ -443,7 +447,7 @@ class QueueCheck:
             if not bounds.is_live:
                 yield self._beyond(queue, offset, newest[0], 1)
             return
-        if newest[0] >= bounds.believed:
+        if newest[0] >= bounds.believed or self._is_damaged(newest[0]):
             return
         frame = self._frame_at(newest[0])
         place = None if frame is None else (frame.topic, frame.queue_id, frame.queue_offset)
