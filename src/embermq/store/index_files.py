@@ -132,7 +132,9 @@ class IndexFiles:
 
     def _create(self) -> IndexFile:
         before = self._files[-1] if self._files else None
-        file = self._file(self.directory / self._new_name())
+        name = self._new_name()
+        self._checksums.pop(name, None)  # A file that was removed may have had this name.
+        file = self._file(self.directory / name)
         file.create(None if before is None else before.header())
         if before is not None:
             before.kept_header = before.header()

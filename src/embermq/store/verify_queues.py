@@ -408,9 +408,7 @@ class QueueCheck:
 
     # -- the fast form ---------------------------------------------------------------------------------------
 
-    def check_structure(
-        self, log_min: int, closed: dict[str, Any] | None, damages: list[Damage]
-    ) -> Iterator[Flaw]:
+    def check_structure(self, log_min: int, closed: dict[str, Any] | None, damages: list[Damage]) -> Iterator[Flaw]:
         """Units alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
         last clean close said about the queues, if there was one; `damages` are ranges of the log that were lost."""
         self._damages = damages
