@@ -192,6 +192,29 @@ def test_when_no_log_file_can_be_made_appends_are_refused_and_work_again_later()
         numbered.check(store, range(end))
 
 
+@pytest.mark.parametrize("removable", [True, False])
+def test_appends_resume_after_a_new_log_file_could_not_be_mapped(removable: bool) -> None:
+    """Too little memory, or too many maps, for a moment. What was half made is removed or taken up."""
+    files = FaultyFiles(LossyFiles())
+    acknowledged: list[int] = []
+    with builder().on(files).open() as store:
+        end = numbered.append_until(store, 0, 16, acknowledged.append)
+        files.fail("map", path_contains="commitlog", times=None, error=errno.ENOMEM)
+        if not removable:
+            files.fail("remove", path_contains="commitlog", times=None)
+        with pytest.raises(SegmentUnavailable, match="Cannot allocate memory"):
+            numbered.append_until(store, end, end + 1000, acknowledged.append)
+        end = acknowledged[-1]
+        files.heal()
+        before = numbered.numbers_in(store)  # Of a refused list the first messages may be there.
+        after = end + numbered.group_of(end)
+        stored = [*before, *range(after, numbered.append_until(store, after, after + 40))]
+        numbered.check(store, stored)
+    with builder().on(files).open() as again:
+        assert again.recovery.clean
+        numbered.check(again, stored)
+
+
 def test_a_full_disk_in_the_middle_of_the_log_loses_nothing_and_is_left_behind() -> None:
     files = FaultyFiles(LossyFiles())
     with builder().on(files).open() as store:

@@ -14,6 +14,7 @@ lie. Errors are plain OSError; a full disk is ENOSPC at `create`, never a signal
 import errno
 import mmap
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Protocol
 
 from embermq.files.locking import acquire
+from embermq.files.regular import WHOLE_BYTES_MAX, open_regular, read_whole
 
 Data = bytes | bytearray | memoryview
 
@@ -28,6 +30,8 @@ _FILE_MODE = 0o644
 _ZEROS = bytes(1 << 20)
 # What a file system answers when it has no fallocate (the C library's own emulation is not reached then).
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+# A name that was removed meanwhile, a link to nothing, a link to itself.
+_LEADS_NOWHERE = (errno.ENOENT, errno.ELOOP)
 
 
 def _no_fallocate(fd: int, start: int, length: int) -> None:
@@ -41,12 +45,13 @@ _fallocate: Callable[[int, int, int], None] = getattr(os, "posix_fallocate", _no
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory."""
+    """One name in a directory. What is neither a file nor a directory (a FIFO, a device) is none of ours."""
 
     name: str
     size: int
-    is_file: bool
+    is_file: bool  # A regular one.
     mtime_ns: int
+    is_directory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,10 @@ class OpenFile(Protocol):
         """Make [start, end) read as zero and say how many bytes had to be rewritten; length unchanged."""
         ...
 
+    def is_zero(self, start: int, end: int) -> bool:
+        """Does [start, end) read as zero? Holes are not read."""
+        ...
+
     def data_end(self, start: int) -> int:
         """No byte from here to the end was ever written; at least `start`. A hint: it may be later."""
         ...
@@ -150,9 +159,13 @@ class Files(Protocol):
         """
         ...
 
-    def open(self, path: Path, writable: bool) -> OpenFile: ...
+    def open(self, path: Path, writable: bool) -> OpenFile:
+        """A regular file; OSError for anything else, without waiting."""
+        ...
 
-    def read_all(self, path: Path) -> bytes: ...
+    def read_all(self, path: Path, limit: int = WHOLE_BYTES_MAX) -> bytes:
+        """The content of a regular file of at most `limit` bytes; OSError for anything else."""
+        ...
 
     def replace_file(self, path: Path, data: bytes) -> None:
         """Make `data` the whole content of `path`, durably: after a crash it is the old or the new one."""
@@ -269,6 +282,10 @@ class RealFile:
                 rewritten += stop - at
         return rewritten
 
+    def is_zero(self, start: int, end: int) -> bool:
+        pieces = list(self._pieces_with_data(start, min(end, self.size)))
+        return all(self.pread(stop - at, at) == _ZEROS[: stop - at] for at, stop in pieces)
+
     def data_end(self, start: int) -> int:
         end = start
         for _, stop in self._pieces_with_data(start, self.size):
@@ -316,17 +333,20 @@ class RealFiles:
         entries = []
         with os.scandir(path) as found:
             for item in found:
-                with suppress(FileNotFoundError):  # removed meanwhile, or a dangling link
+                try:
                     status = item.stat()
-                    entries.append(Entry(item.name, status.st_size, item.is_file(), status.st_mtime_ns))
+                except OSError as problem:
+                    if problem.errno in _LEADS_NOWHERE:
+                        continue
+                    raise
+                entries.append(_entry(item.name, status))
         return sorted(entries, key=lambda entry: entry.name)
 
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
 
     def stat(self, path: Path) -> Entry:
-        status = os.stat(path)
-        return Entry(path.name, status.st_size, not os.path.isdir(path), status.st_mtime_ns)
+        return _entry(path.name, os.stat(path))
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
         # A name appears together with its length: the reference refuses to start over an empty file,
@@ -358,11 +378,10 @@ class RealFiles:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def open(self, path: Path, writable: bool) -> OpenFile:
-        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
-        return RealFile(path, fd, writable)
+        return RealFile(path, open_regular(path, os.O_RDWR if writable else os.O_RDONLY), writable)
 
-    def read_all(self, path: Path) -> bytes:
-        return path.read_bytes()
+    def read_all(self, path: Path, limit: int = WHOLE_BYTES_MAX) -> bytes:
+        return read_whole(path, limit)
 
     def replace_file(self, path: Path, data: bytes) -> None:
         replace_durably(self, path, data)
@@ -403,6 +422,11 @@ class RealFiles:
 
     def set_mtime(self, path: Path, mtime_ns: int) -> None:
         os.utime(path, ns=(mtime_ns, mtime_ns))
+
+
+def _entry(name: str, status: os.stat_result) -> Entry:
+    mode = status.st_mode
+    return Entry(name, status.st_size, stat.S_ISREG(mode), status.st_mtime_ns, stat.S_ISDIR(mode))
 
 
 # The two operations that take several steps are written over the primitive ones, so that a wrapper

@@ -14,6 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
+from embermq.files.regular import open_regular
+
 CONTENT = b"lock"
 _FLOCK = struct.Struct("@hhqqi")  # l_type, l_whence, l_start, l_len, l_pid of struct flock on 64-bit Linux
 
@@ -52,7 +54,7 @@ def acquire(path: Path) -> DirectoryLock:
         key = _key_of(path)
         if key is not None and _held.get(key) == os.getpid():
             raise LockHeld(path, os.getpid(), command_line(os.getpid()))
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock_first_byte(path, fd)
             if os.pread(fd, len(CONTENT), 0) != CONTENT:

@@ -18,6 +18,8 @@ is the hottest object of the product. A thread that needs a part that sealing ta
 `array`, `file`) takes a local reference first and tests it.
 """
 
+import errno
+import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -73,15 +75,41 @@ class Segment:
         fallocate: bool = True,
         pool: TransientPool | None = None,
     ) -> "Segment":
-        """A new active segment with all positions at 0; its length and its name are durable."""
+        """A new active segment with all positions at 0; its length and its name are durable.
+
+        If that fails half way its file goes again. Where even that fails, `take_up` goes on with what is left.
+        """
         file = files.create(path, size, fallocate=fallocate)
         try:
-            file.sync()
-            files.sync_directory(path.parent)
-        except OSError:
+            return cls._activated(files, path, start, file, size, pool)
+        except BaseException:
             file.close()
-            files.remove(path)
+            with suppress(OSError):  # What went wrong first is what the caller has to know.
+                files.remove(path)
             raise
+
+    @classmethod
+    def take_up(
+        cls, files: Files, path: Path, start: int, size: int, *, pool: TransientPool | None = None
+    ) -> "Segment":
+        """As `create`, with the file that an earlier try has left behind; FileExistsError if it holds anything."""
+        file = files.open(path, True)
+        try:
+            if file.size > size or not file.is_zero(0, file.size):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+            file.reserve(file.size, size)
+            return cls._activated(files, path, start, file, size, pool)
+        except BaseException:
+            file.close()
+            raise
+
+    @classmethod
+    def _activated(
+        cls, files: Files, path: Path, start: int, file: OpenFile, size: int, pool: TransientPool | None
+    ) -> "Segment":
+        """A file of zeros as an empty segment; it and its name are durable."""
+        file.sync()
+        files.sync_directory(path.parent)
         segment = cls(files, path, start, file, size)
         segment.wrote = segment.committed = segment.flushed = 0
         segment.activate(pool)

@@ -342,9 +342,17 @@ class Segments:
             segment.seal()
 
     def create(self, start: int, pool: TransientPool | None = None) -> Segment:
-        """Make the file that starts at `start`, on the calling thread. It is not yet one of the set."""
+        """Make the file that starts at `start`, on the calling thread. It is not yet one of the set.
+
+        An empty file of that name was made by an earlier try that did not come to its end, and is taken up.
+        """
         path = self.path_for(start)
-        return Segment.create(self._files, path, start, self.segment_bytes, fallocate=self._fallocate, pool=pool)
+        try:
+            return Segment.create(self._files, path, start, self.segment_bytes, fallocate=self._fallocate, pool=pool)
+        except FileExistsError:
+            if self.find(start) is not None:
+                raise
+            return Segment.take_up(self._files, path, start, self.segment_bytes, pool=pool)
 
     def insert(self, start: int) -> Segment:
         """Make the file that starts at `start` in the place of a missing one; sealed, and full of zeros."""

@@ -20,7 +20,7 @@ def remove_tree(files: Files, path: Path) -> None:
 
 def _remove_below(files: Files, path: Path) -> None:
     for entry in files.list_directory(path):
-        if entry.is_file:
+        if not entry.is_directory:
             files.remove(path / entry.name)
         else:
             _remove_below(files, path / entry.name)

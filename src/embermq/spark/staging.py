@@ -185,7 +185,7 @@ def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, befor
         return
     for entry in files.list_directory(staging_root):
         directory = staging_root / entry.name
-        if entry.is_file or (needed is not None and needed.is_relative_to(directory)):
+        if not entry.is_directory or (needed is not None and needed.is_relative_to(directory)):
             continue
         if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _is_forgotten(files, directory, before_ms):
             _remove_tree(files, directory)
@@ -204,7 +204,7 @@ def _newest_change_ms(files: Files, directory: Path) -> int:
     newest = files.stat(directory).mtime_ns
     for entry in files.list_directory(directory):
         newest = max(newest, entry.mtime_ns)
-        if not entry.is_file:
+        if entry.is_directory:
             newest = max(newest, _newest_change_ms(files, directory / entry.name) * 1_000_000)
     return newest // 1_000_000
 
@@ -212,7 +212,7 @@ def _newest_change_ms(files: Files, directory: Path) -> int:
 def _remove_tree(files: Files, path: Path) -> None:
     """Delete a directory of staged files. A task that was given up may still be writing there: then some stays."""
     try:
-        if files.stat(path).is_file:
+        if not files.stat(path).is_directory:
             files.remove(path)
             return
         for entry in files.list_directory(path):

@@ -71,7 +71,7 @@ def _directories(path: Path, files: Files) -> list[Path]:
     """Some of the directories in `path`: enough to see what is usual."""
     if not files.exists(path):
         return []
-    return [path / entry.name for entry in files.list_directory(path) if not entry.is_file][:_LOOKED_AT_MAX]
+    return [path / entry.name for entry in files.list_directory(path) if entry.is_directory][:_LOOKED_AT_MAX]
 
 
 def _with_index_sizes(settings: StoreSettings, said: frozenset[str], root: Path, files: Files) -> StoreSettings:

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from embermq.errors import OptionInvalid, StorePathInvalid
+from embermq.files.regular import read_whole
 from embermq.format.config_json import parse_config
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.spark.shipped.manifests import HEAD, load_head
@@ -226,6 +227,6 @@ def _is_brokers_own(topic: Any) -> bool:
 def _text_of(file: Path) -> str | None:
     """What is in a file that need not be there, and that nobody else's mistake in may stop a read."""
     try:
-        return file.read_text("utf-8")
+        return read_whole(file).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None

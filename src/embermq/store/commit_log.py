@@ -69,7 +69,8 @@ class CommitLog:
         try:
             self.active = self.segments.roll()
         except OSError as problem:
-            raise SegmentUnavailable(problem.strerror or str(problem)) from problem
+            place = f"{problem.filename}: " if problem.filename else ""
+            raise SegmentUnavailable(place + (problem.strerror or str(problem))) from problem
         return self.active
 
     # -- reading ---------------------------------------------------------------------------------------

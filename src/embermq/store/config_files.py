@@ -50,7 +50,7 @@ def config_files(files: Files, root: Path) -> list[ConfigFile]:
         return []
     found = []
     for entry in files.list_directory(path):
-        if entry.is_file and entry.name in _TABLES:
+        if entry.name in _TABLES:
             table, fault = _table(files, path / entry.name, _TABLES[entry.name])
             found.append(ConfigFile(entry.name, None if table is None else len(table), fault))
     return found
@@ -89,6 +89,8 @@ def _read_table(files: Files, path: Path, key: str) -> tuple[dict[Any, Any] | No
         content = files.read_all(path)
     except FileNotFoundError:
         return None, "missing"
+    except OSError as problem:
+        return None, f"cannot be read ({problem.strerror or problem})"
     if not content.strip(b"\0 \t\r\n"):
         return None, "empty"
     try:

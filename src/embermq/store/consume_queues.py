@@ -342,7 +342,7 @@ class ConsumeQueues:
         with self._books.disk, self._books.change:
             if self._files.exists(self.root):
                 for topic in self._files.list_directory(self.root):
-                    if not topic.is_file:
+                    if topic.is_directory:
                         findings += self._load_topic(topic.name, known)
             self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
             self.position = max(self.max_physical, 0)
@@ -356,7 +356,7 @@ class ConsumeQueues:
         loader = QueueLoader(self._books, self._files)
         for entry in self._files.list_directory(self.root / topic):
             queue_id = parse_queue_id(entry.name)
-            if entry.is_file or queue_id is None:
+            if not entry.is_directory or queue_id is None:
                 continue
             queue = self._queues.by_slot[self._queues.slot_named(topic, queue_id)]
             findings += loader.load(queue, known.get((topic, queue_id)))

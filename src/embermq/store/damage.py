@@ -20,6 +20,7 @@ import msgspec
 
 from embermq.clock import Clock
 from embermq.files.files import Files
+from embermq.files.regular import NotRegular, TooLarge
 from embermq.files.segment import Segment
 from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, encode, encode_blank
 from embermq.format.names import segment_name
@@ -106,7 +107,10 @@ class Quarantine:
     def _write_report(self, damage: Damage) -> None:
         self._files.make_directory(self._directory)
         path = self._directory / REPORT
-        before = self._files.read_all(path) if self._files.exists(path) else b""
+        try:
+            before = self._files.read_all(path)
+        except (FileNotFoundError, NotRegular, TooLarge):  # What is no report of ours is replaced by one.
+            before = b""
         line = msgspec.json.encode({"time_ms": self._clock.now_ms(), **msgspec.structs.asdict(damage)})
         self._files.replace_file(path, before + line + b"\n")
 

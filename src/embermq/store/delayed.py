@@ -305,6 +305,9 @@ class ProgressFile:
                 content = self._files.read_all(path)
             except FileNotFoundError:
                 continue
+            except OSError as problem:
+                log.warning("delayed.progress unreadable file=%s reason=%s", path, problem)
+                continue
             try:
                 table = _decode_table(content)
             except (ValueError, RecursionError) as problem:

@@ -20,6 +20,8 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CONFIG = "config"
+CHECKPOINT_BYTES_MAX = 1 << 20  # RocketMQ's has 4096; more is no checkpoint.
+_TIMES_BYTES = 24
 # Any one of these makes a directory a store.
 _MARKS = {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT, LOCK, CONFIG, "embermq.state"}
 
@@ -31,13 +33,16 @@ def check_directory(files: Files, root: Path, *, read_only: bool, has_log_elsewh
             if read_only:
                 raise StorePathInvalid(root, "there is no such directory, and read_only=True does not make one")
             return
-        if files.stat(root).is_file:
+        if not files.stat(root).is_directory:
             raise StorePathInvalid(root, "this is a file; a store is a directory")
-        names = {entry.name for entry in files.list_directory(root)}
+        found = {entry.name: entry for entry in files.list_directory(root)}
     except PermissionError:
         raise StorePathInvalid(root, "no permission to read it; check its owner and mode") from None
     except NotADirectoryError:
         raise StorePathInvalid(root, "a part of this path is a file, not a directory") from None
+    except OSError as problem:
+        raise StorePathInvalid(problem.filename or root, problem.strerror or str(problem)) from problem
+    names = set(found)
     if not names and read_only and not has_log_elsewhere:
         raise StorePathInvalid(root, "the directory is empty, there is no store to read")
     if names and not names & _MARKS and not has_log_elsewhere:
@@ -46,7 +51,7 @@ def check_directory(files: Files, root: Path, *, read_only: bool, has_log_elsewh
             root, f"not a message store (it holds {shown}); choose an empty or new directory, or one with commitlog/"
         )
     for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG):
-        if name in names and files.stat(root / name).is_file:
+        if name in found and not found[name].is_directory:
             raise StorePathInvalid(root / name, "this is a file where a directory should be; move it away")
 
 
@@ -60,7 +65,15 @@ def take_directory(files: Files, root: Path) -> Lock:
     except (PermissionError, NotADirectoryError, FileExistsError) as problem:
         raise StorePathInvalid(root, f"cannot be written: {problem.strerror}; check its owner and mode") from None
     except OSError as problem:
-        raise StorePathInvalid(root, f"cannot be used: {problem.strerror or problem}") from problem
+        raise StorePathInvalid(problem.filename or root, f"cannot be used: {problem.strerror or problem}") from problem
+
+
+def checkpoint_times(files: Files, root: Path) -> str:
+    """The three times of the checkpoint as hexadecimal digits; empty without one that can be read."""
+    try:
+        return files.read_all(root / CHECKPOINT, CHECKPOINT_BYTES_MAX)[:_TIMES_BYTES].hex()
+    except OSError:
+        return ""
 
 
 def was_closed_cleanly(files: Files, root: Path) -> bool:

@@ -112,4 +112,4 @@ def _files_of(files: Files, path: Path) -> list[tuple[str, int]]:
 def _directories_of(files: Files, path: Path) -> list[str]:
     if not files.exists(path):
         return []
-    return [entry.name for entry in files.list_directory(path) if not entry.is_file]
+    return [entry.name for entry in files.list_directory(path) if entry.is_directory]

@@ -340,10 +340,8 @@ class _Opening:
         return Proofs(page.flushed, written, queues, index_position, queue_files, index_files, page.tail_mark)
 
     def _other_differences(self, inventory: Inventory) -> list[str]:
-        checkpoint = self.root / directory.CHECKPOINT
-        found = self.files.read_all(checkpoint)[:24].hex() if self.files.exists(checkpoint) else ""
         differences = []
-        if found != inventory.checkpoint:
+        if directory.checkpoint_times(self.files, self.root) != inventory.checkpoint:
             differences.append("checkpoint: changed since the store was closed here")
         if self.log.min_offset != inventory.log_min:
             differences.append(f"commitlog: begins at {self.log.min_offset}, not at {inventory.log_min}")

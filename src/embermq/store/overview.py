@@ -145,15 +145,18 @@ def _space(path: Path) -> Space:
 def checkpoint_of(root: Path, files: Files | None = None) -> Checkpoint | None:
     """The checkpoint, if there is one that can be read."""
     try:
-        return decode_checkpoint((files or RealFiles()).read_all(root / directory.CHECKPOINT))
-    except FileNotFoundError:
+        content = (files or RealFiles()).read_all(root / directory.CHECKPOINT, directory.CHECKPOINT_BYTES_MAX)
+    except OSError:
         return None
+    return decode_checkpoint(content)
 
 
 def quarantine_reports(root: Path) -> int:
     """How many damaged ranges were ever put aside here."""
-    path = root / QUARANTINE / REPORT
-    return len(path.read_bytes().splitlines()) if path.exists() else 0
+    try:
+        return len(RealFiles().read_all(root / QUARANTINE / REPORT).splitlines())
+    except OSError:
+        return 0
 
 
 def writer_process(root: Path) -> int | None:

@@ -150,9 +150,11 @@ class Watch:
         start = place // self._queue_file_bytes * self._queue_file_bytes
         path = self._path / directory.CONSUME_QUEUE / span.topic / str(span.queue_id) / segment_name(start)
         try:
-            with path.open("rb") as file:
-                file.seek(place - start)
-                raw = file.read(ENTRY_BYTES)
+            file = RealFiles().open(path, False)
+            try:
+                raw = file.pread(ENTRY_BYTES, place - start)
+            finally:
+                file.close()
         except OSError:
             return False
         return len(raw) == ENTRY_BYTES and int.from_bytes(raw[8:12], "big", signed=True) > 0

@@ -159,7 +159,7 @@ class _Rebuild:
         """StorePathInvalid if somebody else's things lie where we work: an earlier call's are used or removed."""
         if not self._files.exists(partial):
             return
-        if self._files.stat(partial).is_file:
+        if not self._files.stat(partial).is_directory:
             raise StorePathInvalid(partial, "this is a file where we would work; move it away, or choose another name")
         names = [entry.name for entry in self._files.list_directory(partial)]
         foreign = [name for name in names if name not in _OUR_NAMES and not name.startswith(f"{ODD}-")]

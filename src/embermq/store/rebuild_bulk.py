@@ -247,7 +247,7 @@ class BulkBuild(Build):
     def _sync_directories(self, path: Path) -> None:
         """Names of files are as durable as the files."""
         for entry in self._files.list_directory(path):
-            if not entry.is_file:
+            if entry.is_directory:
                 self._sync_directories(path / entry.name)
         self._files.sync_directory(path)
 

@@ -261,7 +261,7 @@ class RunningStore:
 
     def _save_inventory(self) -> None:
         parts = self._parts
-        checkpoint = parts.files.read_all(parts.root / directory.CHECKPOINT)[:24].hex()
+        checkpoint = directory.checkpoint_times(parts.files, parts.root)
         inventory = Inventory(
             log_min=self._log.min_offset,
             log_max=self._log.wrote_offset,

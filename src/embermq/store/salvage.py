@@ -196,8 +196,9 @@ class _Salvage:
         files, partial = self._files, self.partial
         if not files.exists(partial):
             return
-        names = set() if files.stat(partial).is_file else {entry.name for entry in files.list_directory(partial)}
-        if files.stat(partial).is_file or (names and MARK not in names):
+        is_directory = files.stat(partial).is_directory
+        names = {entry.name for entry in files.list_directory(partial)} if is_directory else set()
+        if not is_directory or (names and MARK not in names):
             raise StorePathInvalid(partial, "is in the way, and no rest of a salvage; move it, or name another place")
 
     def _queues_below(self, root: Path) -> ConsumeQueues:

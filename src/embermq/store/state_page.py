@@ -26,6 +26,7 @@ its own, and the index a file of its own (index_proof.py): none vouches for anot
 all of them; without them recovery assumes nothing.
 """
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,10 @@ class StatePage:
 def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | None:
     """The page of the store at `root`; None if there is none that can be believed."""
     path = root / NAME
-    if not files.exists(path) or files.stat(path).size != PAGE_BYTES:
+    if not files.exists(path):
+        return None
+    found = files.stat(path)
+    if not found.is_file or found.size != PAGE_BYTES:
         return None
     page = StatePage(files.open(path, writable), writable)
     if not any(page.is_whole() for _ in range(1 if writable else _LOOKS_MAX)):
@@ -115,7 +119,7 @@ def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | 
 def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
     """A fresh page that vouches for nothing, in the place of whatever was there."""
     path = root / NAME
-    if files.exists(path):
+    with suppress(FileNotFoundError):
         files.remove(path)
     page = StatePage(files.create(path, PAGE_BYTES, fallocate=True), True)
     for name in _FIELDS[1:]:

@@ -33,6 +33,7 @@ _FOREVER_MS = (1 << 63) - 1
 _LOADS_MAX = 10
 _LOAD_AGAIN_SECONDS = 0.002
 _SHAPE_DEFAULT = (5_000_000, 20_000_000)
+_FILE_BYTES_MAX = 2**31 - 1  # RocketMQ maps a file as a whole, and Java maps no more.
 _ENTRIES_PER_SLOT = 4
 
 Shape = tuple[int, int]  # slots, entries
@@ -135,6 +136,8 @@ class IndexView:
 
     def _search_shape(self, path: Path, size: int) -> Shape | None:
         """Try every number of slots that leaves room for whole entries."""
+        if size > _FILE_BYTES_MAX:
+            return None
         room = size - HEADER_BYTES
         least = room // SLOT_BYTES % (ENTRY_BYTES // SLOT_BYTES)
         found = self._possible_slots(path, np.arange(least, room // SLOT_BYTES, ENTRY_BYTES // SLOT_BYTES))

@@ -19,7 +19,6 @@ from embermq.store.inventory import load_inventory
 from embermq.store.state_page import load_state_page
 
 _RECORD_BYTES_MAX = 1 << 30
-_TIMES_BYTES = 24  # Of the checkpoint: whoever runs the store changes them.
 
 
 def vouched_end(files: Files, root: Path, unit_end: Callable[[], int]) -> int:
@@ -34,11 +33,10 @@ def vouched_end(files: Files, root: Path, unit_end: Callable[[], int]) -> int:
 
 def _closed_at(files: Files, root: Path) -> int | None:
     """Where the log ended when one of ours closed it, if nobody else has had it since."""
-    inventory, checkpoint = load_inventory(files, root), root / directory.CHECKPOINT
+    inventory = load_inventory(files, root)
     if inventory is None:
         return None
-    found = files.read_all(checkpoint)[:_TIMES_BYTES].hex() if files.exists(checkpoint) else ""
-    return inventory.log_max if found == inventory.checkpoint else None
+    return inventory.log_max if directory.checkpoint_times(files, root) == inventory.checkpoint else None
 
 
 def newest_end(queues: Iterable[ConsumeQueue]) -> int:

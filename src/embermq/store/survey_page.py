@@ -60,7 +60,10 @@ class PageReader:
     def _content_if_ours(self) -> bytes | None:
         """The bytes of a page that was made for this directory."""
         path = self._root / NAME
-        if not self._files.exists(path) or self._files.stat(path).size != PAGE_BYTES:
+        if not self._files.exists(path):
+            return None
+        found = self._files.stat(path)
+        if not found.is_file or found.size != PAGE_BYTES:
             return None
         file = self._files.open(path, False)
         page = StatePage(file, False)

@@ -228,9 +228,9 @@ class QueueFiles:
         if not self._files.exists(self._root):
             return
         for topic in self._files.list_directory(self._root):
-            if not topic.is_file:
+            if topic.is_directory:
                 for queue in self._files.list_directory(self._root / topic.name):
-                    if not queue.is_file:
+                    if queue.is_directory:
                         yield self._root / topic.name / queue.name
 
 

@@ -94,7 +94,8 @@ class ExtensionCheck:
         if not self._files.exists(self._root):
             return
         for topic in self._files.list_directory(self._root):
-            for queue in [] if topic.is_file else self._files.list_directory(self._root / topic.name):
-                for entry in [] if queue.is_file else self._files.list_directory(self._root / topic.name / queue.name):
+            for queue in self._files.list_directory(self._root / topic.name) if topic.is_directory else []:
+                path = self._root / topic.name / queue.name
+                for entry in self._files.list_directory(path) if queue.is_directory else []:
                     if entry.is_file and entry.size and parse_segment_name(entry.name) is not None:
                         yield entry.size

@@ -134,7 +134,7 @@ class StateCheck:
             return False
         file = self._files.open(path, False)
         try:
-            parts = range(segment_bytes, file.size, _STEP_BYTES)
+            parts = range(segment_bytes, file.data_end(segment_bytes), _STEP_BYTES)  # A hole holds no record.
             return not any(_MAGIC_STEM in file.pread(_STEP_BYTES + len(_MAGIC_STEM), at) for at in parts)
         finally:
             file.close()
@@ -146,7 +146,11 @@ class StateCheck:
             if self._is_clean:
                 yield self._note(family, family, "there is none", self._remedies.start)
             return
-        content = self._files.read_all(path)
+        try:
+            content = self._files.read_all(path, directory.CHECKPOINT_BYTES_MAX)
+        except OSError as problem:
+            yield self._fault(family, family, _unreadable(problem), self._remedies.delete)
+            return
         found = decode_checkpoint(content)
         if found is None or len(content) != CHECKPOINT_BYTES:
             fault = f"{len(content)} bytes long, not {CHECKPOINT_BYTES}"
@@ -209,9 +213,17 @@ class StateCheck:
         if is_filled and not load_kept_offsets(self._files, self._root):
             yield self._note("state", KEPT_OFFSETS, "cannot be read; queue files know the same", self._remedies.nothing)
         report = self._root / QUARANTINE / REPORT
-        if self._files.exists(report):
+        name = f"{QUARANTINE}/{REPORT}"
+        try:
             count = len(self._files.read_all(report).splitlines())
-            yield self._note(
-                QUARANTINE, f"{QUARANTINE}/{REPORT}", "damaged ranges of the log were put aside earlier",
-                self._remedies.nothing, count,
-            )  # fmt: skip
+        except FileNotFoundError:
+            return
+        except OSError as problem:
+            yield self._note(QUARANTINE, name, _unreadable(problem), _MOVE_AWAY)
+            return
+        fault = "damaged ranges of the log were put aside earlier"
+        yield self._note(QUARANTINE, name, fault, self._remedies.nothing, count)
+
+
+def _unreadable(problem: OSError) -> str:
+    return f"cannot be read ({problem.strerror or problem})"

@@ -27,6 +27,7 @@ from embermq.files.files import (
     make_directories,
     replace_durably,
 )
+from embermq.files.regular import WHOLE_BYTES_MAX
 
 _DIRECTORY_STEPS = {"make_directory", "create", "rename", "remove", "remove_directory", "sync_directory"}
 _FILE_STEPS = {"pwrite", "sync", "truncate", "reserve", "zero"}
@@ -118,9 +119,9 @@ class FaultyFiles:
         self.check("open", path)
         return FaultyFile(self, self.inner.open(path, writable))
 
-    def read_all(self, path: Path) -> bytes:
+    def read_all(self, path: Path, limit: int = WHOLE_BYTES_MAX) -> bytes:
         self.check("read_all", path)
-        return self.inner.read_all(path)
+        return self.inner.read_all(path, limit)
 
     def replace_file(self, path: Path, data: bytes) -> None:
         replace_durably(self, path, data)
@@ -239,6 +240,10 @@ class FaultyFile:
     def zero(self, start: int, end: int) -> int:
         self._files.check("zero", self.path)
         return self._inner.zero(start, end)
+
+    def is_zero(self, start: int, end: int) -> bool:
+        self._files.check("pread", self.path)
+        return self._inner.is_zero(start, end)
 
     def data_end(self, start: int) -> int:
         return self._inner.data_end(start)

@@ -35,6 +35,7 @@ from embermq.files.files import (
     replace_durably,
 )
 from embermq.files.locking import CONTENT, LockHeld
+from embermq.files.regular import WHOLE_BYTES_MAX, TooLarge
 
 PAGE_BYTES = 4096
 
@@ -287,7 +288,7 @@ class LossyFiles:
             if node is None:
                 raise _missing(path)
             if isinstance(node, _Directory):
-                return Entry(path.name, 0, False, 0)
+                return Entry(path.name, 0, False, 0, is_directory=True)
             status = os.fstat(node.fd)
             return Entry(path.name, status.st_size, True, status.st_mtime_ns)
 
@@ -306,9 +307,11 @@ class LossyFiles:
         with self.mutex:
             return LossyFile(self, path, self._file(path), writable)
 
-    def read_all(self, path: Path) -> bytes:
+    def read_all(self, path: Path, limit: int = WHOLE_BYTES_MAX) -> bytes:
         with self.mutex:
             inode = self._file(path)
+            if inode.size > limit:
+                raise TooLarge(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
             return os.pread(inode.fd, inode.size, 0)
 
     def replace_file(self, path: Path, data: bytes) -> None:

@@ -39,7 +39,7 @@ def test_a_new_segment_is_empty_active_and_durable(tmp_path: Path) -> None:
     assert [kind for kind, _ in files.steps] == ["create", "sync", "sync_directory"]
 
 
-@pytest.mark.parametrize("kind", ["create", "sync", "sync_directory"])
+@pytest.mark.parametrize("kind", ["create", "sync", "sync_directory", "map"])
 def test_a_segment_that_cannot_be_made_leaves_no_file(tmp_path: Path, kind: str) -> None:
     files = FaultyFiles(RealFiles())
     files.fail(kind, error=errno.ENOSPC)
@@ -47,6 +47,34 @@ def test_a_segment_that_cannot_be_made_leaves_no_file(tmp_path: Path, kind: str)
         Segment.create(files, tmp_path / "f", 0, SIZE)
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_first_error_is_told_when_the_half_made_file_cannot_be_removed(tmp_path: Path) -> None:
+    files = FaultyFiles(RealFiles())
+    files.fail("map", error=errno.ENOMEM)
+    files.fail("remove", error=errno.EIO)
+    with pytest.raises(OSError) as caught:
+        Segment.create(files, tmp_path / "f", 0, SIZE)
+    assert caught.value.errno == errno.ENOMEM
+    segment = Segment.take_up(files, tmp_path / "f", 0, SIZE)
+    store(segment, b"hello")
+    assert segment.read(0, 10) == b"hello"
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100])
+def test_a_short_file_of_zeros_is_taken_up_with_its_full_length(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "f").write_bytes(content)
+    segment = Segment.take_up(RealFiles(), tmp_path / "f", 0, SIZE)
+    assert segment.is_active
+    assert (tmp_path / "f").stat().st_size == SIZE
+
+
+@pytest.mark.parametrize("content", [b"\0" * 99 + b"x", b"\0" * (SIZE + 1)])
+def test_a_file_that_holds_anything_is_not_taken_up(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(FileExistsError):
+        Segment.take_up(RealFiles(), tmp_path / "f", 0, SIZE)
+    assert (tmp_path / "f").read_bytes() == content
 
 
 def test_readers_see_what_was_wrote_and_no_more(tmp_path: Path) -> None:
