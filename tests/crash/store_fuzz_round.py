@@ -83,6 +83,21 @@ class Round:
         inside = [one for one in lost if first <= one.start < last]
         if inside and report.is_sound:
             self.failures.add("verify finds no fault", f"records lost at {[one.start for one in inside[:6]]}")
+        changed = self._changed_derived()
+        if changed and self.truth.clean and not report.flaws and not report.pending_units + report.pending_keys:
+            self.failures.add("verify finds nothing", f"changed: {changed}")
+
+    def _changed_derived(self) -> list[str]:
+        """Queue and index files that are there, and hold other bytes as far as they were used."""
+        template, changed = self.truth.template / STORE, []
+        for family in ("consumequeue", "index"):
+            for path in sorted((template / family).rglob("*")):
+                other = self.root / path.relative_to(template)
+                if path.is_file() and other.is_file() and not other.is_symlink():
+                    was = path.read_bytes().rstrip(b"\0")
+                    if other.read_bytes()[: len(was)] != was:
+                        changed.append(str(path.relative_to(template)))
+        return changed
 
     def _read_only(self, root: Path, name: str, *, complete: bool) -> Answers | None:
         store = self.failures.run(
