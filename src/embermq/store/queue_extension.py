@@ -75,6 +75,10 @@ class QueueExtension:
             if self._end > start:
                 return
 
+    def paths(self) -> list[Path]:
+        """Its files, oldest first."""
+        return [self._path_of(start) for start in sorted(self._file_starts)]
+
     def _walk(self, start: int) -> int:
         """The position after the last unit of one file."""
         file = self._files.find(self._path_of(start))

@@ -108,10 +108,14 @@ class Build:
 
     def run(self, work: Path, progress: Progress) -> Built:
         """Build, or go on where an earlier call was; `work` has the journal."""
+        return self._run(work, progress, carry=True)
+
+    def _run(self, work: Path, progress: Progress, *, carry: bool) -> Built:
         start = self._resume_place(work)
         if start is None:
             remove_tree(self._files, work)
             self._files.make_directory(self._target)
+        if start is None and carry:
             self._carry_over(None if self._only is None else {names_of(one) for one in self._only})
         place = self._log.min_offset if start is None else start.position
         derived = DerivedFiles(self._target, self._settings, self._files, self._clock, read_only=False)
@@ -122,7 +126,8 @@ class Build:
             unusable += index.restore(start.index)
         if unusable:
             remove_tree(self._files, work)
-            return self.run(work, progress)
+            # Nothing was resumed: then it is the files that were carried over, and those are damaged.
+            return self._run(work, progress, carry=start is not None)
         sinks: list[Sink] = [sink for sink in (queues, index) if sink is not None]
         fed: list[Sink] = [_Only(sink, self._only) for sink in sinks] if self._only is not None else [*sinks]
         if queues is not None and self._deleted:
@@ -196,12 +201,21 @@ class Build:
         for queue in before.all():
             is_wanted = wanted is None or (queue.topic, queue.queue_id) in wanted
             if is_wanted and self._is_idle(queue):
-                target = self._target / directory.CONSUME_QUEUE / queue.topic / str(queue.queue_id)
-                self._files.make_directory(target)
-                for start in sorted(queue.file_starts):
-                    copy_file(self._files, queue.path_of(start), target / queue.path_of(start).name)
-                self._files.sync_directory(target)
+                self._carry_files(queue)
         before.close()
+
+    def _carry_files(self, queue: ConsumeQueue) -> None:
+        """Copy the files of a queue, and of its extension, which its units may name."""
+        copies = {directory.CONSUME_QUEUE: [queue.path_of(start) for start in sorted(queue.file_starts)]}
+        if queue.extension is not None:
+            copies[directory.CONSUME_QUEUE_EXT] = queue.extension.paths()
+        for family, paths in copies.items():
+            if paths:
+                target = self._target / family / queue.topic / str(queue.queue_id)
+                self._files.make_directory(target)
+                for path in paths:
+                    copy_file(self._files, path, target / path.name)
+                self._files.sync_directory(target)
 
     def _is_idle(self, queue: ConsumeQueue) -> bool:
         """Have all records of a queue left the log? Of a deleted topic there is nothing to go on with."""

@@ -225,7 +225,8 @@ class BulkBuild(Build):
         kept = idle - set(joined.queues)
         if kept:
             for topic, queue_id in kept:
-                remove_tree(self._files, site.target / directory.CONSUME_QUEUE / topic / str(queue_id))
+                for family in (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT):
+                    remove_tree(self._files, site.target / family / topic / str(queue_id))
             self._carry_over(kept)
         self._sync_directories(self._target)
 

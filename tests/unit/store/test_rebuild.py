@@ -124,9 +124,11 @@ def test_without_proofs_nothing_is_claimed(live: LossyFiles) -> None:
     assert not disk.exists(ROOT / "embermq.inventory.json")
 
 
-def test_queues_whose_messages_are_all_gone_keep_their_end() -> None:
+@pytest.mark.parametrize("extension", [False, True], ids=["", "extension"])
+def test_queues_whose_messages_are_all_gone_keep_their_end(extension: bool) -> None:
     disk = LossyFiles()
-    plan = StoreBuilder(ROOT, flush=FlushDisk.SYNC, **(numbered.TINY | {"retention_hours": 0}))
+    extra = {"retention_hours": 0, "queue_extension": extension, "queue_extension_file_bytes": 2000}
+    plan = StoreBuilder(ROOT, flush=FlushDisk.SYNC, **(numbered.TINY | extra))
     with plan.on(disk).open() as store:
         for _ in range(11):
             store.append(Message("Idle", b"x"))
@@ -138,6 +140,23 @@ def test_queues_whose_messages_are_all_gone_keep_their_end() -> None:
     assert verify(ROOT, files=disk).flaws == []
     with plan.on(disk).open() as store:
         assert store.append(Message("Idle", b"y")).queue_offset == 11
+
+
+def test_a_queue_without_messages_and_without_its_extension_is_not_carried_over() -> None:
+    """Its files are damaged: rebuilding goes on without them, and does not begin again and again."""
+    disk = LossyFiles()
+    extra = {"retention_hours": 0, "queue_extension": True, "queue_extension_file_bytes": 2000}
+    plan = StoreBuilder(ROOT, flush=FlushDisk.SYNC, **(numbered.TINY | extra))
+    with plan.on(disk).open() as store:
+        for _ in range(11):
+            store.append(Message("Idle", b"x"))
+        numbered.append_until(store, 0, COUNT)
+        store.wait_for_dispatch()
+        assert store.delete_expired().segments > 0
+    for path in disks.paths(disk, ROOT / "consumequeue_ext" / "Idle"):
+        disk.remove(path)
+    rebuild(ROOT, plan.settings, files=disk, clock=ManualClock())
+    assert [flaw for flaw in verify(ROOT, files=disk).flaws if flaw.is_fault] == []
 
 
 GARBAGE = b"\x77" * 64
