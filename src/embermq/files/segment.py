@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from embermq.files import memory
 from embermq.files.files import Files, OpenFile
+from embermq.files.padded import PaddedFile
 from embermq.files.pool import TransientPool
 
 Bytes = npt.NDArray[np.uint8]
@@ -231,6 +232,14 @@ class Segment:
         file.reserve(file.size, size)
         file.sync()
         self.size = size
+
+    def pad(self, size: int) -> None:
+        """For a reader: let a short file read as if zeros followed up to `size`. Nothing changes on the disk."""
+        assert self.view is None
+        assert size >= self.size
+        self.file = PaddedFile(self._open_file(), size)
+        self.size = size
+        self.reset(size)
 
     # -- reading ---------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from embermq.format.names import parse_segment_name, segment_name
 # A length that only one file has, and that is no multiple of this, was not configured: the file was cut.
 _SIZE_STEP_BYTES = 4096
 LEFT_ALONE = "left alone"  # The remedy for a file that is none of the log's.
+_LISTINGS_MAX = 3
 REST_IGNORED = "rest ignored"  # The remedy for a file that is too long.
 
 
@@ -116,7 +117,7 @@ class Segments:
         assert segment_bytes > 0
         self.directories = sorted(directories)
         self.read_only_directories = tuple(read_only_directories)
-        self.segment_bytes = segment_bytes
+        self.segment_bytes = self._configured_bytes = segment_bytes
         self.read_only = read_only
         self.allocator: Allocates | None = None
         self.foreign: list[Path] = []  # Names or places that are not ours; never read or touched.
@@ -221,30 +222,45 @@ class Segments:
         A file shorter than the others is opened with the length it has, an empty one too.
         """
         assert not self._all
-        findings: list[Finding] = []
-        found = self._list(findings)
-        self._adopt_size(found, findings)
-        found = self._without_misfits(found, findings)
+        found, findings = self._found()
+        for _ in range(_LISTINGS_MAX - 1):
+            if not self.read_only or not self._has_gaps(found):
+                break
+            found, findings = self._found()  # A file that came while names were read may be missing among them.
         allow_log_files(len(found))
-        segments = []
-        for number, item in enumerate(found):
-            self._check(item, found[number + 1] if number + 1 < len(found) else None, findings)
-            segment = self._open(item)
-            if segment is not None:
-                segments.append(segment)
+        segments = self._open_all(found)
+        opened = found[len(found) - len(segments) :]
+        for number, item in enumerate(opened):
+            self._check(item, opened[number + 1] if number + 1 < len(opened) else None, findings)
         self._all = tuple(segments)
         return findings
 
-    def _open(self, item: _Found) -> Segment | None:
-        """None for a reader, if retention of whoever writes the log has taken the file meanwhile."""
-        try:
-            return Segment.open(
-                self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes
-            )
-        except FileNotFoundError:
-            if self.read_only:
-                return None
-            raise
+    def _found(self) -> tuple[list[_Found], list[Finding]]:
+        """The log files that have a name now, and what is odd about names and sizes."""
+        findings: list[Finding] = []
+        self.foreign, self.segment_bytes = [], self._configured_bytes
+        found = self._list(findings)
+        self._adopt_size(found, findings)
+        return self._without_misfits(found, findings), findings
+
+    def _has_gaps(self, found: list[_Found]) -> bool:
+        return any(one.start + self.segment_bytes != after.start for one, after in pairwise(found))
+
+    def _open_all(self, found: list[_Found]) -> list[Segment]:
+        """Open the files, the newest first: retention takes the oldest first, so what a reader misses of the files it
+        has seen by name is the beginning of the log, never a part in the middle."""
+        segments: list[Segment] = []
+        for item in reversed(found):
+            try:
+                segment = Segment.open(
+                    self._files, item.path, item.start, writable=item.writable, size_limit=self.segment_bytes
+                )
+            except FileNotFoundError:
+                if self.read_only:
+                    break
+                raise
+            segments.insert(0, segment)
+        return segments
 
     def _list(self, findings: list[Finding]) -> list[_Found]:
         found: dict[int, _Found] = {}
@@ -303,6 +319,10 @@ class Segments:
     def extend_short(self, segment: Segment) -> None:
         """Give a short file its full length, zeros at the end, durably."""
         segment.extend(self.segment_bytes)
+
+    def pad_short(self, segment: Segment) -> None:
+        """For a reader: the same, in memory alone."""
+        segment.pad(self.segment_bytes)
 
     # -- growing ---------------------------------------------------------------------------------------
 

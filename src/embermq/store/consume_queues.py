@@ -74,6 +74,7 @@ class ConsumeQueues:
         self._unit_files = UnitFiles(self._books, self._queues.by_slot)
         self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
         self._pending_since: float | None = None
+        self.lacking: list[str] = []  # Queues whose files lacked records from before the last replay began.
         self.on_many_pending: Callable[[], None] = _ignore  # For whoever writes out; called by the one who takes.
 
     # Looking
@@ -290,6 +291,7 @@ class ConsumeQueues:
         with books.disk, books.change:
             assert books.replaying
             self._intake.finish_walk()
+            self.lacking = [repr(queue) for queue in self.all() if self._lacks_records(queue, walk_start)]
             for queue in self.all():
                 if books.walk_next[queue.slot] == NOT_SEEN:
                     kept = queue.truncate_to(log_end if keep_ends else min(walk_start, log_end))
@@ -302,6 +304,14 @@ class ConsumeQueues:
             with books.lock:
                 books.replaying, books.ordered = False, not books.pending
             self.position = log_end
+
+    def _lacks_records(self, queue: ConsumeQueue, walk_start: int) -> bool:
+        """Did the walk meet a queue further on than its files, which should have all before `walk_start`, come to?"""
+        books = self._books
+        first = int(books.walk_first[queue.slot])
+        if first <= 0 or walk_start <= books.log_min():
+            return False
+        return not queue.file_starts or queue.proven_before(first, walk_start) < first
 
     def _confirm(self, queue: ConsumeQueue, walk_start: int, keep_below: int) -> bool:
         """Cut a queue that the walk has met to what was met, and mend what lies just before.

@@ -101,8 +101,9 @@ class IndexFile:
         Other keys may share the hash. Numbers that cannot be end the walk; FileDamaged if a checksum differs."""
         slot = self._confirmed(SLOT_BYTES, slot_at(key_hash % self.slots_max))
         number = _SLOT.unpack(slot)[0] if len(slot) == SLOT_BYTES else 0
-        if header.count <= 1 or number > header.count:
+        if header.count <= 1:
             return
+        # The slot may lead to entries that have come since the header was read; those before them follow.
         while 0 < number < self.entries_max:
             data = self._confirmed(ENTRY_BYTES, entry_at(number, self.slots_max))
             if len(data) < ENTRY_BYTES:

@@ -43,6 +43,10 @@ class IndexProof(msgspec.Struct, frozen=True):
         counts = {row[0]: row[1] for row in state.get("files", ())}
         return all(counts.get(row[0], 0) >= row[1] for row in self.state.get("files", ()))
 
+    def state_of_full_files(self) -> dict[str, Any]:
+        """The state without the newest file: the others have not changed since, and were synced."""
+        return {**self.state, "files": list(self.state.get("files", ()))[:-1]}
+
     @property
     def full_until_ms(self) -> int:
         """Store time of the newest record in a file that is full, and so will not change any more."""

@@ -7,6 +7,7 @@ there costs a walk over a few records, and only where something is wrong. Any th
 
 import logging
 
+from embermq.model.flags import has_queue_entry
 from embermq.model.message import StoredMessage
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue
@@ -47,7 +48,7 @@ def find_lost_record(
 def belongs(message: StoredMessage, queue: ConsumeQueue, queue_offset: int) -> bool:
     """Is this the record of that place in that queue, by its own word?"""
     place = (message.topic, message.queue_id, message.queue_offset)
-    return place == (queue.topic, queue.queue_id, queue_offset)
+    return place == (queue.topic, queue.queue_id, queue_offset) and has_queue_entry(message.sys_flag)
 
 
 def fills_hole(message: StoredMessage, queue: ConsumeQueue, queue_offset: int) -> bool:

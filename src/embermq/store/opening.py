@@ -32,17 +32,19 @@ from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.next_offsets import NextOffsets
 from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
 from embermq.store.queue_extension import BitMapFor, ExtensionSettings
-from embermq.store.records import Records
+from embermq.store.reading import LookAgain, Reading, Sound
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.retention_offsets import load_kept_offsets, raised
 from embermq.store.sink import Sink
 from embermq.store.state_page import StatePage, create_state_page, load_state_page
+from embermq.store.survey_page import PageNumbers, PageReader
 from embermq.store.tail_mark import TailMark
 from embermq.store.walk import Walker
 
 log = logging.getLogger(__name__)
 
 _EPOCH_BITS = 62
+_LOOKS_MAX = 4
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Parts:
     walker: Walker
     queues: ConsumeQueues | None
     index: IndexFiles | None
-    page: StatePage | None  # None in a store opened read-only that has none.
+    page: StatePage | None  # None in a store opened read-only.
     report: RecoveryReport
     end: int
     last_store_timestamp: int
@@ -131,8 +133,12 @@ def open_parts(
     elsewhere = bool(settings.commit_log_paths)
     directory.check_directory(files, root, read_only=read_only, has_log_elsewhere=elsewhere)
     lock = None if read_only else directory.take_directory(files, root)
+
+    def begin() -> _Opening:
+        return _Opening(root, settings, files, clock, lock, derive, bit_map_for)
+
     try:
-        return _Opening(root, settings, files, clock, lock, derive, bit_map_for).run()
+        return _open_to_read(begin) if read_only else begin().run()
     except OSError as problem:
         _release(lock)
         where = problem.filename or root
@@ -140,6 +146,23 @@ def open_parts(
     except BaseException:
         _release(lock)
         raise
+
+
+def _open_to_read(begin: Callable[[], "_Opening"]) -> Parts:
+    """Open beside whoever writes. If files went or came between two looks, look again; at last believe only the log."""
+    for looks_left in reversed(range(_LOOKS_MAX)):
+        try:
+            opening = begin()
+            try:
+                return opening.run(believe_derived=looks_left > 0)
+            except BaseException:
+                opening.close()
+                raise
+        except (LookAgain, FileNotFoundError) as problem:
+            if not looks_left:
+                raise
+            log.info("looking again reason=%s", problem)
+    raise AssertionError("unreachable")
 
 
 def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clock) -> Decision:
@@ -174,6 +197,9 @@ class _Opening:
         self.derive, self.bit_map_for = derive, bit_map_for
         self.clean = directory.was_closed_cleanly(files, root)
         self.report = RecoveryReport(self.clean)
+        # What vouches for files is read before them: a running writer says last what it has done.
+        self.numbers = PageReader(root, files).read() if self.read_only else None
+        self.index_proof = load_index_proof(files, root) if settings.index and derive else None
         self.segments = self._load_segments()
         self.log = CommitLog(self.segments)
         self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
@@ -206,18 +232,28 @@ class _Opening:
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def run(self) -> Parts:
+    def run(self, *, believe_derived: bool = True) -> Parts:
+        """The whole opening. For a reader: LookAgain if files do not fit together, as long as it may believe them."""
         inventory = load_inventory(self.files, self.root) if self.clean else None
-        page = load_state_page(self.files, self.root, writable=not self.read_only)
-        proof = self._load_index_proof()
-        seen = self._look(inventory, page)
-        flushed = page.flushed if page is not None else 0
-        plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
-        if not self.read_only:
+        page = None if self.read_only else load_state_page(self.files, self.root, writable=True)
+        proof = self._adopt_index_proof()
+        seen = self._look(inventory)
+        numbers = self.numbers if self.read_only else page
+        flushed = numbers.flushed if numbers is not None else 0
+        reading = Reading(self.files, self.root, self.log, self.numbers)
+        if self.read_only:
+            plan = reading.plan(
+                seen, self.sound, inventory, self.queues, self.index, proof, lambda *facts: self._decide(*facts)[0],
+                lambda numbers: self._proofs(numbers, proof), believe_queues=believe_derived,
+            )  # fmt: skip
+        else:
+            plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
             directory.mark_running(self.files, self.root)
             page = page or create_state_page(self.files, self.root, secrets.randbits(_EPOCH_BITS))
             plan = self._prepare_derived(plan, index_plan, page, proof)
         end, recovery = self._walk(plan)
+        if self.read_only and believe_derived and not self.clean:
+            reading.check_unchanged(self.queues)
         self._tell_of_lost_end(end, flushed, inventory)
         if not self.derive and plan.expected_end is not None and inventory is not None:
             self.next_offsets.adopt(inventory.next_offsets)
@@ -231,24 +267,24 @@ class _Opening:
         """What `run` would decide if it might write. Of an opening that does not: nothing is changed."""
         assert self.read_only
         inventory = load_inventory(self.files, self.root) if self.clean else None
-        page = load_state_page(self.files, self.root, writable=False)
-        proof = self._load_index_proof()
-        seen = replace(self._look(inventory, page), read_only=False)
-        return Decision(*self._decide(seen, inventory, self._proofs(page, proof)), self.report.findings)
+        proof = self._adopt_index_proof()
+        seen = replace(self._look(inventory), read_only=False)
+        proofs = self._proofs(self.numbers, proof)
+        return Decision(*self._decide(seen, inventory, proofs), self.report.findings)
 
-    def _load_index_proof(self) -> IndexProof | None:
+    def _adopt_index_proof(self) -> IndexProof | None:
         """What vouches for the index; its checksums are for the files that are loaded next."""
         if self.index is None:
             return None
-        proof = load_index_proof(self.files, self.root)
+        proof = self.index_proof
         if proof is not None:
             self.index.adopt_checksums(proof.checksums, proof.state, closed=self.clean)
         self.index.search_log = KeySearch(self.files, self.log).places
         return proof
 
     def close(self) -> None:
-        """Let the files go, of an opening that only decided."""
-        for part in (self.queues, self.index, self.log):
+        """Let the files go, of an opening that came to nothing or only decided."""
+        for part in (self.queues, self.index, self.walker, self.log):
             if part is not None:
                 part.close()
 
@@ -260,7 +296,7 @@ class _Opening:
             return Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
         return plan, index_plan
 
-    def _look(self, inventory: Inventory | None, page: StatePage | None) -> Seen:
+    def _look(self, inventory: Inventory | None) -> Seen:
         """Load the derived files and compare them with what the last clean close left."""
         findings: list[str] = []
         differences: list[str] = []
@@ -268,12 +304,16 @@ class _Opening:
         if queues is not None:
             findings += _texts(queues.load(inventory.queues if inventory is not None else None))
             differences += _texts(queues.matches(inventory.queues)) if inventory is not None else []
+        queues_sound, index_sound = not findings and not differences, True
         if index is not None:
-            findings += _texts(index.load())
-            differences += _texts(index.matches(inventory.index)) if inventory is not None else []
+            of_index = _texts(index.load())
+            differs = _texts(index.matches(inventory.index)) if inventory is not None else []
+            index_sound = not of_index and not differs
+            findings, differences = findings + of_index, differences + differs
         if inventory is not None:
             differences += self._other_differences(inventory)
         self.report.findings += findings + differences
+        self.sound = Sound(queues_sound, index_sound)
         last = self.segments.last
         return Seen(
             clean=self.clean,
@@ -285,46 +325,17 @@ class _Opening:
             derived_findings=len(findings),
             inventory_findings=len(differences),
             read_only=self.read_only,
-            derived_position=self._derived_position(page),
         )
 
-    def _derived_position(self, page: StatePage | None) -> int:
-        """How far queues and index seem to be, for a reader."""
-        positions = []
-        if self.queues is not None:
-            positions.append(self._queue_position(self.queues) if page is None else page.queues_written)
-        if self.index is not None:
-            positions.append(self._index_position(self.index))
-        return min(positions, default=0)
-
-    def _index_position(self, index: IndexFiles) -> int:
-        """How far the index seems to be. One that lacks files it once had is of no use to a reader, who cannot mend
-        it: all keys are taken from the log then."""
-        proof = load_index_proof(self.files, self.root)
-        if proof is None:
-            return index.position
-        if self.read_only and not proof.is_behind(index.state()):
-            index.destroy_all()
-            return 0
-        return max(index.position, proof.position)
-
-    def _queue_position(self, queues: ConsumeQueues) -> int:
-        """The end of the newest record that queues know, if the log has it: after a crash it may not."""
-        newest = max(queues.all(), key=lambda queue: queue.max_physical, default=None)
-        unit = newest.unit(newest.max_offset - 1) if newest is not None else None
-        if unit is None or Records(self.log).frame_at(unit[0], unit[1]) is None:
-            return 0
-        return unit[0] + unit[1]
-
-    def _only_process_died(self, page: StatePage) -> bool:
+    def _only_process_died(self, page: StatePage | PageNumbers) -> bool:
         """The machine has not stopped since the store was open: everything that was written is there."""
         return page.boot != 0 and page.boot == self.files.boot()
 
-    def _is_as_written(self, index: IndexFiles, proof: IndexProof, page: StatePage) -> bool:
+    def _is_as_written(self, index: IndexFiles, proof: IndexProof, page: StatePage | PageNumbers) -> bool:
         """Are all index files there that the process had when it died, those since the last sync too?"""
         return self._only_process_died(page) and index.count >= page.index_files and proof.is_behind(index.state())
 
-    def _proofs(self, page: StatePage | None, index: IndexProof | None) -> Proofs | None:
+    def _proofs(self, page: StatePage | PageNumbers | None, index: IndexProof | None) -> Proofs | None:
         if page is None or (self.index is not None and index is None):
             return None
         queues = page.queues_durable if self.queues is not None else 0

@@ -6,7 +6,7 @@
                                                          is cut to its proof. If the machine did not stop meanwhile,
                                                          what was written counts as proven, synced or not
     not closed, otherwise                                the whole log; queues and index are made again
-    opened read-only, derived files sound                what the queues and the index do not have yet
+    opened read-only, otherwise                          what the queues and the index do not have (derived_trust.py)
 
 "Otherwise" covers stores the reference wrote, deleted or changed files, and proofs that contradict what
 lies on the disk. Walking the whole log and deriving everything anew costs a second or two per GiB, once.
@@ -51,7 +51,7 @@ class Seen:
     derived_findings: int
     inventory_findings: int  # Differences from the inventory; counts only if there is one.
     read_only: bool
-    derived_position: int  # Queue entries and keys of records below this are on the disk, as it seems.
+    derived_position: int = 0  # For a reader: queue entries and keys of all records below this are in files.
 
 
 def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) -> tuple[Plan, IndexPlan]:
@@ -72,10 +72,10 @@ def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) ->
             assert inventory is not None
             tail = min(max(inventory.tail_mark, seen.log_min), inventory.log_max)
             return Plan(tail, proven, inventory.log_max, "closed cleanly"), IndexPlan.KEEP
-        if seen.read_only and not seen.derived_findings:
+        if seen.read_only:
             return _read_only_plan(seen, proven)
         return Plan(whole_log, proven, None, "closed cleanly, but not as our inventory says"), IndexPlan.REBUILD
-    if seen.read_only and not seen.derived_findings:
+    if seen.read_only:
         return _read_only_plan(seen, proven)
     if proofs is None:
         return Plan(whole_log, None, None, "not closed cleanly, and nothing vouches for any part"), IndexPlan.REBUILD
@@ -86,6 +86,6 @@ def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) ->
 
 
 def _read_only_plan(seen: Seen, proven: int | None) -> tuple[Plan, IndexPlan]:
-    """A reader believes what another process is writing, and derives the rest in memory."""
+    """A reader believes files as far as they are known to be complete, and derives the rest in memory."""
     walk_from = min(max(seen.derived_position, seen.log_min), seen.log_capacity_end)
     return Plan(walk_from, proven, None, "read-only"), IndexPlan.KEEP

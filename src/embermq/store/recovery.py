@@ -30,7 +30,7 @@ from embermq import kernels
 from embermq.clock import Clock
 from embermq.files.segment import Bytes, Segment
 from embermq.format.columns import C_PHYSICAL, C_STORE_TIME, RecordColumns
-from embermq.format.frame import End, Frame, ScanStop, Torn, TornReason, decode, resync
+from embermq.format.frame import BLANK_BYTES, End, Frame, ScanStop, Torn, TornReason, decode, resync
 from embermq.store.commit_log import CommitLog
 from embermq.store.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record
 from embermq.store.sink import Sink
@@ -78,6 +78,7 @@ class Plan:
     proven: int | None  # Bytes below are known to have been durable; None: nobody vouches.
     expected_end: int | None  # Where a clean close left the end.
     reason: str
+    limit: int | None = None  # A reader stops here: under SYNC_FLUSH nothing beyond may be shown yet.
 
 
 @dataclass(slots=True)
@@ -111,6 +112,7 @@ class Recovery:
         self._records = 0
         self.tail_mark = TailMark(0)
         self._closed_cleanly = False
+        self._looked_again_at = -1
         self._doubtful: tuple[int, int] | None = None  # Start and end of a record that was not handed on yet.
         self.last_store_timestamp = 0
 
@@ -134,8 +136,10 @@ class Recovery:
     def _walk(self, start: int, plan: Plan) -> int:
         at = start
         last = self._log.segments.last
-        while last is not None and at < last.end:
-            step = self._walker.step(at, last.end, self._take, check_crc=self._check_crc)
+        end = last.end if last is not None else 0
+        limit = end if plan.limit is None else min(end, plan.limit)
+        while at < limit:
+            step = self._walker.step(at, limit, self._take, check_crc=self._check_crc)
             if self._doubtful is not None:
                 step = self._settle_doubt(*self._doubtful, step, plan)
             if step.stop is None:
@@ -147,7 +151,7 @@ class Recovery:
                 if onward is None:
                     return step.at
                 at = onward
-        return at
+        return at if plan.limit is None else min(at, plan.limit)
 
     def _take(self, batch: RecordColumns, end: int) -> None:
         """Hand records on, but for a last one whose properties trail off in a zero byte: no sum covers them."""
@@ -187,6 +191,8 @@ class Recovery:
         at = step.at - segment.start
         good_at = self._next_good(segment, at, step.torn) if proven or step.torn else -1
         later = self._good_segment_after(segment) if good_at < 0 else None  # Only asked for without a record here.
+        if self._is_finished_now(segment, at, good_at >= 0 or later is not None):
+            return step.at
         facts = Facts(step.torn is None, proven, good_at >= 0, later is not None)
         reason = _ZEROS if step.torn is None else step.torn.name.lower().replace("_", " ")
         match decide(facts):
@@ -211,6 +217,13 @@ class Recovery:
                     fill_with_blank(segment, at)
                 self._on_damage(step.at)
                 return segment.end if self._log.segments.find(segment.end) else later.start
+
+    def _is_finished_now(self, segment: Segment, at: int, has_more: bool) -> bool:
+        """Has a writer beside this reader finished the record at `at` meanwhile, and written more behind it?"""
+        if not self._read_only or not has_more or self._looked_again_at == segment.start + at:
+            return False
+        self._looked_again_at = segment.start + at  # Once: what is still no record then is damage.
+        return self._is_good(segment, at)
 
     def _keep_tail(self, segment: Segment, at: int, reason: str) -> None:
         """Everything from here on goes; keep a copy, because some of it was, or may have been, good."""
@@ -246,19 +259,25 @@ class Recovery:
         return None
 
     def _good_start(self, segment: Segment) -> bool:
+        return self._is_good(segment, 0)
+
+    def _is_good(self, segment: Segment, at: int) -> bool:
         with segment.array_for_scan() as data:
-            found = decode(data.data, 0, len(data), physical_offset=segment.start, check_crc=True)
+            found = decode(data.data, at, len(data), physical_offset=segment.start + at, check_crc=True)
         return isinstance(found, Frame)
 
     # -- files -----------------------------------------------------------------------------------------------
 
     def _complete_short_files(self) -> None:
-        """A file that is shorter than the others gets its length back; the walk finds what is missing."""
-        if self._read_only:
-            return
-        for segment in self._log.segments.all:
-            if segment.size < self._log.segments.segment_bytes:
-                self._log.segments.extend_short(segment)
+        """A file that is shorter than the others gets its length back, for a reader in memory alone; the walk finds
+        what is missing."""
+        segments = self._log.segments
+        for segment in segments.all:
+            if segment.size < segments.segment_bytes:
+                if self._read_only:
+                    segments.pad_short(segment)
+                    continue
+                segments.extend_short(segment)
                 segment.reset(segment.size)  # All of it is to be looked at.
 
     def _bridge_missing_segment(self, at: int) -> int:
@@ -327,6 +346,15 @@ def _resync_for(byte_count: int) -> Callable[[Bytes, int, int, int], int]:
         return resync
     search: Callable[[Bytes, int, int, int], int] = kernels.load("scan").resync
     return search
+
+
+def is_inside_record(commit_log: CommitLog, physical_offset: int) -> bool:
+    """Is something there that neither is nor was the begin of a record? Then who says so speaks of another log."""
+    head = commit_log.read(physical_offset, BLANK_BYTES)
+    if len(head) < BLANK_BYTES:
+        return False
+    found = decode(head, 0, BLANK_BYTES, physical_offset=physical_offset, check_crc=False)
+    return isinstance(found, Torn) and found.reason is TornReason.BAD_MAGIC
 
 
 def stands_at_record(commit_log: CommitLog, physical_offset: int, written: int) -> bool:

@@ -194,22 +194,10 @@ class LogView:
         page = self.page
         if not self.segments:
             return 0
-        if page is not None and self._must_be_flushed(page):
+        if page is not None and must_be_flushed(self.files, self._root, page):
             return page.flushed
         at, is_first_look = self._walk_from(page)
         return self._without_doubt(self._walk(at, page.flushed if page is not None else None, deep=is_first_look))
-
-    def _must_be_flushed(self, page: PageNumbers) -> bool:
-        """Is there more in the log than may be shown?
-
-        Not after a clean close, and not if the reference has taken over the directory: the page is old then.
-        """
-        if not page.sync_flush or page.boot not in (0, self.files.boot()):
-            return False
-        if directory.was_closed_cleanly(self.files, self._root):
-            return False
-        holder = lock_holder(self._root)
-        return holder is None or is_ours(holder, self._root / STATE_PAGE) is not False
 
     def _walk_from(self, page: PageNumbers | None) -> tuple[int, bool]:
         """A place where a record begins, as near to the end as one is known; and whether the log is new to us."""
@@ -342,6 +330,19 @@ class LogView:
         if len(head) < _HEAD_BYTES:
             return None
         return RecordMark(physical_offset, hashlib.blake2b(head, digest_size=8).hexdigest())
+
+
+def must_be_flushed(files: Files, root: Path, page: PageNumbers) -> bool:
+    """May readers be shown no more than what the page says is flushed?
+
+    Not so after a clean close, and not if RocketMQ has taken over the directory: the page is old then.
+    """
+    if not page.sync_flush or page.boot not in (0, files.boot()):
+        return False
+    if directory.was_closed_cleanly(files, root):
+        return False
+    holder = lock_holder(root)
+    return holder is None or is_ours(holder, root / STATE_PAGE) is not False
 
 
 def lock_holder(root: Path) -> int | None:

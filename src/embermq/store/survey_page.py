@@ -30,6 +30,7 @@ class PageNumbers:
     index_files: int
     boot: int
     sync_flush: int
+    tail_mark: int
 
 
 class PageReader:

@@ -1,11 +1,6 @@
 """The queue files of a store seen from outside: what they say, and up to which place in the log to believe it.
 
-Units of every record below that place are in the files:
-
-    ours, the state page fits       what the page says was written; after the machine stopped, what was synced
-    closed cleanly                  the newest record that queues know: whoever closed has written all of it
-    the reference, running          the same: it writes units in the order of the log
-    anything else                   nothing: killed, or copied while it ran, some queues may have less than others
+Units of every record below that place are in the files; derived_trust.py says which place that is.
 
 One thread at a time. Reads only.
 """
@@ -30,11 +25,11 @@ from embermq.model.properties import MULTI_DISPATCH
 from embermq.store import directory
 from embermq.store.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.consume_queues import ConsumeQueues
+from embermq.store.derived_trust import DerivedTrust
 from embermq.store.inventory import load_inventory
 from embermq.store.queue_loading import FAMILY, QueueState
 from embermq.store.sink import Finding
-from embermq.store.state_page import NAME as STATE_PAGE
-from embermq.store.survey_log import LogView, lock_holder
+from embermq.store.survey_log import LogView
 
 Units = NDArray[np.void]
 NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
@@ -121,7 +116,8 @@ class QueueFiles:
         Looks at the disk again, and first of all at who vouches for what: files that are read later have at
         least that, however many are written meanwhile.
         """
-        place, file_count = self._vouched_place()
+        trust = DerivedTrust(self._files, self._store_root, self._log.page)
+        place, file_count = trust.queues(self.newest_unit_end)
         self.forget()
         queues = self.all()
         if sum(len(queue.file_starts) for queue in queues) < file_count:
@@ -129,20 +125,6 @@ class QueueFiles:
         if any(map(self._is_cut_short, queues)) or self._differ_from_inventory(queues):
             return 0
         return min([place, self._log.end, *(finding.replay_from for finding in self._findings)])
-
-    def _vouched_place(self) -> tuple[int, int]:
-        """The place, and how many files there were at least."""
-        closed = directory.was_closed_cleanly(self._files, self._store_root)
-        page = self._log.page
-        if page is not None:
-            as_written = closed or (page.boot != 0 and page.boot == self._files.boot())
-            return page.queues_written if as_written else page.queues_durable, page.queue_files
-        if not closed:
-            # Ours are written queue by queue, not in the order of the log.
-            is_ours = self._files.exists(self._store_root / STATE_PAGE)
-            if is_ours or lock_holder(self._store_root) is None:
-                return 0, 0
-        return self.newest_unit_end(), 0
 
     def _differ_from_inventory(self, queues: list[ConsumeQueue]) -> bool:
         """Was the store closed by one of ours, with other queues than these?"""

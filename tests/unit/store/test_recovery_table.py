@@ -91,5 +91,5 @@ def test_a_reader_believes_sound_derived_files_and_walks_only_what_they_lack() -
     for clean in (True, False):
         plan, index = make_plan(changed(clean=clean, read_only=True), None, PROOFS)
         assert (plan.walk_from, index) == (6000, IndexPlan.KEEP)
-    plan, index = make_plan(changed(clean=False, read_only=True, derived_findings=1), None, PROOFS)
+    plan, index = make_plan(changed(clean=False, read_only=True, derived_position=0), None, PROOFS)
     assert plan.walk_from == 1000
