@@ -365,6 +365,15 @@ class StoreSettings:
         " this gets no new files",
         unit="percent", least=1, most=100,
     )
+    scrub_interval_hours: int = prop(
+        "emberScrubIntervalHours", 168,
+        "how often the log is compared with queues and index while the store is open, what is derived mended and damage"
+        " in the log reported; 0: never", unit="hours",
+    )
+    scrub_bytes_per_second: int = prop(
+        "emberScrubBytesPerSecond", 32 << 20, "the scrub reads the log no faster than this", unit="bytes per second",
+        least=1,
+    )
     delayed_delivery: bool = prop(
         "emberDelayedDelivery", True, "deliver parked messages when they are due; off: they stay parked"
     )

@@ -23,7 +23,7 @@ from embermq.format.queue_extension import is_address
 from embermq.store.consume_queue import BLANK, ConsumeQueue
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.open_files import OpenFiles
-from embermq.store.pending_units import Fill, PendingUnits, PendingView
+from embermq.store.pending_units import Fill, PendingUnits, PendingView, Units
 from embermq.store.queue_books import NOT_SEEN, QueueBooks
 from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
 from embermq.store.queue_extension import ExtensionSettings
@@ -198,6 +198,18 @@ class ConsumeQueues:
             books.pending.append_all(leaving)
             books.pending.append_all(newer)
             self._pending_since = self._clock.monotonic()
+
+    def mend(self, queue: ConsumeQueue, queue_offset: int, units: Units) -> bool:
+        """Write units of one file again that were found to be wrong; False if the queue, or the file, is gone."""
+        books = self._books
+        with books.disk:
+            start = queue_offset - queue_offset % books.units_per_file
+            if self.find(queue.topic, queue.queue_id) is not queue or start not in queue.file_starts:
+                return False
+            if queue_offset + len(units) > books.written[queue.slot]:
+                return False  # Still to be written out.
+            queue.write(queue_offset, units)
+            return True
 
     def flush(self) -> None:
         if not self._books.read_only:

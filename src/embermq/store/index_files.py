@@ -32,6 +32,7 @@ from embermq.store.checksums import NO_CHECKSUMS, Checksums, FileDamaged
 from embermq.store.index_file import IndexFile
 from embermq.store.open_files import OpenFiles
 from embermq.store.sink import Finding
+from embermq.store.verify_links import IndexPart
 
 log = logging.getLogger(__name__)
 
@@ -221,6 +222,18 @@ class IndexFiles:
         return self.search_log(topic, key, start, end)[::-1]
 
     # Damage
+
+    def find_file(self, name: str) -> IndexFile | None:
+        return next((file for file in self._files if file.name == name), None)
+
+    def parts(self) -> list[IndexPart]:
+        """The files that are believed, as those who compare them with the log see them."""
+        found = []
+        for file in self._files:
+            opened = self._open.find(file.path) if file.damage is None else None
+            if opened is not None:
+                found.append(IndexPart(file.name, opened, file.header(), self._slots_max, self._entries_max))
+        return found
 
     def note_damage(self, file: IndexFile, problem: FileDamaged) -> None:
         """From now on nothing in this file is believed."""

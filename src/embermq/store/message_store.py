@@ -44,6 +44,8 @@ from embermq.store.plugins import PluginFactory, chain, load_factories
 from embermq.store.queue_extension import BitMapFor
 from embermq.store.retention import Cleaned, RetentionGuard
 from embermq.store.running import RunningStore
+from embermq.store.scrub import ScrubReport
+from embermq.store.scrub_state import ScrubState
 from embermq.store.sink import Sink
 
 Dispatch = Literal["live", "none"]
@@ -70,6 +72,7 @@ class StatsSnapshot(msgspec.Struct, frozen=True):
     index_files: int
     damages: int
     read_only: bool
+    scrub: ScrubState | None = None  # None: opened read-only
 
 
 class MessageStore(RunningStore):
@@ -419,7 +422,15 @@ class MessageStore(RunningStore):
             index_files=self._index.count if self._index is not None else 0,
             damages=len(self.recovery.damages),
             read_only=self._read_only,
+            scrub=None if self._read_only else self._scrub.state,
         )
+
+    def scrub(self) -> ScrubReport:
+        """Compare the whole log with queues and index now, and mend what is derived; on this thread, while the store
+        goes on. Damage in the log is copied to the quarantine and reported; the bytes stay where they are."""
+        self._check_writable()
+        self._catch_up()
+        return self._scrub.run_round()
 
     def runtime_info(self) -> dict[str, str]:
         """Statistics and positions under the reference's names, all as text."""
@@ -435,6 +446,8 @@ class MessageStore(RunningStore):
         info["pageCacheLockTimeMills"] = str(self._writer.held_ms)
         info["earliestMessageTimeStamp"] = str(self.earliest_time())
         info["remainHowManyDataToFlush"] = str(max(0, self._log.readable_offset - self._log.flushed_offset))
+        if not self._read_only:
+            info |= self._scrub.runtime_info()
         if not self._read_only and self._delayed is not None:
             info |= self._delayed.runtime_info()
         return info

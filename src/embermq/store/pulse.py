@@ -6,7 +6,7 @@ holds times and not places. Reads only. One thread.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from embermq.files.files import DiskUsage, RealFiles
@@ -17,6 +17,7 @@ from embermq.store import directory
 from embermq.store.found_sizes import sizes_found
 from embermq.store.lookup import message_at
 from embermq.store.overview import checkpoint_of, writer_process
+from embermq.store.scrub_state import ScrubState, load_scrub_state
 from embermq.store.survey import QueueSpan, Survey
 
 
@@ -37,6 +38,7 @@ class Glance:
     spare_segments: int  # made ahead, still empty
     disk: DiskUsage
     writer_pid: int | None
+    scrub: ScrubState = field(default_factory=ScrubState)  # as it was last written down
 
     @property
     def messages(self) -> int:
@@ -105,6 +107,7 @@ class Watch:
             spare_segments=sum(1 for segment in survey.segments if segment.start >= max(survey.log_end, 1)),
             disk=RealFiles().usage(self._path),
             writer_pid=writer_process(self._path),
+            scrub=load_scrub_state(RealFiles(), self._path),
         )
 
     def _newest_store_ms(self, spans: dict[tuple[str, int], QueueSpan]) -> int | None:

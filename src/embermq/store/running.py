@@ -32,13 +32,12 @@ from embermq.store.dispatch import Dispatcher
 from embermq.store.fetch import Fetcher
 from embermq.store.flush import Flusher
 from embermq.store.housekeeping import Housekeeping
-from embermq.store.index_search import KeySearch
 from embermq.store.inventory import Inventory, save_inventory
 from embermq.store.opening import Parts
 from embermq.store.records import Records
 from embermq.store.retention import Derived, Hold, Retention, RetentionGuard
 from embermq.store.retention_disk import DiskWatch
-from embermq.store.scrub import Scrub
+from embermq.store.scrub import Scrub, ScrubParts
 from embermq.store.sink import Sink
 from embermq.store.stats import StoreStats
 from embermq.store.topic_deletion import TopicDeletion
@@ -135,7 +134,13 @@ class RunningStore:
         self._delayed = self._make_delayed()
         self._retention = self._make_retention(disk)
         self._topic_deletion = self._make_topic_deletion()
-        self._scrub = Scrub(self._index, KeySearch(parts.files, self._log), self._housekeeping)
+        self._scrub = Scrub(
+            ScrubParts(
+                self.path, parts.files, self._clock, self._log, self._queues, self._index, self._housekeeping,
+                self._visible_end,
+            ),
+            settings,
+        )  # fmt: skip
         parts.page.flushed = parts.end
         parts.page.sync_flush = int(self._sync)
         parts.page.log_only = int(self._queues is None)

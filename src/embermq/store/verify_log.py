@@ -127,7 +127,7 @@ class LogPieces:
         at, entry = self._start, self._index.place_of(self._start)
         for cut, result in found:
             if at < cut.segment.start:
-                yield self._nothing(at, cut.segment.start, entry)
+                yield self.nothing(at, cut.segment.start, entry)
                 at = cut.segment.start
             if at >= cut.end:
                 continue  # A record, damage or a blank reaches past it.
@@ -137,7 +137,7 @@ class LogPieces:
             yield piece
             at, entry = piece.end, piece.keys.end
         if at < self._end:
-            yield self._nothing(at, self._end, entry)
+            yield self.nothing(at, self._end, entry)
 
     def cuts(self) -> Iterator[Cut]:
         """The log in stretches of even length, none longer than a file."""
@@ -227,7 +227,7 @@ class LogPieces:
             start = place
         yield from scan_segments([segment], start, end, rows_max=ROWS_MAX, files=self._files)
 
-    def _nothing(self, start: int, end: int, entry: EntryPlace) -> Piece:
+    def nothing(self, start: int, end: int, entry: EntryPlace) -> Piece:
         """A place without a file."""
         keys = KeyPart(self._index, entry, self._tools)
         with self._queues.part(self._tools) as queues:

@@ -84,10 +84,18 @@ class QueueFiles:
         self._deleted = load_deleted_topics(files, store or root)
         self.findings: list[Finding] = []
         self._loaded: ConsumeQueues | None = None
+        self._is_lent = False
         self._ends: dict[QueueName, int] = {}
         self.usual_units: dict[int, int] = {}  # By number of the queue: how many a piece of the log needs, and some.
         self._pools: list[NDArray[np.uint8]] = []
         self._free = threading.Lock()
+
+    @classmethod
+    def of_open_store(cls, queues: ConsumeQueues | None, files: Files, root: Path) -> "QueueFiles":
+        """The queues of a store that is open in this process, as they are when asked for; they are not closed here."""
+        found = cls(root, files, queues.file_bytes if queues is not None else ENTRY_BYTES, 0)
+        found._loaded, found._is_lent = queues, True
+        return found
 
     def load(self) -> dict[QueueName, ConsumeQueue]:
         """The queues that are there now, but for those of deleted topics: the next start removes them."""
@@ -115,7 +123,7 @@ class QueueFiles:
 
     @property
     def queue_count(self) -> int:
-        return len(self._ends)
+        return len(self._loaded.all()) if self._is_lent and self._loaded is not None else len(self._ends)
 
     @property
     def unit_count(self) -> int:
@@ -140,7 +148,7 @@ class QueueFiles:
         return RecordColumns(batch.data, batch.base, batch.rows[lives]), numbers[lives]
 
     def close(self) -> None:
-        if self._loaded is not None:
+        if self._loaded is not None and not self._is_lent:
             self._loaded.close()
 
     def units(self, name: QueueName, start: int, count: int) -> NDArray[np.void]:
@@ -149,6 +157,8 @@ class QueueFiles:
         queue = self._loaded.find(*name)
         if queue is None:
             return np.zeros(count, ENTRY_DTYPE)
+        if name not in self._ends:
+            self._ends[name] = self._end_of_files(queue)
         at, end = max(start, queue.low_offset), min(start + count, self._ends[name])
         if at == start and end == start + count <= queue.roll_next_file(start):
             found = queue.units_on_disk(start, count)  # Nearly always.

@@ -26,6 +26,7 @@ from embermq.store import overview
 from embermq.store.config_files import Progress, config_files, consumer_progress
 from embermq.store.overview import IndexFact, QueueFact, SegmentFact, StartPlan
 from embermq.store.plan import IndexPlan
+from embermq.store.scrub_state import load_scrub_state
 from embermq.store.survey import Survey
 
 _INDEX_PLANS = {
@@ -72,7 +73,7 @@ def info(
         output.show(_segments(files))
     output.show(_spaces(directory), _index(overview.index_facts(directory)))
     _show_config(output, directory, facts)
-    output.show(_state(survey), _start(directory, settings))
+    output.show(_state(survey), _scrub(directory), _start(directory, settings))
     if runtime:
         with MessageStore.open(directory, read_only=True) as opened:
             pairs = sorted(opened.runtime_info().items())
@@ -222,6 +223,22 @@ def _state(survey: Survey) -> Facts:
         Fact("quarantined", "damaged ranges in quarantine", overview.quarantine_reports(directory), show_count),
     ]
     return Facts("state", "state", facts)
+
+
+def _scrub(directory: Path) -> Facts:
+    """How far the comparing of the store with itself is, as it was last written down."""
+    state = load_scrub_state(RealFiles(), directory)
+    position = state.position if state.round_began_ms else None
+    facts: list[Fact] = [
+        Fact("finished_ms", "last whole round finished at", state.finished_ms or None, show_time),
+        Fact("round_began_ms", "round under way since", state.round_began_ms or None, show_time),
+        Fact("position", "it has come to", position, show_count),
+        Fact("bytes_per_second", "bytes a second", state.bytes_per_second or None, show_bytes),
+        Fact("findings", "findings", state.findings, show_count),
+        Fact("healed", "mended", state.healed, show_count),
+        Fact("rounds", "whole rounds", state.rounds, show_count),
+    ]
+    return Facts("scrub", "scrub", facts)
 
 
 def _start(directory: Path, settings: StoreSettings) -> Facts:

@@ -76,6 +76,8 @@ def _line(glance: Glance, rates: Rates) -> str:
         f"log {show_bytes(glance.log_end - glance.log_min)} in {glance.segments} files",
         f"disk {glance.disk.used_ratio:.0%} used",
     ]
+    if glance.scrub.findings:
+        parts.append(f"scrub findings {show_count(glance.scrub.findings)}")
     return "  ".join(parts)
 
 
@@ -85,6 +87,17 @@ def _flush_lag(glance: Glance) -> str:
     if glance.checkpoint_behind_ms is not None:
         return f"{glance.checkpoint_behind_ms:,} ms"
     return "unknown"
+
+
+def _scrub(glance: Glance) -> str:
+    """How far the comparing of the store with itself is, and what it found."""
+    state = glance.scrub
+    if state.round_began_ms:
+        done = max(state.position - glance.log_min, 0) / max(glance.log_end - glance.log_min, 1)
+        progress = f"{min(done, 1.0):.0%} of the log, {show_bytes(state.bytes_per_second)}/s"
+    else:
+        progress = f"last round {show_time(state.finished_ms)}" if state.finished_ms else "no round yet"
+    return f"{progress}; {show_count(state.findings)} findings, {show_count(state.healed)} mended"
 
 
 def _draw(console: Console, directory: Path, looks: Iterator[tuple[Glance, Rates]]) -> None:
@@ -109,6 +122,7 @@ def _picture(directory: Path, glance: Glance, rates: Rates) -> RenderableType:
         ("dispatch behind", show_bytes(glance.dispatch_behind_bytes)),
         ("flush behind", _flush_lag(glance)),
         ("disk", f"{glance.disk.used_ratio:.0%} used, {show_bytes(glance.disk.available)} left"),
+        ("scrub", _scrub(glance)),
     ]
     for name, value in rows:
         facts.add_row(name, value)
@@ -149,4 +163,10 @@ def _document(directory: Path, glance: Glance, rates: Rates) -> dict[str, Any]:
         "disk_free_bytes": glance.disk.available,
         "disk_used_ratio": glance.disk.used_ratio,
         "writer_pid": glance.writer_pid,
+        "scrub_position": glance.scrub.position,
+        "scrub_round_began_ms": glance.scrub.round_began_ms or None,
+        "scrub_finished_ms": glance.scrub.finished_ms or None,
+        "scrub_bytes_per_second": glance.scrub.bytes_per_second,
+        "scrub_findings": glance.scrub.findings,
+        "scrub_healed": glance.scrub.healed,
     }

@@ -83,3 +83,15 @@ def test_interrupting_is_how_one_leaves(directory: Path) -> None:
 
 def test_no_store(command: Command, tmp_path: Path) -> None:
     command("top", tmp_path / "missing", "--once").assert_one_line(2, "there is no such directory")
+
+
+def test_the_scrub(command: Command, tmp_path: Path, settings: StoreSettings) -> None:
+    with MessageStore.open(tmp_path / "store", settings) as store:
+        store.append(Message("t", b"x", keys=("k",)))
+        store.scrub()
+        [look] = command("top", tmp_path / "store", "--once", "--output", "json", *QUICK).lines
+        assert (look["scrub_findings"], look["scrub_round_began_ms"]) == (0, None)
+        assert look["scrub_finished_ms"] > 0
+    shown = command("info", tmp_path / "store", "--output", "json").document
+    assert (shown["scrub"]["rounds"], shown["scrub"]["findings"], shown["scrub"]["healed"]) == (1, 0, 0)
+    assert "last whole round finished at" in command("info", tmp_path / "store").out
