@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from embermq.files.directories import Kind, OpenDirectory, RealDirectory, kind_at
 from embermq.files.locking import acquire
 from embermq.files.regular import WHOLE_BYTES_MAX, open_regular, read_whole
 
 Data = bytes | bytearray | memoryview
 
+LEADS_NOWHERE = "is a link that leads nowhere; mount its disk, or remove the link"
 _FILE_MODE = 0o644
 _ZEROS = bytes(1 << 20)
 # What a file system answers when it has no fallocate (the C library's own emulation is not reached then).
@@ -52,6 +54,7 @@ class Entry:
     is_file: bool  # A regular one.
     mtime_ns: int
     is_directory: bool = False
+    is_link: bool = False  # Then the rest is about what the link leads to.
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,22 @@ class Files(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def stat(self, path: Path) -> Entry: ...
+
+    def kind(self, path: Path) -> Kind | None:
+        """What lies at `path` itself, links not followed; None if nothing does."""
+        ...
+
+    def real_path(self, path: Path) -> Path:
+        """`path` with all links resolved, as far as it exists; OSError if they lead in a circle."""
+        ...
+
+    def device(self, path: Path) -> int:
+        """A number for the file system that holds `path`: nothing can be renamed from one to another."""
+        ...
+
+    def open_directory(self, path: Path) -> OpenDirectory:
+        """The directory at `path` itself; NotADirectoryError if that is a link or a file."""
+        ...
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
         """A new file of `size` zero bytes; FileExistsError if there is one. Nothing stays behind on error.
@@ -339,7 +358,7 @@ class RealFiles:
                     if problem.errno in _LEADS_NOWHERE:
                         continue
                     raise
-                entries.append(_entry(item.name, status))
+                entries.append(_entry(item.name, status, item.is_symlink()))
         return sorted(entries, key=lambda entry: entry.name)
 
     def exists(self, path: Path) -> bool:
@@ -347,6 +366,21 @@ class RealFiles:
 
     def stat(self, path: Path) -> Entry:
         return _entry(path.name, os.stat(path))
+
+    def kind(self, path: Path) -> Kind | None:
+        return kind_at(path)
+
+    def real_path(self, path: Path) -> Path:
+        resolved = Path(os.path.realpath(path))
+        if kind_at(resolved) is Kind.LINK:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        return resolved
+
+    def device(self, path: Path) -> int:
+        return os.stat(path).st_dev
+
+    def open_directory(self, path: Path) -> OpenDirectory:
+        return RealDirectory(path)
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
         # A name appears together with its length: the reference refuses to start over an empty file,
@@ -424,9 +458,9 @@ class RealFiles:
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def _entry(name: str, status: os.stat_result) -> Entry:
+def _entry(name: str, status: os.stat_result, is_link: bool = False) -> Entry:
     mode = status.st_mode
-    return Entry(name, status.st_size, stat.S_ISREG(mode), status.st_mtime_ns, stat.S_ISDIR(mode))
+    return Entry(name, status.st_size, stat.S_ISREG(mode), status.st_mtime_ns, stat.S_ISDIR(mode), is_link)
 
 
 # The two operations that take several steps are written over the primitive ones, so that a wrapper
@@ -440,8 +474,11 @@ def make_directories(files: Files, path: Path) -> None:
         missing.append(path)
         path = path.parent
     for directory in reversed(missing):
-        with suppress(FileExistsError):  # another thread was faster
+        try:
             files.make_one_directory(directory)
+        except FileExistsError:  # Another thread was faster, or it is a link.
+            if not files.exists(directory):
+                raise OSError(errno.ENOENT, LEADS_NOWHERE, str(directory)) from None
         files.sync_directory(directory.parent)
 
 

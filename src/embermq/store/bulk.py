@@ -39,8 +39,9 @@ from embermq.store.bulk_units import QueueRun, SliceUnits, blank_before, queue_d
 from embermq.store.commit_log import CommitLog, Lent
 from embermq.store.damage import Damage, Quarantine
 from embermq.store.deleted_topics import load_deleted_topics
+from embermq.store.our_names import in_one_queue
 from embermq.store.rebuild_build import NEW, Build, QueueBytes, open_log
-from embermq.store.rebuild_journal import Family
+from embermq.store.rebuild_journal import Family, clear_work
 from embermq.store.recovery import Plan, Recovery, RecoveryReport
 from embermq.store.walk import Scanned, Walker
 
@@ -303,7 +304,7 @@ def derive_queues(site: Site, odd: OddQueues) -> None:
         for family in (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT):
             for queue in queue_directories(aside / NEW / family):
                 _put_in_place(files, queue, site.target / family / queue.parent.name / queue.name)
-        remove_tree(files, aside)
+        clear_work(files, aside)
 
 
 def queue_directories(root: Path) -> Iterator[Path]:
@@ -313,7 +314,7 @@ def queue_directories(root: Path) -> Iterator[Path]:
 
 
 def _put_in_place(files: RealFiles, source: Path, target: Path) -> None:
-    remove_tree(files, target)
+    remove_tree(files, target, in_one_queue)
     files.make_directory(target.parent)
     files.rename(source, target)
     files.sync_directory(target.parent)

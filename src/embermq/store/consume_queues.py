@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.files.files import Files
+from embermq.files.files import Entry, Files
 from embermq.format.columns import RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
@@ -365,7 +365,7 @@ class ConsumeQueues:
             if self._files.exists(self.root):
                 for topic in self._files.list_directory(self.root):
                     if topic.is_directory:
-                        findings += self._load_topic(topic.name, known)
+                        findings += self._load_topic(topic, known)
             self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
             self.position = max(self.max_physical, 0)
             for row in known.values():
@@ -373,8 +373,9 @@ class ConsumeQueues:
                     findings.append(Finding(FAMILY, row.where, "is missing", 0))
         return findings
 
-    def _load_topic(self, topic: str, known: dict[tuple[str, int], QueueState]) -> list[Finding]:
+    def _load_topic(self, found: Entry, known: dict[tuple[str, int], QueueState]) -> list[Finding]:
         findings = []
+        topic = found.name
         loader = QueueLoader(self._books, self._files)
         for entry in self._files.list_directory(self.root / topic):
             queue_id = parse_queue_id(entry.name)
@@ -382,6 +383,8 @@ class ConsumeQueues:
                 continue
             queue = self._queues.by_slot[self._queues.slot_named(topic, queue_id)]
             findings += loader.load(queue, known.get((topic, queue_id)))
+            if (found.is_link or entry.is_link) and not self._books.read_only:
+                loader.check_linked(queue)
             if queue.extension is not None:
                 findings += self._load_extension(queue)
         return findings

@@ -6,9 +6,11 @@
 Nothing is written until the directory is known to be a store or empty, and until its lock is ours.
 """
 
+import errno
 from pathlib import Path
 
 from embermq.errors import StoreLocked, StorePathInvalid
+from embermq.files.directories import Kind
 from embermq.files.files import Files, Lock
 from embermq.files.locking import LockHeld
 
@@ -22,6 +24,10 @@ INDEX = "index"
 CONFIG = "config"
 CHECKPOINT_BYTES_MAX = 1 << 20  # RocketMQ's has 4096; more is no checkpoint.
 _TIMES_BYTES = 24
+QUARANTINE = "quarantine"
+REBUILD = "embermq.rebuild"  # Where a rebuild works; beside a link's target it is the target's name with this behind.
+DERIVED = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX)
+FOLDERS = (COMMIT_LOG, *DERIVED, CONFIG)
 # Any one of these makes a directory a store.
 _MARKS = {COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT, ABORT, LOCK, CONFIG, "embermq.state"}
 
@@ -35,6 +41,7 @@ def check_directory(files: Files, root: Path, *, read_only: bool, has_log_elsewh
             return
         if not files.stat(root).is_directory:
             raise StorePathInvalid(root, "this is a file; a store is a directory")
+        _check_links(files, root, read_only=read_only)
         found = {entry.name: entry for entry in files.list_directory(root)}
     except PermissionError:
         raise StorePathInvalid(root, "no permission to read it; check its owner and mode") from None
@@ -55,8 +62,47 @@ def check_directory(files: Files, root: Path, *, read_only: bool, has_log_elsewh
             raise StorePathInvalid(root / name, "this is a file where a directory should be; move it away")
 
 
+def _check_links(files: Files, root: Path, *, read_only: bool) -> None:
+    """StorePathInvalid if a directory of the store is a link that leads nowhere: its disk is not mounted, and a new
+    directory must not be begun in its place. A reader needs the log alone."""
+    for name in (COMMIT_LOG,) if read_only else (*FOLDERS, QUARANTINE):
+        link = root / name
+        if files.kind(link) is not Kind.LINK or files.exists(link):
+            continue
+        target = real_path(files, link)
+        if name not in DERIVED or not files.exists(rebuild_beside(target)):
+            raise StorePathInvalid(
+                link, f"is a link to {target}, which is not there; mount its disk, or remove the link"
+            )
+
+
+def real_path(files: Files, path: Path) -> Path:
+    """Where a path leads; StorePathInvalid if that is nowhere at all."""
+    try:
+        return files.real_path(path)
+    except OSError as problem:
+        if problem.errno != errno.ELOOP:
+            raise
+        raise StorePathInvalid(path, "is a link that leads in a circle; remove it") from None
+
+
+def rebuild_beside(target: Path) -> Path:
+    """Where the replacement of a link's target is built."""
+    return target.with_name(f"{target.name}.{REBUILD}")
+
+
+def make_targets(files: Files, root: Path) -> None:
+    """Make the targets of links that a rebuild has moved away, and was killed before it put the new ones there."""
+    for name in DERIVED:
+        if files.kind(root / name) is Kind.LINK and not files.exists(root / name):
+            files.make_directory(files.real_path(root / name))
+
+
 def take_directory(files: Files, root: Path) -> Lock:
     """Make the directory and its lock ours; StoreLocked or StorePathInvalid if that cannot be."""
+    kind = files.kind(root / LOCK)
+    if kind not in (None, Kind.FILE):  # Four bytes are written to it.
+        raise StorePathInvalid(root / LOCK, f"this is a {kind} where the lock file should be; move it away")
     try:
         files.make_directory(root)
         return files.lock(root / LOCK)

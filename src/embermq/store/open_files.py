@@ -6,6 +6,8 @@ A writer says `touch` after it wrote, never only before: a sync may run in betwe
 A file dropped from here stays usable for those who still hold it; its descriptor goes with the last one.
 """
 
+import errno
+import logging
 import resource
 import threading
 from collections import OrderedDict, deque
@@ -14,7 +16,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from embermq.files.files import Files, OpenFile
+from embermq.files.directories import Kind
+from embermq.files.files import LEADS_NOWHERE, Files, OpenFile
+
+log = logging.getLogger(__name__)
 
 # A quarter of the descriptors the process may have, but not so few that a small store suffers, nor so many
 # that a large one takes them all.
@@ -63,9 +68,12 @@ class OpenFiles:
         """
         assert not self._read_only
         file = self.find(path)
+        if file is not None and fresh and self._files.kind(path) is Kind.LINK:
+            self.remove(path)  # The link: what it leads to is not emptied.
+            file = None
         if file is None:
             self._make_directories(path.parent)
-            file = self._files.create(path, size, fallocate=fallocate)
+            file = self._create(path, size, fallocate)
             with self._lock:
                 self._remember(path, file)
                 self._changed_directories.add(path.parent)
@@ -78,6 +86,16 @@ class OpenFiles:
             self.touch(path)
         return file
 
+    def _create(self, path: Path, size: int, fallocate: bool) -> OpenFile:
+        try:
+            return self._files.create(path, size, fallocate=fallocate)
+        except FileExistsError:
+            if self._files.kind(path) is not Kind.LINK:
+                raise
+        log.warning("link_replaced path=%s reason=it leads nowhere", path)
+        self._files.remove(path)
+        return self._files.create(path, size, fallocate=fallocate)
+
     def _make_directories(self, directory: Path) -> None:
         """Without a sync for each: with a thousand topics that would take seconds. flush() does it."""
         missing = []
@@ -85,8 +103,11 @@ class OpenFiles:
             missing.append(directory)
             directory = directory.parent
         for path in reversed(missing):
-            with suppress(FileExistsError):
+            try:
                 self._files.make_one_directory(path)
+            except FileExistsError:
+                if not self._files.exists(path):
+                    raise OSError(errno.ENOENT, LEADS_NOWHERE, str(path)) from None
             with self._lock:
                 self._changed_directories.add(path.parent)
 
@@ -111,12 +132,13 @@ class OpenFiles:
             self._changed_directories.add(path.parent)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove `path` if it is empty; a directory with anything left in it stays."""
+        """Remove `path` if it is an empty directory; one with anything left in it stays, and so does a link."""
         try:
-            if self._files.list_directory(path):
-                return
+            with self._files.open_directory(path) as directory:
+                if directory.kinds():
+                    return
             self._files.remove_directory(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         with self._lock:
             self._changed_directories.discard(path)

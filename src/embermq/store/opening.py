@@ -220,6 +220,7 @@ class _Opening:
             read_only_directories=self.settings.commit_log_read_only_paths, is_too_full=self._is_too_full,
         )  # fmt: skip
         if not self.read_only:
+            directory.make_targets(self.files, self.root)
             for path in (*paths, self.root / directory.CONSUME_QUEUE):
                 self.files.make_directory(path)
         self.log_findings = segments.load()

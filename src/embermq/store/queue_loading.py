@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from embermq.errors import StorePathInvalid
 from embermq.files.files import Files
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
@@ -106,6 +107,17 @@ class QueueLoader:
             replay_from = max(min(queue.max_physical, known.max_physical), 0)
             findings.append(Finding(FAMILY, known.where, reason, replay_from))
         return findings
+
+    def check_linked(self, queue: ConsumeQueue) -> None:
+        """Of a queue whose directory, or its topic's, is a link. What cannot be used is removed and made again: only
+        if it has a length that a file of ours can have. StorePathInvalid if not: the link may lead anywhere."""
+        for path in queue.stale_files:
+            size = self._files.stat(path).size
+            if size not in (0, self._file_bytes):
+                raise StorePathInvalid(
+                    path, f"no queue file ({size} bytes, not {self._file_bytes}), in a directory that is a link: it is"
+                    " not removed there; move it away, or remove the link",
+                )  # fmt: skip
 
     def _list(self, directory: Path) -> list[_Found]:
         found = []

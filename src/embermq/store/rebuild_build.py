@@ -17,7 +17,7 @@ from embermq.clock import Clock
 from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.segments import Segments
-from embermq.files.trees import copy_file, remove_tree
+from embermq.files.trees import copy_file
 from embermq.format.columns import C_PHYSICAL, RecordColumns
 from embermq.settings import StoreSettings
 from embermq.store import directory
@@ -27,7 +27,7 @@ from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.damage import Damage, Quarantine
 from embermq.store.deleted_topics import load_deleted_topics, settle
 from embermq.store.opening import DerivedFiles
-from embermq.store.rebuild_journal import Family, Journal, load_journal, save_journal
+from embermq.store.rebuild_journal import Family, Journal, clear_work, load_journal, save_journal
 from embermq.store.recovery import Plan, Recovery, RecoveryReport
 from embermq.store.sink import Sink
 from embermq.store.state_page import load_state_page
@@ -113,7 +113,7 @@ class Build:
     def _run(self, work: Path, progress: Progress, *, carry: bool) -> Built:
         start = self._resume_place(work)
         if start is None:
-            remove_tree(self._files, work)
+            clear_work(self._files, work)
             self._files.make_directory(self._target)
         if start is None and carry:
             self._carry_over(None if self._only is None else {names_of(one) for one in self._only})
@@ -125,7 +125,7 @@ class Build:
         if index is not None and start is not None:
             unusable += index.restore(start.index)
         if unusable:
-            remove_tree(self._files, work)
+            clear_work(self._files, work)
             # Nothing was resumed: then it is the files that were carried over, and those are damaged.
             return self._run(work, progress, carry=start is not None)
         sinks: list[Sink] = [sink for sink in (queues, index) if sink is not None]

@@ -56,10 +56,11 @@ from embermq.store.bulk_turn import end_turn, take_turn
 from embermq.store.bulk_units import QueueRun
 from embermq.store.index_files import stamp_after
 from embermq.store.opening import DerivedFiles
+from embermq.store.our_names import in_index, in_one_queue
 from embermq.store.queue_loading import QueueState
 from embermq.store.rebuild_build import Build, Built, Progress, disagreement
 from embermq.store.rebuild_compare import PiecesElsewhere
-from embermq.store.rebuild_journal import Family, Journal, load_journal, save_journal
+from embermq.store.rebuild_journal import Family, Journal, clear_work, load_journal, save_journal
 from embermq.store.sink import Finding
 from embermq.store.survey import Survey
 from embermq.store.survey_scan import LogSegment, next_record
@@ -167,7 +168,7 @@ class BulkBuild(Build):
         """Keep others from writing, and have an empty place to write to, or what an earlier call has done."""
         end_turn(work)
         if anew:
-            remove_tree(self._files, work)
+            clear_work(self._files, work)
             self._files.make_directory(self._target)
         self._site = Site(
             self._root, work, self._settings, Family.QUEUES in self._families and not self._walks,
@@ -212,7 +213,7 @@ class BulkBuild(Build):
     # -- what is made of all of them -----------------------------------------------------------------------------
 
     def _complete(self, site: Site, joined: Joined, key_counts: list[int]) -> None:
-        remove_tree(self._files, site.target / directory.INDEX)  # Of a call that was killed; names are times.
+        remove_tree(self._files, site.target / directory.INDEX, in_index)  # Of a killed call; names are times.
         idle = self._idle_queues() if site.queues else set()
         odd = [*joined.irregular]
         odd += [(run.topic, run.queue_id) for names, run in joined.queues.items() if names in idle]
@@ -226,7 +227,7 @@ class BulkBuild(Build):
         if kept:
             for topic, queue_id in kept:
                 for family in (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT):
-                    remove_tree(self._files, site.target / family / topic / str(queue_id))
+                    remove_tree(self._files, site.target / family / topic / str(queue_id), in_one_queue)
             self._carry_over(kept)
         self._sync_directories(self._target)
 

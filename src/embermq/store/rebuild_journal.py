@@ -18,9 +18,13 @@ from typing import Any
 
 import msgspec
 
+from embermq.errors import StorePathInvalid
 from embermq.files.files import Files
+from embermq.files.trees import remove_tree
+from embermq.store.directory import REBUILD
+from embermq.store.our_names import in_rebuild
 
-WORK = "embermq.rebuild"
+WORK = REBUILD
 NAME = "journal.json"
 
 
@@ -60,6 +64,12 @@ def save_journal(files: Files, work: Path, journal: Journal) -> None:
     """Durable when this returns."""
     files.make_directory(work)
     files.replace_file(work / NAME, msgspec.json.encode(msgspec.structs.replace(journal, crc=_crc_of(journal))))
+
+
+def clear_work(files: Files, work: Path) -> None:
+    """Remove what a rebuild made below its working directory; StorePathInvalid if anything else lies there."""
+    if left := remove_tree(files, work, in_rebuild):
+        raise StorePathInvalid(left[0], "is in the way, and was not made by a rebuild; move it away")
 
 
 def _crc_of(journal: Journal) -> int:

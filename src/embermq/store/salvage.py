@@ -27,9 +27,10 @@ import numpy as np
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError, StorePathInvalid
+from embermq.files.directories import Kind
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.files.patient import BadBlock, PatientFiles
-from embermq.files.trees import copy_file, remove_tree
+from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
 from embermq.format.names import segment_name
 from embermq.settings import StoreSettings
 from embermq.store import directory
@@ -41,6 +42,7 @@ from embermq.store.damage import Damage, Quarantine
 from embermq.store.deleted_topics import NAME as DELETED_TOPICS
 from embermq.store.message_store import MessageStore
 from embermq.store.opening import DerivedFiles
+from embermq.store.our_names import in_new_store
 from embermq.store.retention_offsets import load_kept_offsets, raised, save_kept_offsets
 from embermq.store.salvage_files import Placed, Refused, place_files
 from embermq.store.survey_lost_end import newest_end, vouched_end
@@ -130,9 +132,9 @@ def salvage(
     root, target = (Path(one).expanduser().absolute() for one in (path, into))
     disk, settings = files or RealFiles(), settings or StoreSettings()
     directory.check_directory(disk, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
-    if disk.exists(target):
+    if disk.kind(target) is not None:
         raise StorePathInvalid(target, "exists already; name a directory that does not")
-    if root in target.parents:
+    if disk.real_path(target).is_relative_to(disk.real_path(root)):
         raise StorePathInvalid(target, f"lies in {root}, which is only read; name another place")
     if not disk.exists(target.parent):
         raise StorePathInvalid(target.parent, "there is no such directory to put it in")
@@ -189,17 +191,24 @@ class _Salvage:
     def give_up(self) -> None:
         """Leave nothing behind that is ours."""
         if self._is_ours:
-            remove_tree(self._files, self.partial)
+            remove_tree(self._files, self.partial, self._ours())
+
+    def _ours(self) -> Ours:
+        config = self._root / directory.CONFIG
+        names = {entry.name for entry in self._files.list_directory(config)} if self._files.exists(config) else set()
+        return in_new_store(names)
 
     def _check_partial(self) -> None:
         """What an earlier call left may go, and nothing else."""
         files, partial = self._files, self.partial
-        if not files.exists(partial):
+        kind = files.kind(partial)
+        if kind is None:
             return
-        is_directory = files.stat(partial).is_directory
-        names = {entry.name for entry in files.list_directory(partial)} if is_directory else set()
-        if not is_directory or (names and MARK not in names):
+        names = {entry.name for entry in files.list_directory(partial)} if kind is Kind.DIRECTORY else set()
+        if kind is not Kind.DIRECTORY or (names and MARK not in names):
             raise StorePathInvalid(partial, "is in the way, and no rest of a salvage; move it, or name another place")
+        if foreign := foreign_in(files, partial, self._ours()):
+            raise StorePathInvalid(foreign[0], "was not left by a salvage; move it away, or name another place")
 
     def _queues_below(self, root: Path) -> ConsumeQueues:
         made = DerivedFiles(root, self._settings, self._patient.as_files, self._clock, read_only=True)
@@ -218,7 +227,7 @@ class _Salvage:
         report.segments, report.segment_bytes = len(self._placed), settings.segment_bytes
 
     def _begin(self) -> None:
-        remove_tree(self._files, self.partial)
+        remove_tree(self._files, self.partial, self._ours())
         self._is_ours = True
         self._files.make_directory(self.partial)
         self._files.create(self.partial / MARK, 0, fallocate=False).close()

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from embermq.files.directories import Kind, OpenDirectory
 from embermq.files.files import (
     Data,
     DiskUsage,
@@ -111,6 +112,18 @@ class FaultyFiles:
         self.check("stat", path)
         return self.inner.stat(path)
 
+    def kind(self, path: Path) -> Kind | None:
+        return self.inner.kind(path)
+
+    def real_path(self, path: Path) -> Path:
+        return self.inner.real_path(path)
+
+    def device(self, path: Path) -> int:
+        return self.inner.device(path)
+
+    def open_directory(self, path: Path) -> OpenDirectory:
+        return FaultyDirectory(self, self.inner.open_directory(path))
+
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
         self.check("create", path)
         return FaultyFile(self, self.inner.create(path, size, fallocate=fallocate))
@@ -185,6 +198,42 @@ class FaultyFiles:
             return False
         fault.nth -= 1
         return -fault.times < fault.nth <= 0
+
+
+class FaultyDirectory:
+    """An open directory of FaultyFiles; its operations are counted as those by path are."""
+
+    def __init__(self, files: FaultyFiles, inner: OpenDirectory) -> None:
+        self._files, self._inner = files, inner
+        self.path = inner.path
+
+    def kinds(self) -> dict[str, Kind]:
+        self._files.check("list_directory", self.path)
+        return self._inner.kinds()
+
+    def enter(self, name: str) -> "FaultyDirectory":
+        return FaultyDirectory(self._files, self._inner.enter(name))
+
+    def remove(self, name: str) -> None:
+        self._files.check("remove", self.path / name)
+        self._inner.remove(name)
+
+    def remove_directory(self, name: str) -> None:
+        self._files.check("remove_directory", self.path / name)
+        self._inner.remove_directory(name)
+
+    def sync(self) -> None:
+        self._files.check("sync_directory", self.path)
+        self._inner.sync()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def __enter__(self) -> "FaultyDirectory":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
 
 class FaultyFile:

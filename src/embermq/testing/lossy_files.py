@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embermq.files.directories import Kind, OpenDirectory
 from embermq.files.files import (
     Data,
     DiskUsage,
@@ -254,6 +255,42 @@ class LossyLock:
         self._files.locks.discard(self.path)
 
 
+class LossyDirectory:
+    """An open directory of LossyFiles, which knows no links: a path always leads to the same place."""
+
+    def __init__(self, files: "LossyFiles", path: Path) -> None:
+        self.path = path
+        self._files = files
+
+    def kinds(self) -> dict[str, Kind]:
+        return {
+            entry.name: Kind.FILE if entry.is_file else Kind.DIRECTORY
+            for entry in self._files.list_directory(self.path)
+        }
+
+    def enter(self, name: str) -> "LossyDirectory":
+        self._files.list_directory(self.path / name)
+        return LossyDirectory(self._files, self.path / name)
+
+    def remove(self, name: str) -> None:
+        self._files.remove(self.path / name)
+
+    def remove_directory(self, name: str) -> None:
+        self._files.remove_directory(self.path / name)
+
+    def sync(self) -> None:
+        self._files.sync_directory(self.path)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __enter__(self) -> "LossyDirectory":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
 class LossyFiles:
     """An empty file system with only a root directory, which is `/` and durable."""
 
@@ -291,6 +328,22 @@ class LossyFiles:
                 return Entry(path.name, 0, False, 0, is_directory=True)
             status = os.fstat(node.fd)
             return Entry(path.name, status.st_size, True, status.st_mtime_ns)
+
+    def kind(self, path: Path) -> Kind | None:
+        if not self.exists(path):
+            return None
+        return Kind.FILE if self.stat(path).is_file else Kind.DIRECTORY
+
+    def real_path(self, path: Path) -> Path:
+        return path
+
+    def device(self, path: Path) -> int:
+        self.stat(path)
+        return 1
+
+    def open_directory(self, path: Path) -> OpenDirectory:
+        self.list_directory(path)
+        return LossyDirectory(self, path)
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
         with self.mutex:

@@ -291,6 +291,10 @@ def test_a_directory_of_somebody_else_is_not_removed() -> None:
     assert disk.read_all(mine) == b"x"
     assert not disk.exists(NEW)
     disk.put(mine.parent / MARK, b"")
+    with pytest.raises(StorePathInvalid, match="mine: was not left by a salvage"):
+        salvage(ROOT, NEW, disks.builder().settings, files=disk)
+    assert disk.read_all(mine) == b"x"
+    disk.remove(mine)
     assert salvage(ROOT, NEW, disks.builder().settings, files=disk, clock=ManualClock()).is_complete
     assert not disk.exists(mine.parent)
     assert not disk.exists(NEW / MARK)

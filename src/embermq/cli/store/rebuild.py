@@ -80,6 +80,9 @@ def show_rebuilt(output: Output, directory: Path, made: Rebuilt) -> None:
     for damage in made.damages:
         output.say(f"damaged: physical offset {damage.physical_offset:,}, {show_bytes(damage.length)}: {damage.reason}")
     output.record("damages", [_place(one) for one in made.damages])
+    output.record("kept", [str(path) for path in made.kept])
+    for path in made.kept:
+        output.say(f"kept: {path}: not made by a store, and a file that was made again has its name; move it away")
     if made.damages:
         output.say(f"the log is damaged; `embermq store salvage {directory} --into NEW` keeps what is whole")
         click.get_current_context().exit(1)

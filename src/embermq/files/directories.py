@@ -1,0 +1,131 @@
+"""Directories held open, and what a name is without following links.
+
+Removing by path has a gap: between the look and the removal a directory of the path can be replaced by a link, and
+then the removal happens wherever the link leads. An `OpenDirectory` is the directory itself: it was opened without
+following a link, it stays the same directory whatever happens to its path, and what it removes are its own names.
+Any thread, one at a time.
+"""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Kind(StrEnum):
+    """What a name stands for; a link is a link, wherever it leads."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    LINK = "link"
+    OTHER = "other"  # a pipe, a device, a socket
+
+
+class OpenDirectory(Protocol):
+    """A directory that is held open. Close it, or use it in a `with`."""
+
+    @property
+    def path(self) -> Path: ...
+
+    def kinds(self) -> dict[str, Kind]:
+        """Every name in it, sorted; links that lead nowhere included."""
+        ...
+
+    def enter(self, name: str) -> "OpenDirectory":
+        """A directory in it; NotADirectoryError if that is a link or a file."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Unlink a file or a link. Not synced."""
+        ...
+
+    def remove_directory(self, name: str) -> None:
+        """Remove an empty directory. Not synced."""
+        ...
+
+    def sync(self) -> None:
+        """Make its entries durable."""
+        ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> "OpenDirectory": ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class RealDirectory:
+    """An open directory on the disk."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, parent: int | None = None) -> None:
+        self.path = path
+        self._fd = -1
+        try:
+            self._fd = os.open(path if parent is None else path.name, _OPEN, dir_fd=parent)
+        except OSError as problem:
+            if problem.errno == errno.ELOOP:  # What some systems say of a link that is not to be followed.
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+            raise type(problem)(problem.errno, problem.strerror, str(path)) from None
+
+    def kinds(self) -> dict[str, Kind]:
+        found = {}
+        with os.scandir(self._fd) as items:
+            for item in items:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    found[item.name] = _kind_of_item(item)
+        return dict(sorted(found.items()))
+
+    def enter(self, name: str) -> "RealDirectory":
+        return RealDirectory(self.path / name, self._fd)
+
+    def remove(self, name: str) -> None:
+        os.unlink(name, dir_fd=self._fd)
+
+    def remove_directory(self, name: str) -> None:
+        os.rmdir(name, dir_fd=self._fd)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> "RealDirectory":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _kind_of_item(item: os.DirEntry[str]) -> Kind:
+    """Without a call to the system for each, where the directory says it."""
+    if item.is_symlink():
+        return Kind.LINK
+    if item.is_dir(follow_symlinks=False):
+        return Kind.DIRECTORY
+    return Kind.FILE if item.is_file(follow_symlinks=False) else Kind.OTHER
+
+
+def _kind_of_mode(mode: int) -> Kind:
+    if stat.S_ISREG(mode):
+        return Kind.FILE
+    if stat.S_ISDIR(mode):
+        return Kind.DIRECTORY
+    return Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER
+
+
+def kind_at(path: Path) -> Kind | None:
+    """What lies at a path itself; None if there is nothing, or no way to it."""
+    try:
+        return _kind_of_mode(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
