@@ -51,7 +51,9 @@ class OpenFiles:
                 return file
             try:
                 file = self._files.open(path, not self._read_only)
-            except FileNotFoundError:
+            except OSError as problem:
+                if problem.errno not in (errno.ENOENT, errno.ELOOP):  # ELOOP: links in a circle lead nowhere.
+                    raise
                 return None
             self._remember(path, file)
             return file
