@@ -127,5 +127,7 @@ def kind_at(path: Path) -> Kind | None:
     """What lies at a path itself; None if there is nothing, or no way to it."""
     try:
         return _kind_of_mode(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as problem:
+        if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
         return None
