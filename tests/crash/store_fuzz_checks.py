@@ -97,7 +97,9 @@ class Expected:
         note = root / DELETED_TOPICS
         template = truth.template / "store" / DELETED_TOPICS
         self.knows_deletions = not truth.deletes or _bytes_of(note) == _bytes_of(template)
+        self.odd_logs = self._odd_log_files()
         self.may_refuse = self._has_odd_kinds()
+        self.rebuild_may_refuse = self.may_refuse or not self.required or self._has_links()
 
     def _has(self, start: int, raw: bytes) -> bool:
         size = self.truth.settings.segment_bytes
@@ -122,14 +124,25 @@ class Expected:
             path = self.root / name
             if path.is_symlink() or (path.exists() and not path.is_dir()):
                 return True
-        logs = (self.root / "commitlog").iterdir() if (self.root / "commitlog").is_dir() else ()
-        odd = [path for path in logs if path.name.isdigit() and not stat.S_ISREG(path.lstat().st_mode)]
         lock = self.root / "lock"
-        return bool(odd) or ((lock.is_symlink() or lock.exists()) and not stat.S_ISREG(lock.lstat().st_mode))
+        is_odd = any((self.root / name).is_symlink() or not (self.root / name).is_file() for name in self.odd_logs)
+        return is_odd or ((lock.is_symlink() or lock.exists()) and not stat.S_ISREG(lock.lstat().st_mode))
 
-    @property
-    def is_log_whole(self) -> bool:
-        return len(self.intact) == len(self.truth.records)
+    def _odd_log_files(self) -> set[str]:
+        """What has the name of a log file and is no file, or is longer: left to the operator, and told by `verify`."""
+        logs = self.root / "commitlog"
+        size = self.truth.settings.segment_bytes
+        found = sorted(logs.iterdir()) if logs.is_dir() else []
+        return {
+            f"commitlog/{path.name}"
+            for path in found
+            if path.name.isdigit() and (not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > size)
+        }
+
+    def _has_links(self) -> bool:
+        """Are there links below directories that a rebuild replaces? It refuses to."""
+        tops = [self.root / name for name in ("consumequeue", "consumequeue_ext", "index")]
+        return any(path.is_symlink() for top in tops for path in top.rglob("*"))
 
     def queues(self) -> dict[tuple[str, int], list[Record]]:
         """What each queue must deliver."""

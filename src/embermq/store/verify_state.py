@@ -91,6 +91,9 @@ class StateCheck:
         file, start = self._file_name(finding.path), parse_segment_name(finding.path.name)
         if start is None:
             return self._note(directory.COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
+        if not self._files.stat(finding.path).is_file:
+            fault = "has the name of a log file, and is no file: records that were in it are lost"
+            return self._fault(directory.COMMIT_LOG, file, fault, _MOVE_AWAY, start)
         size = f" ({self._segment_bytes})" if self._segment_bytes else ""
         fault = f"begins at no multiple of the length of log files{size}: it is none of this log, and never read"
         return self._fault(directory.COMMIT_LOG, file, fault, _MOVE_AWAY, start)

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,14 @@ def test_a_log_that_lies_elsewhere(ours: Path, tmp_path: Path) -> None:
     os.truncate(file, 100)
     (flaw,) = log_flaws(verify(ours))
     assert (flaw.file, flaw.fault) == (str(file), "100 bytes instead of 8192")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directory", "pipe"])
+def test_what_has_the_name_of_a_log_file_and_is_none(ours: Path, make: Callable[[Path], None]) -> None:
+    path = log_files(ours)[2]
+    path.unlink()
+    make(path)
+    found = [flaw for flaw in verify(ours).flaws if flaw.file == f"commitlog/{path.name}" and "name" in flaw.fault]
+    assert [flaw.is_fault for flaw in found] == [True]
+    assert "is no file" in found[0].fault
+    assert "move it to another directory" in found[0].remedy
