@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.config_json import parse_config, with_integer_keys
 from embermq.store import directory
 
@@ -46,10 +47,8 @@ class Progress:
 def config_files(files: Files, root: Path) -> list[ConfigFile]:
     """Every config file there is, by name."""
     path = root / directory.CONFIG
-    if not files.exists(path):
-        return []
     found = []
-    for entry in files.list_directory(path):
+    for entry in entries_of(files, path):
         if entry.name in _TABLES:
             table, fault = _table(files, path / entry.name, _TABLES[entry.name])
             found.append(ConfigFile(entry.name, None if table is None else len(table), fault))

@@ -17,6 +17,7 @@ import numpy as np
 
 from embermq.clock import Clock
 from embermq.files.files import Entry, Files
+from embermq.files.listing import entries_of
 from embermq.format.columns import RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
@@ -362,10 +363,9 @@ class ConsumeQueues:
         known = QueueState.parse(state, self.file_bytes) or {}
         findings: list[Finding] = []
         with self._books.disk, self._books.change:
-            if self._files.exists(self.root):
-                for topic in self._files.list_directory(self.root):
-                    if topic.is_directory:
-                        findings += self._load_topic(topic, known)
+            for topic in entries_of(self._files, self.root):
+                if topic.is_directory:
+                    findings += self._load_topic(topic, known)
             self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
             self.position = max(self.max_physical, 0)
             for row in known.values():
@@ -377,7 +377,7 @@ class ConsumeQueues:
         findings = []
         topic = found.name
         loader = QueueLoader(self._books, self._files)
-        for entry in self._files.list_directory(self.root / topic):
+        for entry in entries_of(self._files, self.root / topic):
             queue_id = parse_queue_id(entry.name)
             if not entry.is_directory or queue_id is None:
                 continue

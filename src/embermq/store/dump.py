@@ -17,6 +17,7 @@ from embermq.format import columns as c
 from embermq.format.columns import RecordColumns, Rows
 from embermq.format.json_lines import LineForm, LineStop, encode_line
 from embermq.store.survey import Damage, Survey
+from embermq.store.survey_scan import MISSING
 
 # A store's clock may have been set back: messages are looked for this much around the times asked for.
 CLOCK_SLACK_MS = 3_600_000
@@ -101,12 +102,13 @@ class Dump:
         """Lines, many at a time, and damage where it lies. A piece is valid until the next one is asked for."""
         self.start, self.end = self.wanted.bounds(self.survey)
         self.position = self.start
+        is_to_the_end = self.end == self.survey.log_end
         if self.wanted.limit == 0:
             return
         for scanned in self.survey.scan(self.start, self.end):
             if isinstance(scanned, Damage):
                 self.position = scanned.end
-                yield scanned
+                yield from self._without_expired(scanned)
                 continue
             rows = self.wanted.rows_of(scanned)
             if self.wanted.limit is not None:
@@ -116,8 +118,17 @@ class Dump:
             self.position = int(scanned.rows[-1, c.C_PHYSICAL] + scanned.rows[-1, c.C_SIZE])
             if self.messages == self.wanted.limit:
                 return
-        if self.end == self.survey.log_end:
+        if is_to_the_end:
             yield from self._lost_end()
+
+    def _without_expired(self, damage: Damage) -> Iterator[Damage]:
+        """Retention of whoever writes the store may have taken files that were there when this began: that is no
+        damage."""
+        if damage.reason == MISSING:
+            self.survey.refresh()
+            damage = Damage(max(damage.start, self.survey.log_min), damage.end, damage.reason)
+        if damage.start < damage.end:
+            yield damage
 
     def _lost_end(self) -> Iterator[Damage]:
         """What the log does not have any more though it once had: nothing is left there to be read as damaged."""

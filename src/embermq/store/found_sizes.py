@@ -14,6 +14,7 @@ from typing import Any
 
 from embermq.errors import StorePathInvalid
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.files.segments import size_told
 from embermq.format.frame import BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from embermq.format.names import parse_index_name, parse_segment_name
@@ -104,12 +105,8 @@ def _index_shape(files: Files, root: Path) -> tuple[int, int] | None:
 
 
 def _files_of(files: Files, path: Path) -> list[tuple[str, int]]:
-    if not files.exists(path):
-        return []
-    return [(entry.name, entry.size) for entry in files.list_directory(path) if entry.is_file]
+    return [(entry.name, entry.size) for entry in entries_of(files, path) if entry.is_file]
 
 
 def _directories_of(files: Files, path: Path) -> list[str]:
-    if not files.exists(path):
-        return []
-    return [entry.name for entry in files.list_directory(path) if entry.is_directory]
+    return [entry.name for entry in entries_of(files, path) if entry.is_directory]

@@ -23,6 +23,7 @@ import numpy as np
 
 from embermq.clock import Clock
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.columns import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
 from embermq.format.index import IndexHeader
 from embermq.format.java import index_key_hash
@@ -154,9 +155,7 @@ class IndexFiles:
         return name if not names or names[-1] < name else index_name(stamp_after(names[-1]))
 
     def _names(self) -> list[str]:
-        if not self._disk.exists(self.directory):
-            return []
-        entries = self._disk.list_directory(self.directory)
+        entries = entries_of(self._disk, self.directory)
         return [entry.name for entry in entries if entry.is_file and parse_index_name(entry.name)]
 
     def flush(self) -> None:

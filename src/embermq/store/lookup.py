@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from embermq.errors import TopicUnknown
-from embermq.files.files import RealFiles
 from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, RecordColumns
 from embermq.model.hosts import Host
 from embermq.model.ids import parse_message_id
@@ -40,7 +39,7 @@ def message_at(survey: Survey, physical_offset: int) -> StoredMessage | None:
     if segment is None or physical_offset >= survey.log_end:
         return None
     try:
-        file = RealFiles().open(segment.path, False)
+        file = survey.files.open(segment.path, False)
     except FileNotFoundError:
         return None
     try:

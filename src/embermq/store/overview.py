@@ -3,11 +3,14 @@
 Everything comes from a Survey and from the small files beside the log; one thread.
 """
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files, RealFiles
+from embermq.files.listing import entries_of
 from embermq.format.checkpoint import Checkpoint, decode_checkpoint
 from embermq.format.index import HEADER_BYTES, IndexHeader, decode_header
 from embermq.format.names import parse_index_name
@@ -85,9 +88,16 @@ def _segment_fact(survey: Survey, segment: LogSegment) -> SegmentFact:
     first = message_at(survey, survey.record_start(segment.start)) if used else None
     inside = first is not None and first.physical_offset < segment.end
     return SegmentFact(
-        segment.path.name, segment.start, segment.size, used, segment.path.stat().st_blocks * 512,
+        segment.path.name, segment.start, segment.size, used, _allocated(segment.path),
         first.store_timestamp if first is not None and inside else None,
     )  # fmt: skip
+
+
+def _allocated(path: Path) -> int:
+    try:
+        return path.stat().st_blocks * 512
+    except FileNotFoundError:
+        return 0  # Retention has just taken it.
 
 
 def queue_facts(survey: Survey) -> list[QueueFact]:
@@ -111,9 +121,12 @@ def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:
     disk = files or RealFiles()
     path = root / directory.INDEX
     found = []
-    for entry in disk.list_directory(path) if disk.exists(path) else []:
+    for entry in entries_of(disk, path):
         if entry.is_file and parse_index_name(entry.name) is not None and entry.size >= HEADER_BYTES:
-            file = disk.open(path / entry.name, False)
+            try:
+                file = disk.open(path / entry.name, False)
+            except FileNotFoundError:
+                continue  # Retention took it.
             try:
                 found.append(IndexFact(entry.name, entry.size, decode_header(file.pread(HEADER_BYTES, 0))))
             finally:
@@ -130,15 +143,16 @@ def spaces(root: Path) -> list[Space]:
 
 def _space(path: Path) -> Space:
     count = size = allocated = 0
-    for one in path.rglob("*"):
-        try:
-            found = one.lstat()
-        except FileNotFoundError:  # Deleted just now.
-            continue
-        if one.is_file():
-            count += 1
-            size += found.st_size
-            allocated += found.st_blocks * 512
+    for place, _, names in os.walk(path):  # Passes over directories that are removed meanwhile.
+        for name in names:
+            try:
+                found = os.lstat(os.path.join(place, name))
+            except OSError:  # Deleted just now.
+                continue
+            if stat.S_ISREG(found.st_mode):
+                count += 1
+                size += found.st_size
+                allocated += found.st_blocks * 512
     return Space(path.name, count, size, allocated)
 
 
@@ -166,7 +180,8 @@ def writer_process(root: Path) -> int | None:
 
 def plan_start(root: Path, settings: StoreSettings, files: Files | None = None) -> StartPlan:
     """What opening the store at `root` with these settings would do. StorePathInvalid if there is none."""
-    decided = decide_opening(root, settings, files or RealFiles(), SystemClock())
-    end = Survey.open(root).log_end
+    disk = files or RealFiles()
+    decided = decide_opening(root, settings, disk, SystemClock())
+    end = Survey.open(root, files=disk).log_end
     plan = decided.plan
     return StartPlan(plan.reason, plan.walk_from, max(0, end - plan.walk_from), decided.index_plan, decided.findings)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.columns import RecordColumns
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import (
@@ -64,9 +65,7 @@ class QueueExtension:
 
     def load(self, files: Files) -> None:
         """Find the files and the end of the last one that holds units."""
-        if not files.exists(self.directory):
-            return
-        for entry in files.list_directory(self.directory):
+        for entry in entries_of(files, self.directory):
             start = parse_segment_name(entry.name)
             if entry.is_file and start is not None and start % self._file_bytes == 0 and entry.size == self._file_bytes:
                 self._file_starts.add(start)
@@ -82,7 +81,8 @@ class QueueExtension:
     def _walk(self, start: int) -> int:
         """The position after the last unit of one file."""
         file = self._files.find(self._path_of(start))
-        assert file is not None
+        if file is None:
+            return start  # Its writer has removed it.
         at, held, data = 0, 0, b""
         while True:
             if at + UNIT_HEAD_BYTES > held + len(data):

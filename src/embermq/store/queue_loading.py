@@ -13,6 +13,7 @@ import numpy as np
 
 from embermq.errors import StorePathInvalid
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.consume_queue import BLANK, ConsumeQueue, Unit, is_valid
@@ -121,7 +122,7 @@ class QueueLoader:
 
     def _list(self, directory: Path) -> list[_Found]:
         found = []
-        for entry in self._files.list_directory(directory):
+        for entry in entries_of(self._files, directory):
             start = parse_segment_name(entry.name)
             if entry.is_file and start is not None:
                 unit = None if start % self._file_bytes else start // ENTRY_BYTES
@@ -190,8 +191,9 @@ class QueueLoader:
     def _end_of(self, file: _Found) -> tuple[int, Unit | None]:
         """Queue offset after the last unit of a file, and that unit. Physical offsets never go down."""
         opened = self._books.files.find(file.path)
-        assert opened is not None
         assert file.start is not None
+        if opened is None:
+            return file.start, None  # Its writer has removed it.
         count, last = 0, None
         while count < self._books.units_per_file:
             data = opened.pread(_SCAN_UNITS * ENTRY_BYTES, count * ENTRY_BYTES)
@@ -221,9 +223,7 @@ def compare(known: QueueState, root: Path, files: Files, opened: OpenFiles, file
     """How the files of one queue differ from its recorded state."""
     directory = root / known.topic / str(known.queue_id)
     per_file = file_bytes // ENTRY_BYTES
-    sizes = {}
-    if files.exists(directory):
-        sizes = {entry.name: entry.size for entry in files.list_directory(directory) if entry.is_file}
+    sizes = {entry.name: entry.size for entry in entries_of(files, directory) if entry.is_file}
     replay_from = 0
     for start in known.file_starts(per_file):
         name = segment_name(start * ENTRY_BYTES)

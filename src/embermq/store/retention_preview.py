@@ -38,6 +38,8 @@ def preview(
     going: list[OldSegment] = []
     for segment, following in pairwise(used):
         old = looking.as_old(segment, following)
+        if old is None:
+            continue  # The store's own retention has just taken it.
         if not old.expired:
             break
         if parked is not None and old.end > parked:
@@ -61,17 +63,19 @@ class _Looking:
     before_ms: int | None
     files: Files
 
-    def as_old(self, segment: LogSegment, following: LogSegment) -> OldSegment:
+    def as_old(self, segment: LogSegment, following: LogSegment) -> OldSegment | None:
+        """None if there is no such file any more."""
         first = message_at(self.survey, following.start)
         next_ms = None if first is None else first.store_timestamp
         try:
-            mtime_ms = segment.path.stat().st_mtime_ns // 1_000_000
+            changed_ms = last_change_ms(self.files.stat(segment.path).mtime_ns // 1_000_000, next_ms, self.now_ms)
+            expired = is_expired(changed_ms, self.now_ms, self.settings)
+            if self.before_ms is not None:
+                expired = is_all_before(self.files, segment, self.before_ms, next_ms)
+        except FileNotFoundError:
+            return None
         except OSError as problem:
             raise StorePathInvalid(segment.path, problem.strerror or str(problem)) from problem
-        changed_ms = last_change_ms(mtime_ms, next_ms, self.now_ms)
-        expired = is_expired(changed_ms, self.now_ms, self.settings)
-        if self.before_ms is not None:
-            expired = is_all_before(self.files, segment, self.before_ms, next_ms)
         return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired)
 
     def first_parked(self) -> int | None:

@@ -34,6 +34,7 @@ from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
 from embermq.format.names import segment_name
 from embermq.settings import StoreSettings
 from embermq.store import directory
+from embermq.store.changes import Watched, is_about_missing_file
 from embermq.store.config_files import config_files
 from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.consume_queues import ConsumeQueues
@@ -54,6 +55,7 @@ MARK = "embermq.salvage.partial"  # In a directory that is not complete, and our
 _COPY_BYTES = 1 << 20
 _STEP_UNITS = 100_000
 _LOST_END = "the log ends here, and once went further"
+_TRIES_MAX = 5
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Progress = Callable[[str, int, int], None]  # What is being done, bytes done, and of all.
@@ -138,15 +140,20 @@ def salvage(
         raise StorePathInvalid(target, f"lies in {root}, which is only read; name another place")
     if not disk.exists(target.parent):
         raise StorePathInvalid(target.parent, "there is no such directory to put it in")
-    work = _Salvage(root, target, settings, disk, clock or SystemClock(), progress or _no_progress)
-    try:
-        return work.run()
-    except OSError as problem:
-        work.give_up()
-        where = Path(str(problem.filename or root))
-        if problem.errno in _NOT_ALLOWED:
-            raise StorePathInvalid(where, f"{problem.strerror}; {target} was not made") from problem
-        raise StoreError(f"{where}: {problem.strerror or problem}; {target} was not made") from problem
+    watched = Watched(disk, root)
+    for left in reversed(range(_TRIES_MAX)):
+        work = _Salvage(root, target, settings, disk, clock or SystemClock(), progress or _no_progress)
+        try:
+            return work.run()
+        except OSError as problem:
+            work.give_up()
+            if left and is_about_missing_file(problem) and watched.look():
+                continue  # Whoever has the store open removed files: begin again with what is there now.
+            where = Path(str(problem.filename or root))
+            if problem.errno in _NOT_ALLOWED:
+                raise StorePathInvalid(where, f"{problem.strerror}; {target} was not made") from problem
+            raise StoreError(f"{where}: {problem.strerror or problem}; {target} was not made") from problem
+    raise AssertionError("unreachable")
 
 
 def _no_progress(what: str, done: int, total: int) -> None:

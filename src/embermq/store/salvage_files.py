@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from embermq import kernels
 from embermq.files.files import Files, OpenFile
+from embermq.files.listing import entries_of
 from embermq.format import frame
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, encode_blank
 from embermq.format.names import parse_segment_name
@@ -54,7 +55,7 @@ def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -
     placed: dict[int, Placed] = {}
     refused: list[Refused] = []
     for directory in directories:
-        for entry in files.list_directory(directory) if files.exists(directory) else []:
+        for entry in entries_of(files, directory):
             path, named = directory / entry.name, _named_start(entry.name, segment_bytes)
             if not entry.is_file or (not entry.size and named is None):
                 continue

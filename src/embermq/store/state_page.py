@@ -102,18 +102,19 @@ class StatePage:
 def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | None:
     """The page of the store at `root`; None if there is none that can be believed."""
     path = root / NAME
-    if not files.exists(path):
+    try:
+        found = files.stat(path)
+        if not found.is_file or found.size != PAGE_BYTES:
+            return None
+        page, identity = StatePage(files.open(path, writable), writable), files.identity(path)
+    except FileNotFoundError:  # There is none, or it is being made anew just now.
         return None
-    found = files.stat(path)
-    if not found.is_file or found.size != PAGE_BYTES:
-        return None
-    page = StatePage(files.open(path, writable), writable)
     if not any(page.is_whole() for _ in range(1 if writable else _LOOKS_MAX)):
         return None
     numbers = page.values()
     if numbers.pop("magic") != _MAGIC or any(number < 0 for number in numbers.values()):
         return None
-    return page if page.identity == files.identity(path) else None
+    return page if page.identity == identity else None
 
 
 def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:

@@ -36,6 +36,7 @@ from embermq.store.survey_scan import ROWS_MAX, Damage, LogSegment, Scanned, sca
 __all__ = ["Damage", "LogMatch", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
 
 _NEAR_BYTES = 1 << 20
+_TRIES_MAX = 5
 
 
 P = ParamSpec("P")
@@ -43,15 +44,20 @@ R = TypeVar("R")
 
 
 def _naming_files(method: Callable[Concatenate["Survey", P], R]) -> Callable[Concatenate["Survey", P], R]:
-    """A file that cannot be read is a StorePathInvalid that names it."""
+    """A file that cannot be read is a StorePathInvalid that names it. One that is not there any more is looked for
+    again: whoever writes the store may have removed it, or be replacing it."""
 
     @functools.wraps(method)
     def call(survey: "Survey", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return method(survey, *args, **kwargs)
-        except OSError as problem:
-            where = Path(str(problem.filename or survey.path))
-            raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
+        for left in reversed(range(_TRIES_MAX)):
+            try:
+                return method(survey, *args, **kwargs)
+            except OSError as problem:
+                if not isinstance(problem, FileNotFoundError) or not left:
+                    where = Path(str(problem.filename or survey.path))
+                    raise StorePathInvalid(where, problem.strerror or str(problem)) from problem
+                survey.forget_files()
+        raise AssertionError("unreachable")
 
     return call
 
@@ -77,6 +83,11 @@ class Survey:
         survey.refresh()
         return survey
 
+    @property
+    def files(self) -> Files:
+        """What the store is read with."""
+        return self._files
+
     @_naming_files
     def refresh(self) -> None:
         """Look again: what was appended, rolled or deleted since, and whether it is still the same log."""
@@ -88,6 +99,10 @@ class Survey:
             self._mark = None
         if self._mark is None or self._mark.physical_offset < self.log_min:
             self._mark = self._log.oldest_mark()
+
+    def forget_files(self) -> None:
+        """Find queue and index files anew when asked next: some of those that were known are gone."""
+        self._log.generation += 1
 
     def _check_root(self) -> None:
         directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, decode_header, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.store import directory
@@ -79,9 +80,7 @@ class IndexView:
     def _names(self) -> list[str]:
         """All of them; first those of the length that most have."""
         path = self._root / directory.INDEX
-        if not self._files.exists(path):
-            return []
-        found = [entry for entry in self._files.list_directory(path) if entry.is_file and _is_index(entry.name)]
+        found = [entry for entry in entries_of(self._files, path) if entry.is_file and _is_index(entry.name)]
         alike = Counter(entry.size for entry in found)
         return [entry.name for entry in sorted(found, key=lambda entry: -alike[entry.size])]
 

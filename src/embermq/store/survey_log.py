@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from embermq.files.files import Files
+from embermq.files.files import Files, OpenFile
 from embermq.files.segments import misfits
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
@@ -47,6 +47,7 @@ _HEAD_BYTES = 88  # Up to the body: places, times, hosts.
 _LOOK_AHEAD_BYTES = 16 << 20
 _DOUBT_SECONDS = 1.0
 _WALK_ROWS = 4_096
+_LOOKS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class LogView:
         self._last: _Last | None = None
         self._doubt: tuple[_Last, float] | None = None
         self._rows = new_rows(_WALK_ROWS)
+        self._has_missed = False  # A file that was listed is gone.
 
     @property
     def min(self) -> int:
@@ -93,8 +95,19 @@ class LogView:
         self.generation += 1
 
     def look(self) -> None:
-        """See what lies there now."""
-        before, epoch = self.end, self.epoch
+        """See what lies there now. Retention may take files meanwhile: a log that seems to end at one of them is
+        looked at again."""
+        before = self.end
+        for _ in range(_LOOKS_MAX):
+            self._has_missed = False
+            self._look_once()
+            if not self._has_missed:
+                break
+        if self.end < before:
+            self.generation += 1
+
+    def _look_once(self) -> None:
+        epoch = self.epoch
         # In this order: whatever the page speaks of has its file by then.
         page = self._pages.read()
         self.segments = self._list()
@@ -103,8 +116,6 @@ class LogView:
             self.forget()
         # A live writer may be in a file that was not there when they were listed.
         self.end = min(self._find_end(), self.segments[-1].end if self.segments else 0)
-        if self.end < before:
-            self.generation += 1
 
     @property
     def epoch(self) -> int | None:
@@ -142,14 +153,21 @@ class LogView:
 
     # -- reading ---------------------------------------------------------------------------------------------
 
+    def _open(self, segment: LogSegment) -> OpenFile | None:
+        """None if the file was removed since it was listed."""
+        try:
+            return self.files.open(segment.path, False)
+        except FileNotFoundError:
+            self._has_missed = True
+            return None
+
     def read(self, physical_offset: int, count: int) -> bytes:
         """Up to `count` bytes of the file that holds a place; b"" if none does."""
         segment = segment_at(self.segments, physical_offset)
         if segment is None:
             return b""
-        try:
-            file = self.files.open(segment.path, False)
-        except FileNotFoundError:
+        file = self._open(segment)
+        if file is None:
             return b""
         try:
             return file.pread(min(count, segment.end - physical_offset), physical_offset - segment.start)
@@ -161,9 +179,8 @@ class LogView:
         segment = segment_at(self.segments, physical_offset)
         if segment is None:
             return None
-        try:
-            file = self.files.open(segment.path, False)
-        except FileNotFoundError:
+        file = self._open(segment)
+        if file is None:
             return None
         try:
             return frame_at(file, segment, physical_offset)
@@ -246,9 +263,8 @@ class LogView:
             at = onward
 
     def _pass_records(self, segment: LogSegment, at: int) -> Stop | None:
-        try:
-            file = self.files.open(segment.path, False)
-        except FileNotFoundError:
+        file = self._open(segment)
+        if file is None:
             return None
         try:
             steps = records_of(file, segment, at, segment.end, Reading(self._rows))
@@ -276,7 +292,9 @@ class LogView:
         torn = stop.code >= min(TornReason)
         if deep or torn:
             limit = None if deep else stop.at + _LOOK_AHEAD_BYTES
-            file = self.files.open(segment.path, False)
+            file = self._open(segment)
+            if file is None:
+                return None
             try:
                 found = next_record(file, segment, stop.at, limit)
                 if found is not None and is_record(file, segment, stop.at):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from embermq.files.files import Files
+from embermq.files.files import Entry, Files
 from embermq.store.state_page import NAME, PAGE_BYTES, StatePage, load_state_page
 
 _PATIENCE_SECONDS = 1.0
@@ -61,11 +61,12 @@ class PageReader:
     def _content_if_ours(self) -> bytes | None:
         """The bytes of a page that was made for this directory."""
         path = self._root / NAME
-        if not self._files.exists(path):
-            return None
-        found = self._files.stat(path)
-        if not found.is_file or found.size != PAGE_BYTES:
+        if not self._files.exists(path) or not _may_be_page(self._files.stat(path)):
             return None
         file = self._files.open(path, False)
         page = StatePage(file, False)
         return file.pread(PAGE_BYTES, 0) if page.identity == self._files.identity(path) else None
+
+
+def _may_be_page(found: Entry) -> bool:
+    return found.is_file and found.size == PAGE_BYTES

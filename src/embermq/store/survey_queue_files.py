@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.frame import Frame
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
@@ -201,17 +202,15 @@ class QueueFiles:
 
     def _sizes(self) -> Iterator[int]:
         for path in self._queue_directories():
-            for entry in self._files.list_directory(path):
+            for entry in entries_of(self._files, path):
                 is_unit_file = entry.is_file and parse_segment_name(entry.name) is not None
                 if is_unit_file and entry.size and entry.size % ENTRY_BYTES == 0:
                     yield entry.size
 
     def _queue_directories(self) -> Iterator[Path]:
-        if not self._files.exists(self._root):
-            return
-        for topic in self._files.list_directory(self._root):
+        for topic in entries_of(self._files, self._root):
             if topic.is_directory:
-                for queue in self._files.list_directory(self._root / topic.name):
+                for queue in entries_of(self._files, self._root / topic.name):
                     if queue.is_directory:
                         yield self._root / topic.name / queue.name
 

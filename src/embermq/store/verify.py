@@ -5,7 +5,8 @@
 
 A fault is what the next start would not mend by itself. Reads only: no lock, works on a directory that is being
 written, ours or the reference's, of whatever file sizes. What is only on its way there is no fault: of a live store
-nothing is compared past where its log ended at the beginning, and what disagrees is looked at again.
+nothing is compared past where its log ended at the beginning, and what disagrees is looked at again. If files went
+meanwhile (retention, a deleted topic, a rebuild), only what a second look finds as well is a fault (`changes.py`).
 
 Memory stays flat over any length of log. One thread calls; a few more read.
 """
@@ -15,11 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.files.listing import entries_of
 from embermq.files.patient import PatientFiles
 from embermq.format.frame import Frame
 from embermq.format.index import index_file_bytes
 from embermq.store import directory
+from embermq.store.changes import Watched, is_about_missing_file
 from embermq.store.damage import FILLER_TOPIC, repaired_ranges
 from embermq.store.directory import INDEX
 from embermq.store.found_sizes import sizes_found
@@ -39,6 +43,7 @@ from embermq.store.verify_state import StateCheck
 from embermq.store.verify_units import QueueFiles
 
 LOOK_AGAIN_SECONDS = 10.0
+_LOOKS_MAX = 6
 _PAUSE_SECONDS = 0.25
 _QUEUE_FILE_BYTES = 6_000_000
 _INDEX_SHAPE = (5_000_000, 20_000_000)
@@ -67,6 +72,7 @@ class Report:
     pending_keys: int = 0  # or into the index.
     seconds: float = 0.0
     flaws: list[Flaw] = field(default_factory=list)
+    meanwhile: list[str] = field(default_factory=list)  # What went while this ran: no damage.
 
     @property
     def faults(self) -> int:
@@ -81,8 +87,40 @@ def verify(
     path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None,
     reader: MakeReader = LogPieces,
 ) -> Report:  # fmt: skip
-    """Look at the store at `path`. StorePathInvalid if there is none. `reader` reads the log, here or elsewhere."""
-    return _Verification(Path(path), files or RealFiles(), progress or _no_progress, reader=reader).run(fast=fast)
+    """Look at the store at `path`. StorePathInvalid if there is none. `reader` reads the log, here or elsewhere; it is
+    made once for each look."""
+    root, disk = Path(path), files or RealFiles()
+    began, watched = time.monotonic(), Watched(disk, root)
+
+    def look() -> Report:
+        return _Verification(root, disk, progress or _no_progress, reader=reader).run(fast=fast)
+
+    report = _looked(look, watched)
+    report.meanwhile, report.seconds = watched.told, time.monotonic() - began
+    return report
+
+
+def _looked(look: Callable[[], Report], watched: Watched) -> Report:
+    """One look; or more, where what was found may be due to files that went meanwhile. What is wrong with the store is
+    found by each of them at the same place."""
+    before: set[tuple[object, ...]] | None = None
+    for left in reversed(range(_LOOKS_MAX)):
+        try:
+            report = look()
+        except (FileNotFoundError, NotADirectoryError, StorePathInvalid) as problem:
+            if left and is_about_missing_file(problem) and watched.look():
+                continue
+            if isinstance(problem, StorePathInvalid):
+                raise
+            raise StorePathInvalid(Path(str(problem.filename or watched.root)), problem.strerror or "") from problem
+        has_changed = watched.look() or report.is_live
+        if before is not None:
+            report.flaws = [flaw for flaw in report.flaws if not flaw.is_fault or flaw.place in before]
+            return report
+        if report.is_sound or not has_changed:
+            return report
+        before = {flaw.place for flaw in report.flaws}
+    raise AssertionError("unreachable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +220,7 @@ class _Verification:
         """Slots and entries of an index file: what was written down, what the content of one fits, or, if that is
         damaged, the usual one of its length."""
         path, proof = self._root / directory.INDEX, load_index_proof(self._files, self._root)
-        sizes = {entry.size for entry in self._files.list_directory(path)} if self._files.exists(path) else set()
+        sizes = {entry.size for entry in entries_of(self._files, path) if entry.is_file}
         if proof is not None:
             written = int(proof.state.get("slots_max", 0)), int(proof.state.get("entries_max", 0))
             if index_file_bytes(*written) in sizes:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.files.files import Files, OpenFile
+from embermq.files.listing import entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import UNIT_HEAD_BYTES
 from embermq.store.queue_extension import FAMILY
@@ -91,11 +92,8 @@ class ExtensionCheck:
         return sizes.most_common(1)[0][0] if sizes else 48 << 20
 
     def _sizes(self) -> Iterator[int]:
-        if not self._files.exists(self._root):
-            return
-        for topic in self._files.list_directory(self._root):
-            for queue in self._files.list_directory(self._root / topic.name) if topic.is_directory else []:
-                path = self._root / topic.name / queue.name
-                for entry in self._files.list_directory(path) if queue.is_directory else []:
+        for topic in entries_of(self._files, self._root):
+            for queue in entries_of(self._files, self._root / topic.name):
+                for entry in entries_of(self._files, self._root / topic.name / queue.name):
                     if entry.is_file and entry.size and parse_segment_name(entry.name) is not None:
                         yield entry.size

@@ -38,6 +38,13 @@ class Flaw(msgspec.Struct, frozen=True, kw_only=True):
         return self.severity is Severity.FAULT
 
     @property
+    def place(self) -> tuple[object, ...]:
+        """The same for the same flaw found by another look: counts and the newest file may have changed since."""
+        if self.physical_offset is None:
+            return self.family, self.file, self.fault
+        return self.family, self.physical_offset, self.queue_offset
+
+    @property
     def can_be_mended(self) -> bool:
         return self.remedy != NOTHING
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from embermq.files.files import Files
+from embermq.files.listing import entries_of
 from embermq.format.frame import Frame
 from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
 from embermq.format.names import parse_index_name
@@ -54,9 +55,7 @@ class IndexCheck:
 
     def _load(self, shape: tuple[int, int] | None) -> list[IndexPart]:
         found: list[IndexPart] = []
-        if not self._files.exists(self._directory):
-            return found
-        for entry in self._files.list_directory(self._directory):
+        for entry in entries_of(self._files, self._directory):
             if not entry.is_file or parse_index_name(entry.name) is None:
                 continue
             if shape is None or entry.size != index_file_bytes(*shape):

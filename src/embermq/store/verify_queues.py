@@ -194,9 +194,12 @@ class QueueCheck:
 
     def look_again(self) -> bool:
         """Read the units of suspects once more; True if some are still suspect."""
+        deleted = self.files.deleted_since()
         self._attach()
         left = False
         for queue in self._queues.values():
+            if queue.name[0] in deleted:
+                continue
             suspects, queue.suspects, queue.kept = queue.suspects, [], 0
             for some in suspects:
                 wrong = some.chosen(~self._right(queue, some))
@@ -238,7 +241,10 @@ class QueueCheck:
         filed = [queue.files for queue in self._queues.values() if queue.files is not None]
         self.units = sum(files.max_offset - files.low_offset for files in filed)
         yield from self._load_flaws()
+        deleted = self.files.deleted_since()
         for _, queue in sorted(self._queues.items()):
+            if queue.name[0] in deleted:
+                continue  # Part of what was read is of a life that has ended.
             queue.finish()
             yield from self._flaws_of_records(queue, log_min)
             yield from self._flaws_of_units(queue, log_min)

@@ -81,7 +81,8 @@ class QueueFiles:
     ) -> None:
         """`store`: whose note of deleted topics counts, if the files were made aside."""
         self.root, self._files, self.file_bytes, self._log_min = root / FAMILY, files, file_bytes, log_min
-        self._deleted = load_deleted_topics(files, store or root)
+        self._note_of = store or root
+        self._deleted = self._deleted_before = load_deleted_topics(files, self._note_of)
         self.findings: list[Finding] = []
         self._loaded: ConsumeQueues | None = None
         self._is_lent = False
@@ -109,6 +110,12 @@ class QueueFiles:
         found = {(queue.topic, queue.queue_id): queue for queue in living}
         self._ends = {name: self._end_of_files(queue) for name, queue in found.items()}
         return found
+
+    def deleted_since(self) -> frozenset[str]:
+        """Topics that were deleted after this was made: what the log still has of them is in no queue."""
+        self._deleted = load_deleted_topics(self._files, self._note_of)
+        before = self._deleted_before
+        return frozenset(topic for topic, place in self._deleted.items() if before.get(topic) != place)
 
     def _end_of_files(self, queue: ConsumeQueue) -> int:
         """The queue offset after the last file there is, whether it can be used or not."""

@@ -1,6 +1,7 @@
 """`embermq store clean`: old log files go now, by the same rules as in a running store."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ from embermq.cli.output import (
     show_yes,
 )
 from embermq.cli.store import BadInput
+from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.times import time_option
 from embermq.errors import StoreLocked
@@ -66,11 +68,12 @@ def clean(
         raise click.UsageError("give either --expired or --all-before TIME")
     if (lake is None) != (broker_name is None):
         raise click.UsageError("--archived-in LAKE and --broker NAME go together")
-    survey = Survey.open(directory)  # Nothing is made where there is no store.
-    settings = settings_for(directory, config_file, changes)
-    guard = _archive_guard(lake, broker_name) if lake is not None and broker_name is not None else None
-    now_ms = time.time_ns() // 1_000_000
-    expected = preview(survey, settings, now_ms, before_ms=before_ms, guard=guard)
+    with telling_changes(output, directory) if dry_run else nullcontext():
+        survey = Survey.open(directory)  # Nothing is made where there is no store.
+        settings = settings_for(directory, config_file, changes)
+        guard = _archive_guard(lake, broker_name) if lake is not None and broker_name is not None else None
+        now_ms = time.time_ns() // 1_000_000
+        expected = preview(survey, settings, now_ms, before_ms=before_ms, guard=guard)
     if dry_run:
         output.show(_files(expected.files), _facts(directory, _expected(expected), dry_run=True))
         return
@@ -85,9 +88,7 @@ def _archive_guard(lake: str, broker_name: str) -> RetentionGuard:
     return archive_guard(lake, broker_name)
 
 
-def _clean(
-    directory: Path, settings: StoreSettings, before_ms: int | None, guard: RetentionGuard | None
-) -> Cleaned:
+def _clean(directory: Path, settings: StoreSettings, before_ms: int | None, guard: RetentionGuard | None) -> Cleaned:
     # Only what was asked for: nothing goes by force, however full the disk is, and nobody else has to be let through.
     calm = settings.replace(delete_when_full=False, delete_segment_pause_ms=0, delete_queue_pause_ms=0)
     try:

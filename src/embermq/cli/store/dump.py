@@ -9,6 +9,7 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from embermq.cli.output import Output, report_option, show_bytes, show_count
+from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.times import time_option
 from embermq.format.json_lines import LineForm
@@ -61,7 +62,7 @@ def dump(
     survey = Survey.open(directory)
     job = Dump(survey, wanted, form)
     damages: list[Damage] = []
-    with _progress(output) as progress:
+    with telling_changes(output, directory), _progress(output) as progress:
         for piece in job.pieces():
             if isinstance(piece, Damage):
                 damages.append(piece)

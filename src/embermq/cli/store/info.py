@@ -19,6 +19,7 @@ from embermq.cli.output import (
     show_time,
     show_yes,
 )
+from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.files.files import RealFiles
 from embermq.format.checkpoint import Checkpoint
@@ -62,22 +63,23 @@ def info(
 
     Nothing is written, not even a lock: safe on the directory of a running broker. JSON has all tables.
     """
-    settings = settings_for(directory, config_file, changes)
-    survey = Survey.open(directory)
-    facts = overview.queue_facts(survey)
-    files = overview.segment_facts(survey)
-    output.show(_log(survey, files, facts), _topics(facts))
-    if queues or output.as_json:
-        output.show(_queues(facts))
-    if segments or output.as_json:
-        output.show(_segments(files))
-    output.show(_spaces(directory), _index(overview.index_facts(directory)))
-    _show_config(output, directory, facts)
-    output.show(_state(survey), _scrub(directory), _start(directory, settings))
-    if runtime:
-        with MessageStore.open(directory, read_only=True) as opened:
-            pairs = sorted(opened.runtime_info().items())
-        output.show(Facts("runtime", "runtime", [Fact(name, name, value) for name, value in pairs]))
+    with telling_changes(output, directory):
+        settings = settings_for(directory, config_file, changes)
+        survey = Survey.open(directory)
+        facts = overview.queue_facts(survey)
+        files = overview.segment_facts(survey)
+        output.show(_log(survey, files, facts), _topics(facts))
+        if queues or output.as_json:
+            output.show(_queues(facts))
+        if segments or output.as_json:
+            output.show(_segments(files))
+        output.show(_spaces(directory), _index(overview.index_facts(directory)))
+        _show_config(output, directory, facts)
+        output.show(_state(survey), _scrub(directory), _start(directory, settings))
+        if runtime:
+            with MessageStore.open(directory, read_only=True) as opened:
+                pairs = sorted(opened.runtime_info().items())
+            output.show(Facts("runtime", "runtime", [Fact(name, name, value) for name, value in pairs]))
 
 
 def _log(survey: Survey, files: list[SegmentFact], queues: list[QueueFact]) -> Facts:

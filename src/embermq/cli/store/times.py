@@ -50,6 +50,5 @@ def parse_time_ms(text: str) -> int:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise ValueError(
-            f"{text!r} is no time; use 2024-01-31, 2024-01-31T12:00:00, 2024-01-31T12:00:00Z"
-            " or milliseconds since 1970"
+            f"{text!r} is no time; use 2024-01-31, 2024-01-31T12:00:00, 2024-01-31T12:00:00Z or milliseconds since 1970"
         ) from None

@@ -20,6 +20,7 @@ from embermq.cli.output import (
     show_seconds,
     show_yes,
 )
+from embermq.cli.store.meanwhile import tell_changes
 from embermq.cli.store.options import directory_argument
 from embermq.store.verify import Report
 from embermq.store.verify import verify as verify_store
@@ -40,12 +41,14 @@ def verify(output: Output, directory: Path, fast: bool) -> None:
 
     A fault is something the next start would not mend by itself; it makes the exit code 1. A note is worth knowing:
     what a crash left, what was lost and mended earlier. Nothing is written, not even a lock: safe on the directory
-    of a running broker, where nothing counts that is still on its way.
+    of a running broker, where nothing counts that is still on its way. What retention or a deletion of topics
+    removes meanwhile is told, and is no fault.
     """
     with progress_line(output, "verifying") as progress:
         report = verify_store(directory, fast=fast, progress=progress)
     output.show(_facts(report), finding_rows(report.flaws))
     output.record("sound", report.is_sound)
+    tell_changes(output, report.meanwhile)
     if not report.is_sound:
         output.say(f"\nfaults: {show_count(report.faults)}", style="bold red")
         click.get_current_context().exit(1)

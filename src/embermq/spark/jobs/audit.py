@@ -14,6 +14,7 @@ the audit is left out. Driver side.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,7 @@ from embermq.spark.stores import StorePlace, find_stores
 from embermq.store.survey import Survey
 from embermq.store.survey_scan import Damage
 from embermq.store.verify import Report, verify
-from embermq.store.verify_log import Piece
+from embermq.store.verify_log import LogReader, Piece
 
 STEPS_MAX = 240
 _NEAR_END_BYTES = 1 << 20
@@ -112,17 +113,19 @@ def audit(spark: SparkSession, paths: Iterable[str], *, told: Told | None = None
 
 
 def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: Told | None) -> StoreAudit:
-    totals, damages = Totals(step_ms), list[Damage]()
+    looks: list[_Look] = []
 
-    def seen(piece: Piece) -> None:
-        damages.extend(piece.damages)
-        if piece.tally is not None:
-            totals.add(piece.tally)
+    def reader(*parts: Any) -> LogReader:
+        """For each look at the store: what another one saw does not count."""
+        looks.append(_Look(Totals(step_ms)))
+        looks[-1].reading = SparkReading(spark, Path(place.path), step_ms, looks[-1].see, told)
+        return looks[-1].reading.make(*parts)
 
-    reading = SparkReading(spark, Path(place.path), step_ms, seen, told)
-    report = verify(place.path, reader=reading.make)
+    report = verify(place.path, reader=reader)
+    totals, reading = looks[-1].totals, looks[-1].reading
+    assert reading is not None
     survey = Survey.open(place.path)
-    damages = [one for one in _merged(damages) if one.start >= survey.log_min]  # Retention may have been faster.
+    damages = [one for one in _merged(looks[-1].damages) if one.start >= survey.log_min]  # Retention may be faster.
     segments = [one.start for one in survey.segments if one.start < report.log_end]
     done = StoreAudit(place.broker_name, str(place.path), report, totals, damages, segments)
     owner, ends = Owner(place.broker_name, str(place.path)), {one.start: one.end for one in damages}
@@ -130,6 +133,20 @@ def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: Told 
     done.findings += owner.of_duplicates(_really(reading))
     done.findings += [owner.of_silence(*silence) for silence in totals.silences()]
     return done
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at a store, as it goes."""
+
+    totals: Totals
+    damages: list[Damage] = field(default_factory=list)
+    reading: SparkReading | None = None
+
+    def see(self, piece: Piece) -> None:
+        self.damages.extend(piece.damages)
+        if piece.tally is not None:
+            self.totals.add(piece.tally)
 
 
 def _step_ms(surveys: list[Survey]) -> int:
