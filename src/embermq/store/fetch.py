@@ -25,7 +25,7 @@ from embermq.model.status import FetchStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue
-from embermq.store.lost_units import belongs, fills_hole, find_lost_record
+from embermq.store.damaged_entries import belongs, fills_hole, find_lost_record
 from embermq.store.queue_extension import is_address
 from embermq.store.records import Records
 

@@ -10,7 +10,7 @@ import pytest
 from embermq import FlushDisk, Message, MessageStore, StoreSettings, errors
 from embermq.files.files import RealFile
 from embermq.files.segments import Segments
-from embermq.store import lost_units
+from embermq.store import damaged_entries
 from embermq.store.commit_log import CommitLog
 from embermq.store.follower import Follower
 from embermq.store.next_offsets import NextOffsets, _Tail
@@ -112,7 +112,7 @@ def test_an_entry_past_the_end_of_the_log_costs_itself_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distance: int
 ) -> None:
     if distance:
-        monkeypatch.setattr(lost_units, "SEARCH_BYTES_MAX", 0)
+        monkeypatch.setattr(damaged_entries, "SEARCH_BYTES_MAX", 0)
     with MessageStore.open(tmp_path, SMALL) as store:
         store.append_many(Message("t", b"%d" % n) for n in range(11))
         assert store.wait_for_dispatch()
