@@ -57,6 +57,8 @@ _HEADS = tuple(struct.Struct(f">5i2qiq{born}sq{store}siqi") for born, store in (
 _SIZE_MAGIC = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _I16 = struct.Struct(">h")
+_POSITION = struct.Struct(">q")
+_RESYNC_BYTES = 1 << 20
 assert _HEADS[0].size == BODY_AT
 
 
@@ -391,12 +393,16 @@ def _row(view: memoryview, base: int, at: int, parts: _Parts, delay_ms: Any) -> 
 def resync(data: Any, base: int, start: int, end: int) -> int:
     """The first position >= start of a record that passes every check, sum and place included, or -1."""
     view = as_view(data)
-    raw = bytes(view[start:end])
     stem = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]
-    found = raw.find(stem, 4)
-    while found >= 0:
-        at = start + found - 4
-        if isinstance(_measure(view, at, end, base + at, True), _Parts):
-            return at
-        found = raw.find(stem, found + 1)
+    # Piece by piece: the next record is mostly near, and a log file large.
+    for piece in range(start, end, _RESYNC_BYTES):
+        raw = bytes(view[piece : min(piece + _RESYNC_BYTES + 6, end)])
+        found = raw.find(stem, 4)
+        while found >= 0:
+            at = piece + found - 4
+            # The place first: every record of a log file that lies in the place of another has the magic.
+            is_of_place = at + 36 <= end and _POSITION.unpack_from(view, at + 28)[0] == base + at
+            if is_of_place and isinstance(_measure(view, at, end, base + at, True), _Parts):
+                return at
+            found = raw.find(stem, found + 1)
     return -1

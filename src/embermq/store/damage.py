@@ -20,7 +20,7 @@ import msgspec
 
 from embermq.clock import Clock
 from embermq.files.files import Files
-from embermq.files.regular import NotRegular, TooLarge
+from embermq.files.regular import NotRegular
 from embermq.files.segment import Segment
 from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, encode, encode_blank
 from embermq.format.names import segment_name
@@ -107,12 +107,20 @@ class Quarantine:
     def _write_report(self, damage: Damage) -> None:
         self._files.make_directory(self._directory)
         path = self._directory / REPORT
+        line = msgspec.json.encode({"time_ms": self._clock.now_ms(), **msgspec.structs.asdict(damage)}) + b"\n"
         try:
-            before = self._files.read_all(path)
-        except (FileNotFoundError, NotRegular, TooLarge):  # What is no report of ours is replaced by one.
-            before = b""
-        line = msgspec.json.encode({"time_ms": self._clock.now_ms(), **msgspec.structs.asdict(damage)})
-        self._files.replace_file(path, before + line + b"\n")
+            file = self._files.open(path, True)
+        except (FileNotFoundError, NotRegular):  # What is no report of ours is replaced by one.
+            self._files.replace_file(path, line)
+            return
+        # Added to and not written anew: there may be thousands of lines.
+        try:
+            end = file.size
+            is_cut = end > 0 and file.pread(1, end - 1) != b"\n"  # A crash may have cut the last line.
+            file.pwrite(b"\n" + line if is_cut else line, end)
+            file.sync()
+        finally:
+            file.close()
 
 
 def repaired_ranges(files: Files, root: Path) -> list[tuple[int, int]]:

@@ -25,7 +25,7 @@ from embermq.model.status import FetchStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue
-from embermq.store.damaged_entries import belongs, fills_hole, find_lost_record
+from embermq.store.damaged_entries import DamagedEntries, belongs, fills_hole
 from embermq.store.queue_extension import is_address
 from embermq.store.records import Records
 
@@ -94,7 +94,8 @@ class Fetcher:
         self, log: CommitLog, records: Records, settings: StoreSettings, life_begin: Callable[[str], int] = lambda _: 0
     ) -> None:
         """`life_begin` says where in the log a topic began again after its last deletion; asked for damaged entries."""
-        self._log, self._records, self._settings, self._life_begin = log, records, settings, life_begin
+        self._log, self._records, self._settings = log, records, settings
+        self.damaged = DamagedEntries(log, records, life_begin)
         self._recent_bytes = memory_bytes() * settings.memory_percent_max // 100
 
     def fetch(
@@ -134,12 +135,17 @@ class Fetcher:
         looked_at = 0
         last_physical = 0
         for physical, size, tag_code in units:
+            is_skipped = 0 <= last_physical <= physical < skip_below  # An entry that is out of order is damaged.
             last_physical = physical
-            if physical >= skip_below:
-                if budget.is_full(physical, size):
+            if not is_skipped:
+                # A damaged entry may claim any place and size: its message counts as a recent one without bytes.
+                if budget.is_full(physical, size) and (
+                    _is_possible(physical, size, log_end) or budget.is_full(log_end, 0)
+                ):
                     break
                 code = self._tag_code(queue, tag_code)
-                if codes is None or code is None or _low32(code) in codes:
+                may_match = codes is None or code is None or _low32(code) in codes
+                if may_match or not _is_possible(physical, size, log_end):
                     message = self._message(queue, offset + looked_at, physical, size)
                     if message is None:
                         if not messages:
@@ -165,7 +171,7 @@ class Fetcher:
 
     def _next_segment(self, physical_offset: int) -> int:
         """Where the records after an unreadable one may be readable again."""
-        if self._log.segments.find(physical_offset) is not None or physical_offset >= self._log.readable_offset:
+        if self._log.segments.find(physical_offset) is not None or not 0 <= physical_offset < self._log.readable_offset:
             return -1  # The segment is there, or never was: only this one record is bad, or its entry.
         size = self._log.segments.segment_bytes
         return physical_offset - physical_offset % size + size
@@ -175,12 +181,14 @@ class Fetcher:
         message = self._records.at(physical, size)
         if message is not None and (belongs(message, queue, queue_offset) or self._settings.multi_dispatch):
             return message  # With multi dispatch one record stands in several queues.
-        if physical < self._log.min_offset:
-            return None  # Deleted with its segment.
         if message is not None and fills_hole(message, queue, queue_offset):
             return None
-        start = max(self._log.min_offset, self._life_begin(queue.topic))
-        return find_lost_record(self._log, self._records, queue, queue_offset, start)
+        return self.damaged.record_of(queue, queue_offset, physical, size)
+
+
+def _is_possible(physical: int, size: int, log_end: int) -> bool:
+    """Could an entry lead to a record there? Otherwise it is damaged, and its tag code says nothing either."""
+    return size > 0 and 0 <= physical <= log_end - size
 
 
 def _low32(code: int) -> int:

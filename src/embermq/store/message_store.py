@@ -70,7 +70,7 @@ class StatsSnapshot(msgspec.Struct, frozen=True):
     put_failed: int
     segments: int
     index_files: int
-    damages: int
+    damages: int  # damaged stretches of the log: met by the opening, and found by readers since
     read_only: bool
     scrub: ScrubState | None = None  # None: opened read-only
 
@@ -420,7 +420,7 @@ class MessageStore(RunningStore):
             put_failed=put.failed,
             segments=len(self._log.segments),
             index_files=self._index.count if self._index is not None else 0,
-            damages=len(self.recovery.damages),
+            damages=len(self.recovery.damages) + self._fetcher.damaged.stretches.found,
             read_only=self._read_only,
             scrub=None if self._read_only else self._scrub.state,
         )

@@ -4,12 +4,16 @@ The reference hands out whatever bytes a queue entry points at. Here a record is
 is whole: magic, lengths, place, and the body's sum. Any thread.
 """
 
-from embermq.format.frame import Frame, decode
+import struct
+
+from embermq.format.frame import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode
 from embermq.model.hosts import pack_host
 from embermq.model.message import StoredMessage
 from embermq.store.commit_log import CommitLog
 
-_SIZE_BYTES = 4
+_SIZE_MAGIC = struct.Struct(">ii")
+# Up to this size a record is read at once. A damaged queue entry may claim any: then the record's own head is asked.
+_TRUSTED_BYTES = 64 << 10
 
 
 class Records:
@@ -24,11 +28,11 @@ class Records:
         return None if frame is None else as_message(frame)
 
     def frame_at(self, physical_offset: int, size: int | None = None) -> Frame | None:
-        if size is None:
-            head = self._log.read(physical_offset, _SIZE_BYTES)
-            if len(head) < _SIZE_BYTES:
+        if size is None or size > _TRUSTED_BYTES:
+            own = self._own_size(physical_offset)
+            if own is None or (size is not None and own != size):
                 return None
-            size = int.from_bytes(head, "big", signed=True)
+            size = own
         if size <= 0:
             return None
         data = self._log.read(physical_offset, size)
@@ -36,6 +40,14 @@ class Records:
             return None
         found = decode(data, 0, size, physical_offset=physical_offset, check_crc=True)
         return found if isinstance(found, Frame) and found.size == size else None
+
+    def _own_size(self, physical_offset: int) -> int | None:
+        """What a record says of its size; None if none begins here. Noise may claim any size, so the magic must fit."""
+        head = self._log.read(physical_offset, _SIZE_MAGIC.size)
+        if len(head) < _SIZE_MAGIC.size:
+            return None
+        size, magic = _SIZE_MAGIC.unpack(head)
+        return size if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) else None
 
     def store_time(self, physical_offset: int, size: int) -> int:
         """When the record was stored; -1 if it cannot be read."""

@@ -132,7 +132,7 @@ def test_a_hole_is_not_searched_again_and_again(tmp_path: Path, monkeypatch: pyt
     for path in (tmp_path / "consumequeue" / "t" / "0").iterdir():
         path.unlink()
     looked: list[int] = []
-    monkeypatch.setattr("embermq.store.fetch.find_lost_record", lambda *given: looked.append(given[3]))
+    monkeypatch.setattr(damaged_entries.DamagedEntries, "record_of", lambda *given: looked.append(given[2]))
     with MessageStore.open(tmp_path, SMALL.replace(segment_bytes=1 << 20)) as store:
         assert [int(body) for body in bodies(store)] == [*range(100), *range(400, 600)]
     assert looked == []
