@@ -24,9 +24,9 @@ from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queue import ConsumeQueue, Unit
 from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.damage import Quarantine
+from embermq.store.damaged_entries import belongs
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_search import KeySearch
-from embermq.store.lost_units import belongs
 from embermq.store.records import Records
 from embermq.store.survey_scan import Damage, scan_segments
 from embermq.store.verify_keys import IndexStream, KeyFlaw
