@@ -62,13 +62,24 @@ def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -
             start = _start_of(files, path, segment_bytes)
             if start is None:
                 refused.append(_refused(files, path, named, entry.size))
-            elif start in placed:
-                refused.append(Refused(path, f"the same part of the log as {placed[start].path}"))
             else:
-                placed[start] = Placed(path, start, min(entry.size, segment_bytes))
+                taken, left = _choose(placed.get(start), Placed(path, start, min(entry.size, segment_bytes)))
+                placed[start] = taken
+                if left is not None:
+                    refused.append(Refused(left.path, f"the same part of the log as {taken.path}"))
     # What another file has is not missing.
     refused = [replace(one, start=None) if one.start in placed else one for one in refused]
     return sorted(placed.values(), key=lambda one: one.start), refused
+
+
+def _choose(found: Placed | None, other: Placed) -> tuple[Placed, Placed | None]:
+    """Of two files for the same part of the log: the one that is taken, and the one that is not. A copy under another
+    name may be older or cut, so a file with the name of its place comes first, and then the longer one."""
+    if found is None:
+        return other, None
+    if (not other.is_renamed, other.size) > (not found.is_renamed, found.size):
+        return other, found
+    return found, other
 
 
 def _named_start(name: str, segment_bytes: int) -> int | None:

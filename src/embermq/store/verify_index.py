@@ -72,6 +72,10 @@ class IndexCheck:
                 fault = f"the header counts {header.count} entries of at most {shape[1]}"
                 self._add(entry.name, fault, at=36, certain=self._is_trusted)
                 continue
+            if header.count == 1 and header.slot_count:
+                fault = f"the header counts no entries, and {header.slot_count} slots that lead to some"
+                self._add(entry.name, fault, at=36, certain=self._is_trusted)
+                continue
             found.append(IndexPart(entry.name, file, header, *shape))
         return found
 
@@ -147,6 +151,9 @@ class IndexCheck:
                 self.parts[-1].name, f"entries lead past the end of the log ({log_end})", place=log_end, count=beyond,
                 certain=self._believed > log_end,
             )  # fmt: skip
+        if not self.stream.parts and not self._is_live and log_end > log_min:
+            for part in self.parts:
+                self._add(part.name, "holds no entries, and neither does any other", certain=False)
         for part in self.stream.parts:
             if not (self._is_live and part is self.parts[-1]):
                 self._check_header(part, log_min, log_end)

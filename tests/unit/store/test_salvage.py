@@ -158,6 +158,20 @@ def test_files_are_believed_for_what_is_in_them(whole: LossyFiles) -> None:
     check(disk, whole, set())
 
 
+def test_a_cut_copy_under_an_earlier_name_is_not_taken_for_the_file_itself(whole: LossyFiles) -> None:
+    disk = disks.copy(whole)
+    first, second, third = disks.paths(disk, ROOT / "commitlog")[:3]
+    data = disk.read_all(third)
+    disks.overwrite(disk, second, 0, data)
+    disks.shorten(disk, second, len(data) // 2)
+    report = saved(disk)
+    lost = {one for one, _ in disks.places(whole) if int(second.name) <= one < int(third.name)}
+    assert lost
+    check(disk, whole, lost)
+    assert [one.path for one in report.refused] == [second]
+    assert first not in [one.path for one in report.moved]
+
+
 def test_a_disk_with_bad_blocks(whole: LossyFiles) -> None:
     inner = disks.copy(whole)
     path = disks.paths(inner, ROOT / "commitlog")[1]

@@ -447,6 +447,21 @@ def test_slots_and_headers(sound: LossyFiles) -> None:
             assert [flaw.byte_offset for flaw in found] == [HEADER_BYTES + 4 * slot], slot
 
 
+@pytest.mark.parametrize("count", [0, -5])
+def test_a_header_that_counts_no_entries(sound: LossyFiles, count: int) -> None:
+    disk = disks.copy(sound)
+    path = paths(disk, "index")[0]
+    disks.overwrite(disk, path, 36, count.to_bytes(4, "big", signed=True))
+    assert any("counts no entries" in flaw.fault and flaw.file.endswith(path.name) for flaw in faults(look(disk)))
+
+
+def test_index_files_without_any_entry_are_told(sound: LossyFiles) -> None:
+    disk = disks.copy(sound)
+    for path in paths(disk, "index"):
+        disks.overwrite(disk, path, 0, bytes(disk.stat(path).size))
+    assert any("holds no entries" in flaw.fault for flaw in look(disk).flaws)
+
+
 @pytest.mark.parametrize("which", [0, 1, -1])
 def test_a_missing_index_file(sound: LossyFiles, which: int) -> None:
     disk = disks.copy(sound)
