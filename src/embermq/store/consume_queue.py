@@ -26,6 +26,7 @@ BLANK = (0, BLANK_SIZE, 0)
 UNREADABLE = -1  # what a store_time_of answers for a record it cannot read
 _NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
 _FILL_UNITS = 50_000
+_LOOK_UNITS = 4_096
 
 Unit = tuple[int, int, int]
 StoreTimeOf = Callable[[int, int], int]
@@ -142,13 +143,31 @@ class ConsumeQueue:
 
     def _first(self, start: int, end: int, wanted: Callable[[Unit], bool]) -> int:
         """The first queue offset in [start, end) whose unit is `wanted`, else `end`. Units that cannot be
-        read are not; all after a wanted one are wanted too."""
+        read are not; all after a wanted one are wanted too. A damaged unit counts as the next sound one does."""
 
         def is_wanted(queue_offset: int) -> bool:
             unit = self.peek(queue_offset)
+            if unit is not None and not self._could_be(unit):
+                unit = self._next_sound(queue_offset, end) or unit
             return unit is not None and wanted(unit)
 
         return bisect_left(range(start, end), True, key=is_wanted) + start
+
+    def _could_be(self, unit: Unit) -> bool:
+        """Can this be a unit of the queue? It leads to no record past the newest one, then, or is a blank."""
+        return is_valid(unit) and (unit[1] == BLANK_SIZE or unit[0] + unit[1] <= self.max_physical)
+
+    def _next_sound(self, start: int, end: int) -> Unit | None:
+        """The first unit in [start, end) that can be one; None if there is none. Of zeroed and overwritten pages."""
+        while start < end:
+            units = self._read(start, min(end, start + _LOOK_UNITS))
+            physicals, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+            sound = (physicals >= 0) & (sizes > 0) & ((sizes == BLANK_SIZE) | (physicals <= self.max_physical - sizes))
+            if sound.any():
+                unit: Unit = units[int(np.argmax(sound))].item()
+                return unit
+            start = start + len(units) if len(units) else self.roll_next_file(start)
+        return None
 
     # By time
 

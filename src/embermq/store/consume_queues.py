@@ -28,7 +28,7 @@ from embermq.store.pending_units import Fill, PendingUnits, PendingView, Units
 from embermq.store.queue_books import NOT_SEEN, QueueBooks
 from embermq.store.queue_extension import FAMILY as EXTENSION_FAMILY
 from embermq.store.queue_extension import ExtensionSettings
-from embermq.store.queue_loading import FAMILY, QueueLoader, QueueState, compare
+from embermq.store.queue_loading import FAMILY, QueueLoader, QueueState, Written, compare
 from embermq.store.queue_table import Queues, parse_queue_id
 from embermq.store.sink import Finding
 from embermq.store.unit_files import UnitFiles
@@ -43,6 +43,9 @@ PENDING_ROWS_PER_QUEUE = 64
 # Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
 PENDING_AGE_MAX_S = 1.5
 _NONE: Mapping[str, int] = {}
+
+
+NOTHING_KNOWN = Written()
 
 
 class ConsumeQueues:
@@ -354,7 +357,7 @@ class ConsumeQueues:
 
     # Loading
 
-    def load(self, state: Any = None) -> list[Finding]:
+    def load(self, state: Any = None, written: Written = NOTHING_KNOWN) -> list[Finding]:
         """Find the queues on disk and say what is wrong with them. Changes nothing on disk.
 
         `state` is what state() gave at a clean close: queues that still look like it need no scan, those
@@ -365,7 +368,7 @@ class ConsumeQueues:
         with self._books.disk, self._books.change:
             for topic in entries_of(self._files, self.root):
                 if topic.is_directory:
-                    findings += self._load_topic(topic, known)
+                    findings += self._load_topic(topic, known, written)
             self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
             self.position = max(self.max_physical, 0)
             for row in known.values():
@@ -373,10 +376,12 @@ class ConsumeQueues:
                     findings.append(Finding(FAMILY, row.where, "is missing", 0))
         return findings
 
-    def _load_topic(self, found: Entry, known: dict[tuple[str, int], QueueState]) -> list[Finding]:
+    def _load_topic(
+        self, found: Entry, known: dict[tuple[str, int], QueueState], written: Written
+    ) -> list[Finding]:
         findings = []
         topic = found.name
-        loader = QueueLoader(self._books, self._files)
+        loader = QueueLoader(self._books, self._files, written)
         for entry in entries_of(self._files, self.root / topic):
             queue_id = parse_queue_id(entry.name)
             if not entry.is_directory or queue_id is None:

@@ -32,6 +32,7 @@ from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.next_offsets import NextOffsets
 from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
 from embermq.store.queue_extension import BitMapFor, ExtensionSettings
+from embermq.store.queue_loading import Written
 from embermq.store.reading import LookAgain, Reading, Sound
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.retention_offsets import load_kept_offsets, raised
@@ -238,8 +239,8 @@ class _Opening:
         inventory = load_inventory(self.files, self.root) if self.clean else None
         page = None if self.read_only else load_state_page(self.files, self.root, writable=True)
         proof = self._adopt_index_proof()
-        seen = self._look(inventory)
         numbers = self.numbers if self.read_only else page
+        seen = self._look(inventory, numbers)
         flushed = numbers.flushed if numbers is not None else 0
         reading = Reading(self.files, self.root, self.log, self.numbers)
         if self.read_only:
@@ -269,7 +270,7 @@ class _Opening:
         assert self.read_only
         inventory = load_inventory(self.files, self.root) if self.clean else None
         proof = self._adopt_index_proof()
-        seen = replace(self._look(inventory), read_only=False)
+        seen = replace(self._look(inventory, self.numbers), read_only=False)
         proofs = self._proofs(self.numbers, proof)
         return Decision(*self._decide(seen, inventory, proofs), self.report.findings)
 
@@ -297,13 +298,14 @@ class _Opening:
             return Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
         return plan, index_plan
 
-    def _look(self, inventory: Inventory | None) -> Seen:
+    def _look(self, inventory: Inventory | None, page: StatePage | PageNumbers | None) -> Seen:
         """Load the derived files and compare them with what the last clean close left."""
         findings: list[str] = []
         differences: list[str] = []
         queues, index = self.queues, self.index
         if queues is not None:
-            findings += _texts(queues.load(inventory.queues if inventory is not None else None))
+            known = inventory.queues if inventory is not None else None
+            findings += _texts(queues.load(known, self._units_written(page)))
             differences += _texts(queues.matches(inventory.queues)) if inventory is not None else []
         queues_sound, index_sound = not findings and not differences, True
         if index is not None:
@@ -327,6 +329,14 @@ class _Opening:
             inventory_findings=len(differences),
             read_only=self.read_only,
         )
+
+    def _units_written(self, page: StatePage | PageNumbers | None) -> Written:
+        """Which units must be there, unless something happened to them."""
+        last = self.segments.last
+        if page is None or last is None:
+            return Written()
+        as_written = self.clean or self._only_process_died(page)
+        return Written(page.queues_written if as_written else page.queues_durable, last.end)
 
     def _only_process_died(self, page: StatePage | PageNumbers) -> bool:
         """The machine has not stopped since the store was open: everything that was written is there."""

@@ -83,11 +83,21 @@ class _Found:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is known of the log before queues are loaded: units of all records below `proven` were written, so a gap
+    before one of them is damage; no record lies past `log_end`."""
+
+    proven: int = 0
+    log_end: int = 1 << 62
+
+
 class QueueLoader:
     """Loads queues one after another; the same files and sizes for all."""
 
-    def __init__(self, books: QueueBooks, files: Files) -> None:
+    def __init__(self, books: QueueBooks, files: Files, written: Written) -> None:
         self._books = books
+        self._written = written
         self._files = files
         self._file_bytes = books.units_per_file * ENTRY_BYTES
 
@@ -156,6 +166,8 @@ class QueueLoader:
             assert first is not None
             self._books.restore(queue.slot, first, end, last[0] + last[1])
             queue.skip_blanks()
+            if problem is None and self._goes_on(usable[-1], end, last):
+                problem = usable[-1], f"has a gap at {end}"
         if problem is not None:
             file, reason = problem
             where = f"{queue.topic}/{queue.queue_id}/{file.path.name}"
@@ -210,6 +222,26 @@ class QueueLoader:
             if valid < len(units) or not valid:
                 break
         return file.start + count, last
+
+
+    def _goes_on(self, file: _Found, end: int, last: Unit) -> bool:
+        """Are there units of proven records behind what looks like the end of a queue?"""
+        opened = self._books.files.find(file.path)
+        assert opened is not None
+        assert file.start is not None
+        known = self._written
+        if known.proven <= last[0] + last[1] <= known.log_end:
+            return False
+        before = last[0] if last[0] < known.proven else 0
+        for at in range(end - file.start, self._books.units_per_file, _SCAN_UNITS):
+            count = min(_SCAN_UNITS, self._books.units_per_file - at)
+            units = np.frombuffer(opened.pread(count * ENTRY_BYTES, at * ENTRY_BYTES), ENTRY_DTYPE)
+            physicals = units["physical_offset"].astype(np.int64)
+            if ((physicals > before) & (physicals < known.proven) & (units["size"] > 0)).any():
+                return True
+            if at > end - file.start and not units["size"].any():
+                return False  # Nothing was written here any more.
+        return False
 
 
 def read_unit(files: OpenFiles, path: Path, number: int) -> Unit:

@@ -1,0 +1,82 @@
+"""Zeroed and overwritten pages of queue files: no message below or behind them becomes unreachable."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from embermq import Message, MessageStore
+from embermq.store import tail_mark
+from embermq.testing.builder import StoreBuilder
+from tests.unit.store.test_index_checksums import kill
+
+TOPIC = "orders"
+PER_FILE = 500
+COUNT = 1200
+
+
+@pytest.fixture
+def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreBuilder:
+    monkeypatch.setattr(tail_mark, "TAIL_BYTES", 4096)  # Otherwise a start derives all units of so small a log again.
+    return StoreBuilder(tmp_path / "store", queue_file_bytes=20 * PER_FILE)
+
+
+def fill(builder: StoreBuilder, *, killed: bool) -> list[Path]:
+    """A queue of three files, the last of them not full; closed or killed."""
+    store = builder.open()
+    store.append_many([Message(TOPIC, b"%d" % n, tags="ab"[n % 2]) for n in range(COUNT)])
+    store.wait_for_dispatch()
+    if killed:
+        store._housekeeping.make_durable()
+        kill(store)
+    else:
+        store.close()
+    return sorted((builder.root / "consumequeue" / TOPIC / "0").iterdir())
+
+
+def hurt(path: Path, at: int, count: int, damage: str) -> None:
+    data = bytearray(path.read_bytes())
+    data[at : at + count] = bytes(count) if damage == "zeros" else random.Random(at).randbytes(count)
+    path.write_bytes(bytes(data))
+
+
+def bodies(store: MessageStore) -> list[bytes]:
+    found: list[bytes] = []
+    at = store.min_offset(TOPIC, 0)
+    while at < store.max_offset(TOPIC, 0):
+        outcome = store.fetch(TOPIC, 0, at, 64)
+        found += [one.body for one in outcome.messages]
+        at = outcome.next_offset
+    return found
+
+
+@pytest.mark.parametrize("damage", ["zeros", "scribble"])
+@pytest.mark.parametrize("read_only", [False, True], ids=["writing", "read-only"])
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+def test_the_first_offset_stays(builder: StoreBuilder, damage: str, read_only: bool, killed: bool) -> None:
+    """It is looked for by bisection, and damaged units are passed over in it."""
+    first, *_ = fill(builder, killed=killed)
+    hurt(first, 4096, 4096, damage)
+    with builder.open(read_only=read_only) as store:
+        assert (store.min_offset(TOPIC, 0), store.max_offset(TOPIC, 0)) == (0, COUNT)
+
+
+@pytest.mark.parametrize("damage", ["zeros", "scribble"])
+@pytest.mark.parametrize("read_only", [False, True], ids=["writing", "read-only"])
+def test_a_gap_in_the_last_file_of_a_killed_store(builder: StoreBuilder, damage: str, read_only: bool) -> None:
+    *_, last = fill(builder, killed=True)
+    hurt(last, 20 * 20, 20 * 60, damage)
+    with builder.open(read_only=read_only) as store:
+        assert any("has a gap at" in finding for finding in store.recovery.findings)
+        assert bodies(store) == [b"%d" % n for n in range(COUNT)]
+
+
+def test_the_scrub_heals_what_a_start_does_not_read(builder: StoreBuilder) -> None:
+    first, second, _ = fill(builder, killed=False)
+    before = first.read_bytes(), second.read_bytes()
+    hurt(first, 4096, 4096, "zeros")
+    hurt(second, 2048, 4096, "scribble")
+    with builder.open() as store:
+        assert store.scrub().healed > 0
+        assert bodies(store) == [b"%d" % n for n in range(COUNT)]
+    assert (first.read_bytes(), second.read_bytes()) == before
