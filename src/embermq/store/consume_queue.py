@@ -71,6 +71,11 @@ class ConsumeQueue:
         return int(self._books.next[self.slot])
 
     @property
+    def written_offset(self) -> int:
+        """Units below this queue offset are in files."""
+        return int(self._books.written[self.slot])
+
+    @property
     def max_physical(self) -> int:
         """End of the newest unit's record, or -1."""
         return int(self._books.max_physical[self.slot])

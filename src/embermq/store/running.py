@@ -250,6 +250,7 @@ class RunningStore:
                 raise StoreError(
                     f"{self.path} was not closed cleanly (sink {sink.name}: {problem}); the next open recovers it"
                 ) from problem
+        self._scrub.settle()
         complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
         if complete and self._log.flushed_offset == self._log.wrote_offset == self._dispatcher.position:
             self._save_inventory()

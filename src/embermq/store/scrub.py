@@ -4,6 +4,9 @@ A round walks the log from its begin to where it ended when the round began, a s
 pauses after each so that a round takes most of emberScrubIntervalHours, never faster than emberScrubBytesPerSecond.
 Where it is, it writes down (scrub_state.py), so a round goes on after a restart.
 
+First of all it compares full queue files with their checksums (queue_checksums.py); where one differs, the stretch of
+log that the file is of is compared at once.
+
 It is also woken by look-ups that find an index file damaged (checksums.py): the file is made again at once
 (index_repair.py), however long the next stretch is away. With an interval of 0 that is all it does.
 
@@ -30,6 +33,7 @@ from embermq.store.housekeeping import Housekeeping
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_repair import repair_index
 from embermq.store.index_search import KeySearch
+from embermq.store.queue_checksums import FullFile, QueueChecksums
 from embermq.store.recovery import stands_at_record
 from embermq.store.scrub_state import ScrubState, load_scrub_state, save_scrub_state
 from embermq.store.scrub_step import ScrubStep, StepReport
@@ -82,6 +86,9 @@ class Scrub:
         quarantine = Quarantine(parts.files, parts.root, parts.clock, read_only=False)
         self._step = ScrubStep(parts.root, parts.files, parts.log, parts.queues, parts.index, quarantine)
         self._state = load_scrub_state(parts.files, parts.root)
+        queues = parts.queues
+        self._checksums = QueueChecksums(parts.files, parts.root, queues) if queues is not None else None
+        self._unchecked = self._checksums.kept_files() if self._checksums is not None else []
         self._round_end = 0
         self._compared_from = -1  # Where this process began to compare in the round that is under way; -1: it did not.
         self._saved_at = 0.0
@@ -136,6 +143,8 @@ class Scrub:
     def _background_step(self) -> float:
         """Do a stretch if one is due; how many seconds to wait before the next."""
         with self._one_at_a_time:
+            if self._unchecked:
+                return self.check_queue_files(STRETCH_BYTES).read_bytes / self._bytes_per_second_max
             now = self._parts.clock.now_ms()
             state = self._state
             if not state.round_began_ms:
@@ -148,6 +157,7 @@ class Scrub:
             report = self._advance()
             if time.monotonic() - self._saved_at >= SAVE_SECONDS or report.findings:
                 self._save()
+                self._take_checksums()
             return report.read_bytes / rate
 
     @property
@@ -187,6 +197,7 @@ class Scrub:
                 healed += report.healed
                 compared += report.read_bytes
             self._save()
+            self._take_checksums()
             is_complete = not self._state.round_began_ms
             return ScrubReport(compared, findings, healed, is_complete, time.monotonic() - began)
 
@@ -236,6 +247,47 @@ class Scrub:
             self._compared_from = position
         return position
 
+    def check_queue_files(self, bytes_max: int) -> StepReport:
+        """Compare full queue files with their checksums, up to so many bytes; mend what differs."""
+        report = StepReport(self._state.position)
+        while self._unchecked and report.read_bytes < bytes_max and self._checksums is not None:
+            file = self._unchecked.pop()
+            report.read_bytes += self._parts.queues.file_bytes if self._parts.queues is not None else 0
+            if not self._checksums.is_right(file):
+                self._heal_queue_file(file, report)
+        for finding in report.findings:
+            log.warning("scrub found %s", finding)
+        state = self._state
+        findings, healed = state.findings + len(report.findings), state.healed + report.healed
+        self._state = msgspec.structs.replace(state, findings=findings, healed=healed)
+        return report
+
+    def _heal_queue_file(self, file: FullFile, report: StepReport) -> None:
+        """Compare the part of the log that a queue file is of."""
+        queue, commit_log = file.queue, self._parts.log
+        per_file = queue.roll_next_file(file.start) - file.start
+        before, after = queue.peek(file.start - 1), queue.peek(file.start + per_file)
+        at = max(before[0] if before is not None else 0, commit_log.min_offset)
+        last = min(after[0] if after is not None and after[1] > 0 else 1 << 62, self._comparable_end())
+        while at < last and not self._stopping.is_set():
+            segment = commit_log.segments.find(at)
+            end = min(at + STRETCH_BYTES, last, segment.end if segment is not None else last)
+            step = self._step.compare(at, end, self._state.damages)
+            report.findings += step.findings
+            report.healed += step.healed
+            report.read_bytes += step.read_bytes
+            at = max(step.end, at + 1)
+        if self._checksums is not None and not self._checksums.is_right(file):
+            report.findings.append(f"consumequeue/{file.name}: it is not what was written")
+
+    def _take_checksums(self, *, all_compared: bool = False) -> None:
+        if self._checksums is not None:
+            self._checksums.take(all_compared=all_compared)
+
+    def settle(self) -> None:
+        """The store is being closed, and all is synced: take the last checksums. After `stop`."""
+        self._take_checksums()
+
     def _note(self, report: StepReport, is_last: bool) -> None:
         state, now = self._state, self._parts.clock.now_ms()
         log_min = self._parts.log.min_offset
@@ -252,7 +304,9 @@ class Scrub:
             rounds=state.rounds + is_last,
         )
         if is_last:
+            is_whole = self._compared_from <= log_min and not self._state.findings
             self._compared_from = -1
+            self._take_checksums(all_compared=is_whole)
             log.info("scrub finished findings=%d healed=%d", self._state.findings, self._state.healed)
 
     def _save(self) -> None:

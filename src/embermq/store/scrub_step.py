@@ -139,8 +139,10 @@ class ScrubStep:
         if found is None or found == right or right[0] < self._log.min_offset:
             return False
         if found[:2] == right[:2]:
-            # The tag code alone: it may be an address, or a time by other delay levels.
-            return not is_address(found[2]) and queue.topic != SCHEDULE_TOPIC
+            # The tag code alone: it may be the address of an extension unit, or a time by other delay levels.
+            extension = queue.extension
+            is_extended = extension is not None and is_address(found[2]) and extension.find(found[2]) is not None
+            return not is_extended and queue.topic != SCHEDULE_TOPIC
         there = self._records.at(found[0], found[1]) if found[1] > 0 else None
         return there is None or not belongs(there, queue, offset)  # Otherwise two records claim this place.
 

@@ -80,3 +80,52 @@ def test_the_scrub_heals_what_a_start_does_not_read(builder: StoreBuilder) -> No
         assert store.scrub().healed > 0
         assert bodies(store) == [b"%d" % n for n in range(COUNT)]
     assert (first.read_bytes(), second.read_bytes()) == before
+
+
+def by_tag(store: MessageStore, tag: str) -> list[bytes]:
+    found: list[bytes] = []
+    at = 0
+    while at < COUNT:
+        outcome = store.fetch(TOPIC, 0, at, 64, tag)
+        found += [one.body for one in outcome.messages]
+        at = outcome.next_offset
+    return found
+
+
+def test_a_full_file_is_compared_with_its_checksum_after_opening(builder: StoreBuilder) -> None:
+    """One tag code is wrong, which no fetch can see."""
+    first, *_ = fill(builder, killed=False)
+    before = first.read_bytes()
+    hurt(first, 20 * 8 + 12, 8, "scribble")
+    with builder.open() as store:
+        assert by_tag(store, "a") != [b"%d" % n for n in range(0, COUNT, 2)]
+        store._scrub._background_step()
+        state = store._scrub.state
+        assert (state.findings, state.healed) == (1, 1)
+        assert by_tag(store, "a") == [b"%d" % n for n in range(0, COUNT, 2)]
+    assert first.read_bytes() == before
+
+
+def test_checksums_follow_topics_that_are_deleted_and_files_that_become_full(builder: StoreBuilder) -> None:
+    fill(builder, killed=False)
+    with builder.open() as store:
+        store.append_many([Message(TOPIC, b"x") for _ in range(PER_FILE)])
+        store._scrub._background_step()
+        assert store._scrub.state.findings == 0
+        store.delete_topic(TOPIC)
+        store.append_many([Message(TOPIC, b"y") for _ in range(2 * PER_FILE + 10)])
+    with builder.open() as store:
+        store._scrub._background_step()
+        assert store._scrub.state.findings == 0
+        assert len(store._scrub._checksums._kept) == 2  # type: ignore[union-attr]
+
+
+def test_checksums_of_files_that_an_earlier_version_filled(builder: StoreBuilder) -> None:
+    fill(builder, killed=False)
+    (builder.root / "embermq.queues.json").unlink()
+    with builder.open() as store:
+        assert store._scrub._checksums is not None
+        store._scrub.settle()
+        assert store._scrub._checksums._kept == {}
+        assert store.scrub().findings == []
+        assert len(store._scrub._checksums._kept) == 2
