@@ -1,15 +1,17 @@
 """Readers that are interrupted while they open: between two of their looks at the disk the writer appends, writes queue
 files, deletes old files or a topic. Whatever it does, each queue that a reader shows must be an unbroken row.
 
-`interrupt_openings` opens one reader after another beside the same writer, each interrupted at another place, or again
-and again.
+`interrupt` lets one reader after another look beside the same writer, each interrupted at another place, or again and
+again.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from embermq import Message, MessageStore
 from embermq.settings import FlushDisk, KernelUse
+from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.lossy_files import LossyFiles
 from tests.support.interrupted_files import InterruptedFiles
@@ -91,59 +93,86 @@ ACTIONS: dict[str, Callable[[Writer], None]] = {
 }
 
 
-def delivered(store: MessageStore, topic: str, queue_id: int) -> list[tuple[int, bytes]]:
-    """All of a queue, each fetch begun where the one before ended."""
-    at, found = store.min_offset(topic, queue_id), []
-    while at < store.max_offset(topic, queue_id):
-        outcome = store.fetch(topic, queue_id, at)
-        found += [(one.queue_offset, one.body) for one in outcome.messages]
-        assert outcome.next_offset > at
-        at = outcome.next_offset
-    return found
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a reader shows of a queue: its bounds, and offset and body of each message."""
+
+    low: int
+    high: int
+    messages: list[tuple[int, bytes]]
 
 
-def check(reader: MessageStore, before: Bounds, lives: set[int]) -> None:
+Shown = dict[tuple[str, int], Rows]
+
+
+def by_opening(builder: StoreBuilder) -> Shown:
+    """By opening the store read-only, each fetch begun where the one before ended; keys are asked for as well."""
+    shown = {}
+    with builder.open(read_only=True) as reader:
+        for topic, queue_id in QUEUES:
+            low, high = reader.min_offset(topic, queue_id), reader.max_offset(topic, queue_id)
+            at, found = low, []
+            while at < high:
+                outcome = reader.fetch(topic, queue_id, at)
+                found += [(one.queue_offset, one.body) for one in outcome.messages]
+                assert outcome.next_offset > at
+                at = outcome.next_offset
+            shown[topic, queue_id] = Rows(low, high, found)
+            for offset, _ in (*found[:2], *found[-5:]):
+                keys = [one.queue_offset for one in reader.find(topic, f"{topic}{queue_id}-{offset}")]
+                assert offset in keys, (topic, queue_id, offset)
+    return shown
+
+
+def by_survey(builder: StoreBuilder) -> Shown:
+    """By a look from outside, as Spark and the tools do it. Records that have expired since are passed over."""
+    shown = {}
+    survey = Survey.open(ROOT, files=builder.files)
+    for key, span in survey.queues().items():
+        units = survey.units(*key, span.min_offset, span.max_offset)
+        frames = [survey._log.frame_at(int(unit["physical_offset"])) for unit in units]
+        gone = next((number for number, frame in enumerate(frames) if frame is not None), len(frames))
+        found = [(frame.queue_offset, bytes(frame.body)) for frame in frames[gone:] if frame is not None]
+        shown[key] = Rows(span.min_offset + gone, span.max_offset, found)
+    return shown
+
+
+def check(shown: Shown, before: Bounds, lives: range) -> None:
     """Each queue is an unbroken row, of one life of its topic, and has at least what there was `before`."""
     for (topic, queue_id), end in before.items():
-        found = delivered(reader, topic, queue_id)
-        offsets = [offset for offset, _ in found]
-        low, high = reader.min_offset(topic, queue_id), reader.max_offset(topic, queue_id)
-        assert offsets == list(range(low, high)), (topic, queue_id, low, high, offsets)
-        of_life = {int(body.split()[-1]) for _, body in found}
-        assert len(of_life) <= 1, (topic, queue_id, of_life)
-        assert [body for _, body in found] == [b"%d of %d" % (n, *of_life) for n in offsets]
-        if topic == "B" and len(lives) > 1:  # It was deleted meanwhile: the old one, the new one, or none.
-            assert of_life <= lives
+        rows = shown.get((topic, queue_id), Rows(0, 0, []))
+        where = (topic, queue_id, rows.low, rows.high)
+        offsets = [offset for offset, _ in rows.messages]
+        assert offsets == list(range(rows.low, rows.high)), (where, offsets)
+        of_life = {int(body.split()[-1]) for _, body in rows.messages}
+        assert len(of_life) <= 1, (where, of_life)
+        assert [body for _, body in rows.messages] == [b"%d of %d" % (n, *of_life) for n in offsets]
+        if topic == "B" and len(lives) > 1:  # It was deleted meanwhile: an old one, the new one, or none.
+            assert of_life <= set(lives), (where, of_life)
         else:
-            assert high >= end, (topic, queue_id, high, end)
-        for offset in (*offsets[:2], *offsets[-5:]):
-            keys = [one.queue_offset for one in reader.find(topic, f"{topic}{queue_id}-{offset}")]
-            assert offset in keys, (topic, queue_id, offset)
+            assert rows.high >= end, (where, end)
 
 
-def calls_of_an_opening(files: LossyFiles, builder: StoreBuilder) -> int:
-    through, counter = InterruptedFiles.around(files)
-    with builder.on(through).open(read_only=True):
-        return len(counter.calls)
-
-
-def interrupt_openings(name: str, flush: FlushDisk, *, openings: int, again: bool = False) -> None:
-    """Open about so many readers, each interrupted before another one of its looks; with `again`, before every look
-    that has this number or a multiple of it."""
+def interrupt(
+    look: Callable[[StoreBuilder], Shown], name: str, flush: FlushDisk, *, openings: int, again: bool = False
+) -> None:
+    """Let about so many readers look, each interrupted before another one of its looks; with `again`, before every
+    look that has this number or a multiple of it."""
     builder = plan(flush)
     files = builder.files
-    assert isinstance(files, LossyFiles)
     with builder.open() as store:
         writer = Writer(store)
         writer.append(20)
         writer.write_out()
         writer.append(3)  # In no queue file yet.
-        total = calls_of_an_opening(files, builder)
+        through, counter = InterruptedFiles.around(files)
+        look(builder.on(through))
+        total = len(counter.calls)
         for at in range(1, total + 1, max(1, total // openings)):
             before, life = dict(writer.next), writer.life
             through, _ = InterruptedFiles.around(files, at, lambda: ACTIONS[name](writer), again=again)
-            with builder.on(through).open(read_only=True) as reader:
-                check(reader, before, {life, writer.life})
+            shown = look(builder.on(through))
+            check(shown, before, range(life, writer.life + 1))
             if writer.next["A", 0] > 60:
                 writer.expire()
             writer.append(1)

@@ -10,32 +10,41 @@ from typing import Any
 
 import pytest
 
+from embermq.format.columns import C_PHYSICAL
+from embermq.format.names import segment_name
 from embermq.settings import FlushDisk
+from embermq.store.survey import Damage, Survey
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
-from tests.crash import answers, disks, interrupted_reader, numbered
+from tests.crash import answers, disks, numbered
+from tests.crash.interrupted_reader import ACTIONS, by_opening, by_survey, interrupt
 from tests.crash.read_beside import ReadBeside
 from tests.crash.test_kill import DELETING, FILES
 
 # -- a writer acts while a reader opens ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", interrupted_reader.ACTIONS)
+@pytest.mark.parametrize("name", ACTIONS)
 def test_a_reader_is_interrupted_while_it_opens(name: str) -> None:
-    interrupted_reader.interrupt_openings(name, FlushDisk.ASYNC, openings=12)
+    interrupt(by_opening, name, FlushDisk.ASYNC, openings=10)
 
 
-@pytest.mark.parametrize("name", ["expires", "deletes a topic"])
-def test_a_reader_is_interrupted_again_and_again(name: str) -> None:
-    interrupted_reader.interrupt_openings(name, FlushDisk.ASYNC, openings=6, again=True)
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_look_from_outside_is_interrupted(name: str) -> None:
+    interrupt(by_survey, name, FlushDisk.ASYNC, openings=10)
+
+
+def test_a_reader_is_interrupted_again_and_again() -> None:
+    interrupt(by_opening, "expires", FlushDisk.ASYNC, openings=2, again=True)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("flush", list(FlushDisk))
-@pytest.mark.parametrize("name", interrupted_reader.ACTIONS)
+@pytest.mark.parametrize("name", ACTIONS)
 def test_a_reader_is_interrupted_before_every_look(name: str, flush: FlushDisk) -> None:
-    interrupted_reader.interrupt_openings(name, flush, openings=10_000)
-    interrupted_reader.interrupt_openings(name, flush, openings=40, again=True)
+    interrupt(by_opening, name, flush, openings=10_000)
+    interrupt(by_opening, name, flush, openings=20, again=True)
+    interrupt(by_survey, name, flush, openings=10_000)
 
 
 # -- a process writes, and is killed -------------------------------------------------------------------------------
@@ -185,6 +194,23 @@ def compare_openings(seeds: range) -> None:
         where = (seed, state, flush.name, done)
         assert not (skipped := answers.differences(found, wanted)), (where, skipped)
         assert found == wanted, where
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_an_empty_log_file_ends_what_was_not_flushed_for_everybody(number: int) -> None:
+    """An opening for writing keeps an unbroken row of what was not confirmed, and so shows everybody else."""
+    disk, plan = disks.killed(COUNT, disks.builder(FlushDisk.ASYNC)), disks.builder(FlushDisk.ASYNC)
+    disks.shorten(disk, disks.ROOT / "commitlog" / segment_name(8192 * number), 0)
+    survey = Survey.open(disks.ROOT, files=disk)
+    places: list[int] = []
+    for columns in survey.scan(0, survey.log_end):
+        assert not isinstance(columns, Damage)
+        places += columns.column(C_PHYSICAL).tolist()
+    with plan.on(disks.copy(disk)).open(read_only=True) as reader:
+        shown = [one.physical_offset for one in reader.scan()]
+    with plan.on(disk).open() as store:
+        wanted = [one.physical_offset for one in store.scan()]
+    assert shown == places == wanted
 
 
 @pytest.mark.usefixtures("short_tail")

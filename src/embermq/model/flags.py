@@ -27,6 +27,11 @@ COMPRESSION_ZSTD = 0x200
 COMPRESSION_ZLIB = 0x300
 
 
+def has_index_entry(sys_flag: int) -> bool:
+    """Keys of rolled-back messages are in no index."""
+    return sys_flag & TRANSACTION_MASK != ROLLBACK
+
+
 def has_queue_entry(sys_flag: int) -> bool:
     """Only plain and committed messages reach a queue; prepared and rolled-back ones never do."""
     return sys_flag & PREPARED == 0

@@ -86,11 +86,18 @@ class IndexFiles:
             if len(batch):
                 row, key = self._first_new(batch)
                 if self._read_only:
-                    self._overlay.take(batch, row, key)
+                    self._overlay.take(batch, row, key, self._next_file_begin())
                 else:
                     self._put(batch, row, key)
                 self._newest_physical = max(self._newest_physical, int(batch.rows[-1, C_PHYSICAL]))
             self.position = end
+
+    def _next_file_begin(self) -> int | None:
+        """When the file begins that the next key would go to; None without a file."""
+        if not self._files:
+            return None
+        header = self._files[-1].header()
+        return header.end_timestamp if header.count >= self._entries_max else header.begin_timestamp
 
     def _first_new(self, batch: RecordColumns) -> tuple[int, int]:
         """The first row that is not yet indexed, or not wholly, and how many of its keys are there."""
@@ -508,14 +515,21 @@ class RepairSite(NamedTuple):
 
 
 class _Overlay:
-    """Keys taken by a store that must not write: hash -> (store time, physical offset), oldest first."""
+    """Keys taken by a store that must not write: hash -> (store time, physical offset), oldest first.
+
+    It answers as a file of the same keys would: times count in whole seconds from where the file begins.
+    """
 
     def __init__(self) -> None:
+        self._begin_ms = 0
         self.newest: tuple[int, int] | None = None
         self._entries: dict[int, list[tuple[int, int]]] = {}
         self._newest_count = 0
 
-    def take(self, batch: RecordColumns, row: int, key: int) -> None:
+    def take(self, batch: RecordColumns, row: int, key: int, begin_ms: int | None) -> None:
+        """`begin_ms` is when the file begins that the keys would go to; None: with the first of them."""
+        if self.newest is None and row < len(batch):
+            self._begin_ms = int(batch.rows[row, C_STORE_TIME]) if begin_ms is None else begin_ms
         for i in range(row, len(batch)):
             numbers = batch.rows[i]
             if int(numbers[C_SYS_FLAG]) & TRANSACTION_MASK == ROLLBACK:
@@ -532,7 +546,14 @@ class _Overlay:
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
         entries = list(self._entries.get(key_hash, ()))
-        return [physical for time_ms, physical in reversed(entries) if begin_ms <= time_ms <= end_ms]
+        if self.newest is None or not _overlaps(IndexHeader(self._begin_ms, self.newest[0]), begin_ms, end_ms):
+            return []
+        start = self._begin_ms
+        return [
+            physical
+            for time_ms, physical in reversed(entries)
+            if begin_ms <= start + max(time_ms - start, 0) // 1000 * 1000 <= end_ms
+        ]
 
 
 class _State(msgspec.Struct):

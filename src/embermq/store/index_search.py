@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from embermq.files.files import Files
-from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, RecordColumns
+from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_SYS_FLAG, RecordColumns
+from embermq.model.flags import has_index_entry
 from embermq.store.commit_log import CommitLog
 from embermq.store.survey_scan import Damage, LogSegment, scan_segments
 
@@ -41,10 +42,12 @@ class KeySearch:
 
 
 def places_with(batch: RecordColumns, topic: str, key: str) -> Iterator[int]:
-    """Places of the records of a topic that have a key, ascending."""
+    """Places of the records of a topic that have a key, ascending; rolled-back ones left out, as in index files."""
     starts = batch.column(C_PROPS_AT)
     hits = [hit.start() for hit in re.finditer(re.escape(key.encode()), batch.data.data)]
     rows = np.unique(np.searchsorted(starts, np.array(hits, np.int64), "right") - 1)
     for row in rows.tolist():
-        if row >= 0 and key in batch.keys(row) and batch.topic(row) == topic:
+        if row < 0 or not has_index_entry(int(batch.rows[row, C_SYS_FLAG])):
+            continue
+        if key in batch.keys(row) and batch.topic(row) == topic:
             yield int(batch.rows[row, C_PHYSICAL])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from embermq.errors import TopicUnknown
-from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, RecordColumns
+from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
+from embermq.model.flags import has_index_entry
 from embermq.model.hosts import Host
 from embermq.model.ids import parse_message_id
 from embermq.model.message import StoredMessage
@@ -78,13 +79,14 @@ def has_key(message: StoredMessage, key: str) -> bool:
 
 
 def find_by_reading(survey: Survey, key: str, start: int | None = None) -> Iterator[tuple[int, str]]:
-    """Place and topic of every record that has this key, by reading the log."""
+    """Place and topic of every record that has this key, by reading the log. Rolled-back ones are left out, as in an
+    index."""
     pattern = re.compile(re.escape(key.encode()))
     for scanned in survey.scan(survey.log_min if start is None else start, survey.log_end, check_crc=False):
         if isinstance(scanned, Damage):
             continue
         for row in rows_with(scanned, pattern):
-            if key in scanned.keys(row):
+            if has_index_entry(int(scanned.rows[row, C_SYS_FLAG])) and key in scanned.keys(row):
                 yield int(scanned.rows[row, C_PHYSICAL]), scanned.topic(row)
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 
 from embermq.files.files import Files, OpenFile
-from embermq.files.segments import misfits
+from embermq.files.segments import misfits, size_told
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
@@ -84,6 +84,8 @@ class LogView:
         self._doubt: tuple[_Last, float] | None = None
         self._rows = new_rows(_WALK_ROWS)
         self._has_missed = False  # A file that was listed is gone.
+        self._file_bytes = 0
+        self._short: dict[int, int] = {}  # Files that are shorter than the others, and how long they are.
 
     @property
     def min(self) -> int:
@@ -131,8 +133,11 @@ class LogView:
                 continue
             for entry in entries:
                 start = parse_segment_name(entry.name) if entry.is_file else None
-                if start is not None and entry.size:
+                if start is not None:
                     by_start.setdefault(start, (place / entry.name, entry.size))
+        self._file_bytes = size_told([(start, by_start[start][1]) for start in sorted(by_start)])
+        self._short = {start: size for start, (_, size) in by_start.items() if size < self._file_bytes}
+        by_start = {start: found for start, found in by_start.items() if found[1]}
         outside = misfits([(start, by_start[start][1]) for start in sorted(by_start)])
         starts = sorted(by_start.keys() - outside)
         return tuple(
@@ -143,7 +148,7 @@ class LogView:
     def _fits(self, page: PageNumbers) -> bool:
         """Is the page about this log?"""
         capacity_end = self.segments[-1].end if self.segments else 0
-        if not self.min <= page.flushed <= capacity_end:
+        if not min([self.min, *self._short]) <= page.flushed <= capacity_end:
             return False
         head = self.read(page.flushed, BLANK_BYTES)
         if len(head) < BLANK_BYTES:
@@ -242,6 +247,8 @@ class LogView:
         while True:
             segment = segment_at(self.segments, at)
             if segment is None:
+                if unproven_from is not None and at >= unproven_from and self._is_cut_off(at):
+                    return max(at, self.min)  # As recovery, for which zeros follow there.
                 later = self._good_start_after(at)
                 if later is None:
                     return at
@@ -261,6 +268,11 @@ class LogView:
             if onward is None:
                 return stop.at
             at = onward
+
+    def _is_cut_off(self, physical_offset: int) -> bool:
+        """Is this where a file should be, which is empty or too short? A file that is not there at all is passed."""
+        start = physical_offset - physical_offset % self._file_bytes if self._file_bytes else 0
+        return start in self._short and physical_offset >= start + self._short[start]
 
     def _pass_records(self, segment: LogSegment, at: int) -> Stop | None:
         file = self._open(segment)
