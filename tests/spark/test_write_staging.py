@@ -14,6 +14,7 @@ from embermq.spark.staging import clear_staged
 from embermq.spark.write_rows import STAGED_SCHEMA
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
+from tests.support.links import listing, put_canary
 
 FILES = RealFiles()
 BORN_MS = 1_700_000_000_123
@@ -123,9 +124,47 @@ def test_clearing_up_keeps_what_comes_later(tmp_path: Path) -> None:
     for number in range(12):
         directory = staging.batch_directory(tmp_path, "query-1", number)
         directory.mkdir(parents=True)
-        (directory / "x").touch()
+        (directory / f"0-{number}-{'0' * 16}.arrow").touch()
     clear_staged(FILES, tmp_path, "query-1", up_to=9)
     assert sorted(path.name for path in (tmp_path / "query-1").iterdir()) == ["10", "11"]
     clear_staged(FILES, tmp_path, "query-1", up_to=None)
     clear_staged(FILES, tmp_path, "query-1", up_to=None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_clearing_up_removes_nothing_that_no_task_wrote(tmp_path: Path) -> None:
+    """No other file, and nothing behind a link, at whatever place."""
+    name = f"0-0-{'0' * 16}.arrow"
+    outside = tmp_path / "outside"
+    for place in ("write", "batch", "file"):
+        put_canary(outside / place / "0" / name)
+        put_canary(outside / place / name)
+    root = tmp_path / "staging"
+    (root / "query-1" / "0").mkdir(parents=True)
+    (root / "query-1" / "0" / name).touch()
+    (root / "query-1" / "0" / f"{name}.tmp").touch()
+    (root / "query-1" / "0" / f"0-1-{'0' * 16}.arrow").symlink_to(outside / "file" / name)
+    put_canary(root / "query-1" / "0" / "notes.txt")
+    (root / "query-1" / "1").symlink_to(outside / "batch")
+    (root / "query-2").symlink_to(outside / "write")
+    before = listing(outside)
+    clear_staged(FILES, root, "query-1", up_to=5)
+    clear_staged(FILES, root, "query-1", up_to=None)
+    clear_staged(FILES, root, "query-2", up_to=None)
+    staging.clear_forgotten(FILES, root, None, before_ms=1 << 50)
+    assert listing(outside) == before
+    assert sorted(path.name for path in (root / "query-1" / "0").iterdir()) == [f"0-1-{'0' * 16}.arrow", "notes.txt"]
+    assert (root / "query-1" / "1").is_symlink()
+    assert (root / "query-2").is_symlink()
+
+
+def test_staging_behind_a_link_works(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "staging").symlink_to(tmp_path / "disk")
+    directory = staging.batch_directory(tmp_path / "staging", "query-1", 0)
+    directory.mkdir(parents=True)
+    staged = staging.stage(FILES, directory, 0, 0, [batch(0, 10)], BORN_MS)
+    assert staged is not None
+    staging.check_file(FILES, directory, staged)
+    clear_staged(FILES, tmp_path / "staging", "query-1", up_to=0)
+    assert listing(tmp_path / "disk") == {str(tmp_path / "disk" / "query-1"): ("directory", b"")}

@@ -124,6 +124,8 @@ def _place(directory: Path | None, keep: bool) -> Iterator[Path]:
         root = Path(tempfile.mkdtemp(prefix="embermq-demo-"))
     else:
         root = directory
+        if root.is_symlink() and not keep:
+            raise click.UsageError(f"{root} is a link, and the demo removes its directory at the end; give --keep")
         if root.exists() and any(root.iterdir()):
             raise click.UsageError(f"{root} is not empty; the demo wants a directory of its own")
         root.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,8 @@ class Journal:
         if not self._files.exists(self.directory):
             return
         for entry in self._files.list_directory(self.directory):
-            if entry.name.startswith(prefix) and entry.mtime_ns < before_ms * 1_000_000:
+            is_note = entry.name.startswith(prefix) and entry.name.endswith(".json") and not entry.is_link
+            if is_note and entry.mtime_ns < before_ms * 1_000_000:
                 self.forget(entry.name.removesuffix(".json"))
 
     def staging_text(self, staging: Path) -> str:

@@ -83,7 +83,7 @@ def _forget(directory: Path) -> None:
     """Remove files of tables that nobody has asked for a long time."""
     before = time.time() - _FORGOTTEN_SECONDS
     for one in directory.iterdir():
-        if one.stat().st_mtime < before:
+        if one.name.isalnum() and one.lstat().st_mtime < before:
             one.unlink(missing_ok=True)
 
 

@@ -20,7 +20,9 @@ import msgspec
 import pyarrow as pa
 
 from embermq.errors import StoreError
+from embermq.files.directories import Kind
 from embermq.files.files import Files, OpenFile
+from embermq.files.trees import Ours, remove_tree
 from embermq.model.message import Message
 from embermq.spark.write_rows import STAGED_SCHEMA
 from embermq.store.directory import COMMIT_LOG
@@ -172,11 +174,12 @@ def clear_staged(files: Files, staging_root: Path, write: str, *, up_to: int | N
     directory = staging_root / write
     if not files.exists(directory):
         return
-    for entry in files.list_directory(directory):
-        if up_to is None or (entry.name.isdecimal() and int(entry.name) <= up_to):
-            _remove_tree(files, directory / entry.name)
     if up_to is None:
-        _remove_tree(files, directory)
+        _remove_tree(files, directory, _in_write)
+        return
+    for entry in files.list_directory(directory):
+        if entry.name.isdecimal() and int(entry.name) <= up_to:
+            _remove_tree(files, directory / entry.name, _in_batch)
 
 
 def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, before_ms: int) -> None:
@@ -185,10 +188,10 @@ def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, befor
         return
     for entry in files.list_directory(staging_root):
         directory = staging_root / entry.name
-        if not entry.is_directory or (needed is not None and needed.is_relative_to(directory)):
+        if entry.is_link or not entry.is_directory or (needed is not None and needed.is_relative_to(directory)):
             continue
         if entry.name.startswith((QUERY_PREFIX, JOB_PREFIX)) and _is_forgotten(files, directory, before_ms):
-            _remove_tree(files, directory)
+            _remove_tree(files, directory, _in_write)
 
 
 def _is_forgotten(files: Files, directory: Path, before_ms: int) -> bool:
@@ -204,19 +207,26 @@ def _newest_change_ms(files: Files, directory: Path) -> int:
     newest = files.stat(directory).mtime_ns
     for entry in files.list_directory(directory):
         newest = max(newest, entry.mtime_ns)
-        if entry.is_directory:
+        if entry.is_directory and not entry.is_link:
             newest = max(newest, _newest_change_ms(files, directory / entry.name) * 1_000_000)
     return newest // 1_000_000
 
 
-def _remove_tree(files: Files, path: Path) -> None:
-    """Delete a directory of staged files. A task that was given up may still be writing there: then some stays."""
+def _remove_tree(files: Files, path: Path, ours: Ours) -> None:
+    """Delete a directory of staged files. What tasks did not write stays, and what a link leads to. A task that was
+    given up may still be writing there: then some stays."""
     try:
-        if not files.stat(path).is_directory:
-            files.remove(path)
-            return
-        for entry in files.list_directory(path):
-            _remove_tree(files, path / entry.name)
-        files.remove_directory(path)
+        for left in remove_tree(files, path, ours):
+            log.warning("not_staged_by_us path=%s", left)
     except OSError as problem:
         log.info("left for later path=%s error=%s", path, problem)
+
+
+def _in_batch(parts: tuple[str, ...], kind: Kind) -> bool:
+    """Below the directory of a batch."""
+    return len(parts) == 1 and kind is Kind.FILE and _NAME.fullmatch(parts[0].removesuffix(".tmp")) is not None
+
+
+def _in_write(parts: tuple[str, ...], kind: Kind) -> bool:
+    """Below the directory of a write."""
+    return _in_batch(parts[1:], kind) if len(parts) > 1 else kind is Kind.DIRECTORY and parts[0].isdecimal()

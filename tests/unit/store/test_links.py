@@ -4,9 +4,11 @@ store did not make stay as they are, byte for byte, beside every link and behind
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -20,6 +22,7 @@ from embermq.settings import StoreSettings
 from embermq.store.our_names import in_queues
 from embermq.store.quiet_store import QuietStore
 from embermq.store.rebuild import rebuild
+from embermq.store.rebuild_bulk import BulkBuild
 from embermq.store.salvage import salvage
 from embermq.store.verify import verify
 from embermq.store.verify_findings import Flaw
@@ -32,6 +35,8 @@ SETTINGS = StoreSettings(
     disk_clean_percent=100,
 )  # fmt: skip
 COUNT = 60
+P = TypeVar("P")
+R = TypeVar("R")
 TOPICS = ("A", "B")
 
 
@@ -112,6 +117,20 @@ def rebuild_queues(scene: Scene) -> None:
     rebuild(scene.root, SETTINGS, index=False)
 
 
+def rebuild_in_pieces(scene: Scene) -> None:
+    """As many tasks do it."""
+
+    class OneHand:
+        cores = 2
+
+        def __call__(self, function: Callable[[P], R], pieces: Sequence[P], title: str) -> list[R]:
+            return [function(piece) for piece in pieces]
+
+    settings = SETTINGS.replace(queue_extension=False)
+    made = rebuild(scene.root, settings, make_build=partial(BulkBuild, workers=OneHand()))
+    assert (made.records, made.kept) == (scene.count, [])
+
+
 def rebuild_aside(scene: Scene) -> None:
     rebuild(scene.root, SETTINGS, into=scene.base / "derived")
     assert (scene.base / "derived" / "consumequeue" / "A" / "0").is_dir()
@@ -188,7 +207,7 @@ LINKS = [*DIRECTORIES, *FURTHER_DOWN, *SINGLE_FILES, "embermq.rebuild"]
 
 def is_refused(link: str, operation: Operation) -> bool:
     """Rebuilding gives up what a link below the top leads to, so it does not."""
-    if operation not in (rebuild_in_place, rebuild_queues):
+    if operation not in (rebuild_in_place, rebuild_queues, rebuild_in_pieces):
         return False
     return link == "embermq.rebuild" or link in FURTHER_DOWN or link.startswith("consumequeue/A/0/")
 
@@ -228,6 +247,13 @@ def test_one_operation_after_the_other(scene: Scene, link: str) -> None:
 def test_each_operation(scene: Scene, link: str, operation: Operation) -> None:
     scene.link(link)
     do(scene, link, operation)
+
+
+@pytest.mark.parametrize("link", ["consumequeue", "index", "consumequeue/A", "embermq.rebuild"])
+def test_rebuilding_in_pieces(scene: Scene, link: str) -> None:
+    shutil.rmtree(scene.root / "consumequeue_ext")
+    scene.link(link)
+    do(scene, link, rebuild_in_pieces)
 
 
 @pytest.mark.parametrize("operation", [clean, drop, load])

@@ -6,6 +6,7 @@ of somebody's call stack.
 """
 
 import hashlib
+import re
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from embermq.errors import EmberError, PlaceUnavailable, StorePathInvalid
 from embermq.format.names import segment_name
 from embermq.spark.shipped.key_lists import KeyListMaker
 from embermq.spark.shipped.manifests import ShippedObject, ShippedPart, ShippedSegment
-from embermq.spark.shipped.places import Place
+from embermq.spark.shipped.places import HALF, Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES, SummaryMaker, to_bytes
 from embermq.store.directory import COMMIT_LOG
 from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
@@ -26,6 +27,10 @@ SUMMARIES = "summaries"
 CONFIG = "config"
 SUMMARY_SUFFIX, KEYS_SUFFIX = ".parquet", ".keys"
 CHUNK_BYTES = 4 << 20
+_SHIPPED = re.compile(
+    rf"{TAIL}/\d{{20}}/\d{{20}}-\d{{20}}(-cut\d+)?({re.escape(SUMMARY_SUFFIX)}|{re.escape(KEYS_SUFFIX)})?"
+    rf"|{CONFIG}/[0-9a-f]{{16}}-[A-Za-z.]+"
+)
 # Every part of a tail is a round trip for who reads it, and every part that is shipped again costs once more. So there
 # are sizes of parts, each 8 times the one below, and where 8 of a size or smaller follow one another, they become one:
 # a byte is shipped about once for each size, and of a log file of 1 GiB there are 42 parts at most.
@@ -97,6 +102,11 @@ def find_pieces(
                       stretch_bytes)
         )  # fmt: skip
     return pieces
+
+
+def is_left_over(name: str) -> bool:
+    """Has an object a name that shipping gives to parts of a tail and to small files? Others are not ours to remove."""
+    return _SHIPPED.fullmatch(name.removesuffix(HALF)) is not None
 
 
 def tail_start(parts: Sequence[ShippedPart], segment_start: int, end: int) -> int:

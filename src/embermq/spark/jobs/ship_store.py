@@ -16,7 +16,16 @@ from embermq import errors
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StorePathInvalid, StoreReplaced
 from embermq.format.config_json import parse_config
-from embermq.spark.jobs.ship_pieces import CONFIG, TAIL, Failed, PieceShipped, ShipPiece, find_pieces, ship_piece
+from embermq.spark.jobs.ship_pieces import (
+    CONFIG,
+    TAIL,
+    Failed,
+    PieceShipped,
+    ShipPiece,
+    find_pieces,
+    is_left_over,
+    ship_piece,
+)
 from embermq.spark.jobs.work import Told, parallelism, run
 from embermq.spark.shipped.deletions import NAME as DELETED
 from embermq.spark.shipped.deletions import Deletions, merged
@@ -288,7 +297,7 @@ class Shipment:
         kept = {one.name for one in manifest.dropped}
         kept |= {name for part in manifest.parts for name in part.names}
         kept |= {one.name for one in manifest.config.values()}
-        there = [name for folder in (TAIL, CONFIG) for name in self._target.objects(folder)]
+        there = [name for folder in (TAIL, CONFIG) for name in self._target.objects(folder) if is_left_over(name)]
         for name in {*there, *self._old} - kept:
             self._target.remove(name)
         numbers = manifest_numbers(self._target.objects(MANIFESTS))

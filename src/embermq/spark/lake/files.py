@@ -8,7 +8,7 @@ Driver and workers; any thread.
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,44 @@ class LakeFiles:
         found = self._files.get_file_info(selector)
         cut = len(self.path) + 1
         return sorted(one.path[cut:] for one in found if one.type == fs.FileType.File)
+
+
+    def list_own(self) -> Sequence[tuple[str, bool]]:
+        """Every file of the lake, and whether a link leads to it. Links that lead back into the lake, or in a circle,
+        are not followed: a file has one name here. Files that are links themselves are left out."""
+        if not self.is_local:
+            return [(name, False) for name in self.list(recursive=True)]
+        found = []
+        seen = {os.path.realpath(self.path)}
+        waiting = [("", False)]
+        while waiting:
+            folder, linked = waiting.pop()
+            for item in _entries(self.full(folder) if folder else self.path):
+                name = f"{folder}/{item.name}" if folder else item.name
+                if item.is_file(follow_symlinks=False):
+                    found.append((name, linked))
+                elif item.is_dir(follow_symlinks=False):
+                    waiting.append((name, linked))
+                elif _leads_outside(item.path, seen):
+                    seen.add(os.path.realpath(item.path))
+                    waiting.append((name, True))
+        return sorted(found)
+
+
+def _entries(folder: str) -> "list[os.DirEntry[str]]":
+    try:
+        with os.scandir(folder) as items:
+            return sorted(items, key=lambda item: item.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _leads_outside(link: str, seen: Collection[str]) -> bool:
+    """Does a link lead to a directory that is in none of these, and that none of them is in?"""
+    if not os.path.isdir(link):
+        return False
+    place = Path(os.path.realpath(link))
+    return not any(place.is_relative_to(one) or Path(one).is_relative_to(place) for one in seen)
 
 
 def _resolve(root: str) -> tuple[fs.FileSystem, str]:

@@ -40,12 +40,12 @@ from embermq.spark.lake.joining import Compacted, Joining
 from embermq.spark.lake.json_schemas import merged
 from embermq.spark.lake.names import (
     COMMITS,
-    HALF,
     JOINED,
     PENDING,
     SUFFIX,
     commit_name,
     commit_number,
+    half_of,
     is_joined,
     joined_name,
     joined_stem,
@@ -355,11 +355,14 @@ class Lake:
 
     def _remove_files(self, stems: Sequence[str]) -> None:
         counted = {file.path for file in self.live_files()}
-        for path in self.files.list(recursive=True):
+        for path, is_linked in self.files.list_own():
             name = path.rpartition("/")[2]
+            whole = half_of(name)
             is_rows = name.endswith(SUFFIX) and (not path.startswith("_") or is_joined(path))
             ours = is_rows and name.startswith(tuple(stems))
-            if path not in counted and (ours or name.startswith(HALF)):
+            # A link may lead to another lake, where somebody is just writing.
+            is_half = whole is not None and (not is_linked or whole.startswith(tuple(stems)))
+            if path not in counted and (ours or is_half):
                 self.files.remove(path)
 
     # -- keeping -----------------------------------------------------------------------------------------------

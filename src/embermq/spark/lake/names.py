@@ -25,6 +25,7 @@ SUFFIX = ".parquet"
 JOINED = "_joined"
 UNKNOWN_DATE = "__HIVE_DEFAULT_PARTITION__"  # of a message whose time no calendar has
 
+_HALF_NAME = re.compile(rf"{HALF}\d+-\d+-(.+)")  # process, thread, name
 _COMMIT = re.compile(r"(\d{20})\.json")
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_-]|^_")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,6 +39,12 @@ def commit_number(name: str) -> int | None:
     """The number in a commit's file name; None if it is none."""
     found = _COMMIT.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def half_of(name: str) -> str | None:
+    """The name that a file will have when it is whole; None if this is the name of none that is being written."""
+    found = _HALF_NAME.fullmatch(name)
+    return found[1] if found else None
 
 
 def quoted(text: str) -> str:
