@@ -178,12 +178,13 @@ def test_delayed_rows_are_found_again_where_they_are_parked(tmp_path: Path, monk
 def test_what_was_forgotten_goes_after_a_while(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not what was touched since, what an append still needs, or what is not ours."""
     cut_short(sink, monkeypatch, 2)
+    staged = f"0-0-{'0' * 16}.arrow"
     for name in ("job-old", "job-touched", "somebody"):
         (sink.staging / name / "0").mkdir(parents=True)
-        (sink.staging / name / "0" / "x").touch()
+        (sink.staging / name / "0" / staged).touch()
     for path in [*sink.staging.rglob("*"), *sink.staging.iterdir()]:
         FILES.set_mtime(path, 1_000_000_000)
-    FILES.set_mtime(sink.staging / "job-touched" / "0" / "x", 9_000_000_000)
+    FILES.set_mtime(sink.staging / "job-touched" / "0" / staged, 9_000_000_000)
     for name in ("job-1.json", "job-2.json", "query-1.json"):
         (sink.root / "embermq.commits" / name).touch()
         FILES.set_mtime(sink.root / "embermq.commits" / name, 1_000_000_000 * (5 if "2" in name else 1))
