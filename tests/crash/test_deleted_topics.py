@@ -143,3 +143,30 @@ def test_many_stores_with_deleted_topics_and_damage() -> None:
     for seed in range(1000, 1300):
         check_salvage(seed)
         check_start(seed)
+
+
+@pytest.mark.parametrize("kept", ["no files", "all files"])
+def test_a_new_life_without_the_note_and_with_damage_elsewhere(kept: str) -> None:
+    """Nothing says that the topic was deleted but offset 0 and 1 coming again. The queue ends with its new life, and
+    does not go for what the old one had behind it."""
+    disk = LossyFiles()
+    builder = StoreBuilder(ROOT, clock=ManualClock(), files=disk, segment_bytes=SEGMENT_BYTES, queue_file_bytes=20 * 32)
+    with builder.open() as store:
+        store.append_many([Message("apples", b"old", keys="old") for _ in range(8)])
+        hit = store.append(Message("pears", bytes(100)))
+        store.append_many([Message("pears", b"after") for _ in range(3)])
+        store.wait_for_dispatch()
+        store.delete_topic("apples")
+        store.append_many([Message("apples", b"new %d" % number) for number in range(3)])
+    disk.remove(ROOT / "embermq.deleted.json")
+    disk.remove(ROOT / "embermq.inventory.json")
+    if kept == "no files":
+        disk.remove(ROOT / "consumequeue" / "apples" / "0" / f"{0:020d}")
+    file = disk.open(ROOT / "commitlog" / f"{0:020d}", True)
+    file.pwrite(b"\xff" * 50, hit.physical_offset + 100)
+    file.close()
+    with builder.open() as store:
+        assert [told.physical_offset for told in store.recovery.damages] == [hit.physical_offset]
+        assert [one.body for one in store.fetch("apples", 0, 0).messages] == [b"new 0", b"new 1", b"new 2"]
+        assert store.append(Message("apples", b"next")).queue_offset == 3
+    assert verify(ROOT, files=disk).is_sound

@@ -21,7 +21,7 @@ from embermq.files.listing import entries_of
 from embermq.format.columns import RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
-from embermq.store.consume_queue import BLANK, ConsumeQueue
+from embermq.store.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.open_files import OpenFiles
 from embermq.store.pending_units import Fill, PendingUnits, PendingView, Units
@@ -350,10 +350,18 @@ class ConsumeQueues:
         with books.lock:
             if begins_here or first < books.min[queue.slot]:
                 books.min[queue.slot] = first
-        last = queue.peek(queue.max_offset - 1) if queue.max_offset > end else None
-        if last is None or last[0] >= keep_below:
+        if queue.max_offset > end and not self._ends_with_lost_records(queue, end, keep_below):
             queue.cut(end)
         return queue.has_units()
+
+    @staticmethod
+    def _ends_with_lost_records(queue: ConsumeQueue, end: int, keep_below: int) -> bool:
+        """Do the units from `end` on stand for records behind the newest that was met, and below `keep_below`? Others
+        are of an earlier life of the topic, or were never written."""
+        met, last = queue.peek(end - 1), queue.peek(queue.max_offset - 1)
+        if last is None or not is_valid(last):
+            return False
+        return (-1 if met is None else met[0]) < last[0] < keep_below
 
     # Loading
 
