@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
+from embermq.store.verify import verify
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
@@ -136,6 +137,23 @@ def test_a_missing_segment_in_the_middle() -> None:
         (told,) = store.recovery.damages
         assert (told.physical_offset, told.length, told.reason) == (SEGMENT_BYTES, SEGMENT_BYTES, "log file missing")
     check_second_start(disk, alive, told=1)
+
+
+def test_a_damaged_end_of_a_segment_before_a_missing_one() -> None:
+    """Both are told, and the missing file is replaced: the second start has nothing to do."""
+    disk = disks.closed(COUNT, PLAN)
+    places = disks.places(disk, PLAN)
+    last = max(n for n, (start, _) in enumerate(places) if start < SEGMENT_BYTES)
+    start = places[last][0]
+    damage(disk, start, b"\x55" * (SEGMENT_BYTES - start))
+    disk.remove(segment_of(SEGMENT_BYTES))
+    alive = [n for n, (at, _) in enumerate(places) if at < start or at >= 2 * SEGMENT_BYTES]
+    with PLAN.on(disk).open() as store:
+        numbered.check_queues(store, alive, range(len(places)))
+        numbered.check_keys(store, alive)
+        assert [told.physical_offset for told in store.recovery.damages] == [start, SEGMENT_BYTES]
+    assert verify(disks.ROOT, files=disk).is_sound
+    check_second_start(disk, alive, told=2)
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])

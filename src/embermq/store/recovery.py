@@ -216,7 +216,7 @@ class Recovery:
                 if not self._read_only:
                     fill_with_blank(segment, at)
                 self._on_damage(step.at)
-                return segment.end if self._log.segments.find(segment.end) else later.start
+                return segment.end  # Which may lie in no file.
 
     def _is_finished_now(self, segment: Segment, at: int, has_more: bool) -> bool:
         """Has a writer beside this reader finished the record at `at` meanwhile, and written more behind it?"""
