@@ -21,7 +21,8 @@
     │  │  ├─ DiskFull
     │  │  ├─ PageCacheBusy
     │  │  ├─ SegmentUnavailable      the next log file could not be created
-    │  │  └─ FlushFailed             an fsync failed: nothing more is acknowledged until reopened
+    │  │  ├─ FlushFailed             an fsync failed: nothing more is acknowledged until reopened
+    │  │  └─ WriterFenced            another process may be writing to the store: this one has stopped
     │  └─ MessageRejected            this message can never be stored
     │     ├─ TopicNameInvalid
     │     ├─ QueueIdInvalid
@@ -215,6 +216,20 @@ class FlushFailed(AppendRefused):
             f"the disk refused to make data durable ({reason}); the store is read-only until it is reopened",
             "SERVICE_NOT_AVAILABLE",
         )
+
+
+class WriterFenced(AppendRefused, OSError):
+    """This opening is not the only writer of the store any more, and writes nothing until the store is opened again.
+
+    An OSError as well: to code that writes files it is one more reason why a file cannot be written.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(
+            f"{reason}. This process takes no more messages and leaves the files of the store alone: close it, see to"
+            f" it that only one process has {path} open for writing, and open it again"
+        )
+        self.path = path
 
 
 class MessageRejected(StoreError):

@@ -79,6 +79,10 @@ class Lock(Protocol):
     @property
     def path(self) -> Path: ...
 
+    def problem(self) -> str | None:
+        """Why it protects nothing any more, to be read after its path; None while it does. Takes it again if it can."""
+        ...
+
     def release(self) -> None: ...
 
 

@@ -9,7 +9,7 @@ Threads: `active` and `roll` belong to whoever holds the put lock; flush and com
 to any thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -101,17 +101,19 @@ class CommitLog:
 
     # -- durability ------------------------------------------------------------------------------------
 
-    def flush(self) -> int:
+    def flush(self, confirm: Callable[[], None] | None = None) -> int:
         """fdatasync everything readable and return the new flushed offset. Flusher only.
 
-        An OSError leaves the position where the last good sync put it. A segment's time is taken before
-        its sync: it may only vouch for what was there.
+        An OSError leaves the position where the last good sync put it, also one of `confirm`, which is called after
+        each sync. A segment's time is taken before its sync: it may only vouch for what was there.
         """
         for segment in self.segments.all:
             if segment.end <= self.flushed_offset:
                 continue
             timestamp = segment.store_timestamp
             segment.flush()
+            if confirm is not None:
+                confirm()
             if segment.flushed:
                 self.flushed_offset = segment.start + segment.flushed
                 self.flushed_timestamp = max(self.flushed_timestamp, timestamp)

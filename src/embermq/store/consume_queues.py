@@ -64,13 +64,16 @@ class ConsumeQueues:
         read_only: bool = False,
         log_min: Callable[[], int] = lambda: 0,
         multi_dispatch: MultiDispatch | None = None,
+        check_writer: Callable[[], None] | None = None,
     ) -> None:
+        """`check_writer` raises an OSError when nothing may be written any more."""
         units_per_file = -(-file_bytes // ENTRY_BYTES)
         self.root = root
         self.file_bytes = units_per_file * ENTRY_BYTES
         self.position = 0
         self._files = files
         self._clock = clock
+        self._check_writer = check_writer
         self._has_extension = extension is not None
         self._open = OpenFiles(files, read_only=read_only)
         self._books = QueueBooks(units_per_file, self._open, read_only=read_only, log_min=log_min)
@@ -169,6 +172,8 @@ class ConsumeQueues:
         with books.disk:
             if books.read_only or not books.pending:
                 return
+            if self._check_writer is not None:
+                self._check_writer()
             with books.change:
                 if self._has_extension:
                     for queue in self._queues.by_slot:

@@ -9,10 +9,12 @@ Nothing is written until the directory is known to be a store or empty, and unti
 import errno
 from pathlib import Path
 
-from embermq.errors import StoreLocked, StorePathInvalid
+from embermq.errors import StoreError, StoreLocked, StorePathInvalid
 from embermq.files.directories import Kind
 from embermq.files.files import Files, Lock
+from embermq.files.lock_holders import command_line
 from embermq.files.locking import LockHeld
+from embermq.store.fence import living_writer
 
 ABORT = "abort"
 LOCK = "lock"
@@ -105,6 +107,9 @@ def take_directory(files: Files, root: Path) -> Lock:
         raise StorePathInvalid(root / LOCK, f"this is a {kind} where the lock file should be; move it away")
     try:
         files.make_directory(root)
+        writer = living_writer(files, root)  # Before the lock: its file may be gone, and must not be made by us then.
+        if writer is not None:
+            raise StoreLocked(root, writer, command_line(writer))
         return files.lock(root / LOCK)
     except LockHeld as held:
         raise StoreLocked(root, held.pid, held.command) from None
@@ -120,6 +125,16 @@ def checkpoint_times(files: Files, root: Path) -> str:
         return files.read_all(root / CHECKPOINT, CHECKPOINT_BYTES_MAX)[:_TIMES_BYTES].hex()
     except OSError:
         return ""
+
+
+def check_lock(lock: Lock) -> None:
+    """StoreError if a tool that has worked for long does not have the store for itself any more."""
+    problem = lock.problem()
+    if problem is not None:
+        raise StoreError(
+            f"{lock.path} {problem}: nothing more is written; see to it that no other process writes there, and call"
+            " this again"
+        )
 
 
 def was_closed_cleanly(files: Files, root: Path) -> bool:

@@ -9,6 +9,9 @@ them all. ASYNC_FLUSH flushes by the clock. With private buffers, committing com
 Of a group that was served the flusher wakes one, which wakes the next, and so on. All at once would meet
 at the interpreter's lock and be put to sleep again (docs/decisions/0012-waking-one-another.md).
 
+Before a sync counts, `confirm` is asked whether this process is still the one that writes the store (fence.py); if
+it is not, that is a failure as well.
+
 A failed fdatasync is never tried again: the kernel may have dropped the dirty pages, and a second call
 would succeed without them. Everybody who waits is told, nobody is acknowledged, and the store takes no
 more messages until it is reopened.
@@ -20,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embermq.clock import Clock
-from embermq.errors import FlushFailed, again
+from embermq.errors import AppendRefused, FlushFailed, WriterFenced, again
 from embermq.settings import FlushDisk, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.deadlines import Deadlines
@@ -52,13 +55,13 @@ class Waiter:
     def __init__(self, end: int, deadline: float, callback: Callable[["Waiter"], None]) -> None:
         self.end, self.deadline = end, deadline
         self._callbacks = [callback]
-        self.failure: FlushFailed | TimeoutError | None = None
+        self.failure: AppendRefused | TimeoutError | None = None
 
     @property
     def is_told(self) -> bool:
         return not self._callbacks
 
-    def finish(self, failure: FlushFailed | TimeoutError | None) -> None:
+    def finish(self, failure: AppendRefused | TimeoutError | None) -> None:
         """Call back, if nobody did before; what the callback raises is logged. Any thread."""
         try:
             callback = self._callbacks.pop()  # Only one gets it.
@@ -76,11 +79,15 @@ class Flusher:
 
     def __init__(
         self, commit_log: CommitLog, settings: StoreSettings, clock: Clock, *, pooled: bool,
-        on_progress: Callable[[int], None], on_failure: Callable[[FlushFailed], None],
+        on_progress: Callable[[int], None], on_failure: Callable[[AppendRefused], None],
+        confirm: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
-        """`on_progress` hears the flushed offset when more is durable or readable; both on the flusher's thread."""
+        """`on_progress` hears the flushed offset when more is durable or readable; both on the flusher's thread.
+
+        `confirm` raises WriterFenced if nothing may be written, and nothing acknowledged, any more.
+        """
         self._log, self._settings, self._clock = commit_log, settings, clock
-        self._on_progress, self._on_failure = on_progress, on_failure
+        self._on_progress, self._on_failure, self._confirm = on_progress, on_failure, confirm
         self._pooled = pooled
         self._sync = settings.flush is FlushDisk.SYNC
         self._timeout_seconds = settings.sync_flush_timeout_ms / 1000
@@ -90,7 +97,7 @@ class Flusher:
         self._deadlines = Deadlines(clock, self._timeout_seconds, _expire)
         self._wake = threading.Event()
         self._stopping = self._ended = False
-        self.failure: FlushFailed | None = None
+        self.failure: AppendRefused | None = None
         self.core = OneCore() if self._sync and settings.waiters_share_core else None
         self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
         now = clock.monotonic()
@@ -104,7 +111,7 @@ class Flusher:
     # -- for those who wait ------------------------------------------------------------------------------
 
     def wait(self, end: int) -> bool:
-        """Block until everything below `end` is durable; False if that takes too long, FlushFailed if it fails."""
+        """Block until everything below `end` is durable; False if that takes too long, AppendRefused if it fails."""
         commit_log, wake = self._log, self._wake
         if self.core is not None:
             self.core.join()
@@ -154,12 +161,14 @@ class Flusher:
             self._thread.join()
         with self._lock:
             self._ended = True  # Whoever comes now is answered at once.
-        while self.failure is None and self._log.commit():
-            pass
-        self.flush_now()
-        self._deadlines.stop()
-        if self.core is not None:
-            self.core.close()
+        try:
+            while self.failure is None and self._commit():
+                pass
+        finally:
+            self.flush_now()
+            self._deadlines.stop()
+            if self.core is not None:
+                self.core.close()
 
     def _run(self) -> None:
         if self.core is not None:
@@ -204,7 +213,7 @@ class Flusher:
     def _flush_log(self) -> None:
         before = self._log.flushed_offset
         try:
-            flushed = self._log.flush()
+            flushed = self._log.flush(self._confirm)
         except OSError as problem:
             self._fail(problem)
             return
@@ -227,8 +236,20 @@ class Flusher:
             with self._lock:
                 self._waiters[:0] = late
 
+    def _commit(self) -> bool:
+        """Move private buffers to the files. An OSError is noted, and raised."""
+        try:
+            if self._confirm is not None:
+                self._confirm()
+            return self._log.commit()
+        except OSError as problem:
+            self._fail(problem)
+            raise
+
     def _fail(self, problem: OSError) -> None:
-        failure = FlushFailed(problem.strerror or str(problem))
+        failure: AppendRefused = FlushFailed(problem.strerror or str(problem))
+        if isinstance(problem, WriterFenced):
+            failure = again(problem)
         with self._lock:
             self.failure = failure
         log.error("flush failed error=%s flushed_offset=%d", problem, self._log.flushed_offset)
@@ -253,11 +274,10 @@ class Flusher:
         if not (thorough or waited_for or enough):
             return
         try:
-            moved = more = self._log.commit()
+            moved = more = self._commit()
             while waited_for and more:
-                more = self._log.commit()
-        except OSError as problem:
-            self._fail(problem)
+                more = self._commit()
+        except OSError:
             return
         if moved:
             self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000

@@ -185,6 +185,7 @@ class Follower:
 
     def advance(self, end: int | None = None) -> Progress:
         """Take every record from the position up to `end` (of a record; the default is all there is)."""
+        directory.check_lock(self._lock)
         limit = self.log_end if end is None else min(end, self.log_end)
         self.position = max(self.position, self._survey.log_min)
         progress = Progress(self.position, max(limit, self.position))
@@ -208,12 +209,14 @@ class Follower:
             self.index.take(batch, end)
 
     def make_durable(self) -> None:
-        """Sync queues and index, then say how far they are. OSError if a sync fails; nothing is said then."""
+        """Sync queues and index, then say how far they are. OSError if a sync fails, StoreError if the lock was lost;
+        nothing is said then."""
         assert self._replay_from is None, "advance first"
         index = self.index.state() if self.index is not None else None
         self.queues.flush()
         if self.index is not None:
             self.index.flush()
+        directory.check_lock(self._lock)
         proof = FollowerProof(self.position, self._survey.identity, self.queues.state(), index).sealed()
         self._files.replace_file(self.root / NAME, msgspec.json.encode(proof))
 

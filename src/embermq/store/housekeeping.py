@@ -1,6 +1,7 @@
 """Housekeeping: what has to happen now and then, in one thread.
 
-Every second: statistics are sampled, pending queue units written out, and is the log file in use still there? Every
+Every second: statistics are sampled, pending queue units written out; is the log file in use still there, and is the
+store still ours alone (fence.py)? Every
 minute or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
 checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
 
@@ -19,14 +20,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from embermq.errors import AppendRefused
-from embermq.files.files import Files
+from embermq.errors import AppendRefused, WriterFenced
+from embermq.files.files import Files, Lock
 from embermq.format.checkpoint import Checkpoint, encode_checkpoint
 from embermq.settings import StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.consume_queues import ConsumeQueues
 from embermq.store.directory import CHECKPOINT
 from embermq.store.dispatch import Dispatcher
+from embermq.store.fence import Fence
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import prove_index
 from embermq.store.retention_disk import DiskWatch
@@ -50,10 +52,11 @@ class Housekeeping:
     def __init__(
         self, root: Path, files: Files, settings: StoreSettings, commit_log: CommitLog, disk: DiskWatch,
         dispatcher: Dispatcher, queues: ConsumeQueues | None, index: IndexFiles | None, page: StatePage,
-        stats: StoreStats,
+        stats: StoreStats, lock: Lock, fence: Fence,
     ) -> None:  # fmt: skip
         self._root, self._files, self._log, self._disk = root, files, commit_log, disk
         self._dispatcher, self._page, self._stats = dispatcher, page, stats
+        self._lock, self._fence = lock, fence
         self._queues, self._index = queues, index
         self._write_out_ticks = max(1, settings.queue_flush_interval_ms // 1000)
         self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
@@ -66,6 +69,7 @@ class Housekeeping:
         if queues is not None:
             queues.on_many_pending = self._wake.set
         self._index_durable = 0
+        self._is_fenced = False
         self._failing: dict[str, str] = {}  # job -> its last error
         self.checkpoint = Checkpoint()
         self.refuse: Callable[[AppendRefused], None] = _ignore
@@ -95,6 +99,9 @@ class Housekeeping:
 
     def _tick(self, tick: int) -> None:
         self._stats.sample()
+        self._try(self.check_writer)
+        if not self._fence.is_ours:
+            return  # The files are those of another writer.
         self._try(self.check_log)
         if tick % DISK_CHECK_TICKS == 0:
             self._try(self.check_disk)
@@ -137,27 +144,29 @@ class Housekeeping:
     def write_out(self) -> None:
         """Put pending queue units into their files, where other processes can see them."""
         queues = self._queues
+        self._fence.check()
         if queues is not None:
             position = queues.position
             with self._losing_trust():
                 queues.write_out()
-            with self._numbers:
+            with self._changing_page():
                 self._page.queues_written = position
                 self._page.queue_files = _file_count(queues)
                 self._page.tail_mark = self._dispatcher.tail_mark.position
         if self._index is not None:
-            with self._numbers:
+            with self._changing_page():
                 self._page.index_files = self._index.count
 
     def make_durable(self, *, closing: bool = False) -> None:
         """Sync what is derived, then say so. OSError if a sync fails; nothing is said then."""
         with self._one_at_a_time, self._losing_trust():
+            self._fence.check()
             self._durable_offset = self._derived_offset
             log_ms = max(self._log.flushed_timestamp, self.checkpoint.log_ms)
             queues_ms = self._flush_queues(self._queues) if self._queues is not None else 0
             index_ms = self._flush_index(self._index, closing) if self._index is not None else 0
             self.checkpoint = Checkpoint(log_ms, queues_ms, index_ms)
-            with self._numbers:
+            with self._changing_page():
                 self._page.index_files = self._index.count if self._index is not None else 0
                 self._page.tail_mark = self._dispatcher.tail_mark.position
             self._page.sync()
@@ -169,8 +178,16 @@ class Housekeeping:
         try:
             yield
         except OSError:
-            self._page.boot = 0
+            if self._fence.is_ours:
+                self._page.boot = 0
             raise
+
+    @contextmanager
+    def _changing_page(self) -> Iterator[None]:
+        """A moment to store some numbers of the page. WriterFenced if it is the page of another writer by now."""
+        with self._numbers:
+            self._fence.check()
+            yield
 
     def _write_checkpoint(self, *, hold_back: bool) -> None:
         """The times the reference starts from. Ours starts from the proofs and never reads them.
@@ -195,10 +212,26 @@ class Housekeeping:
             timestamp = self.checkpoint.queues_ms
         queues.flush()
         page = self._page
-        with self._numbers:
+        with self._changing_page():
             page.queues_written = page.queues_durable = position
             page.queue_files = _file_count(queues)
         return timestamp
+
+    def check_writer(self) -> None:
+        """Refuse appends, for good, once another process may be writing."""
+        refusal = self.look_for_other_writer()
+        if refusal is not None and not self._is_fenced:
+            self._is_fenced = True
+            log.error("no longer the writer of the store reason=%s", refusal)
+            self.refuse(refusal)
+
+    def look_for_other_writer(self) -> WriterFenced | None:
+        """Is the lock lost, or the token of another writer in the page? What that means for appends."""
+        problem = self._lock.problem()
+        if problem is not None:
+            self._fence.give_up(f"{self._lock.path} {problem}")
+        self._fence.check_page()
+        return self._fence.refusal
 
     def check_log(self) -> None:
         """Refuse appends, for good, once the log file in use was deleted: what is appended to it will be in no file."""

@@ -60,7 +60,9 @@ class IndexFiles:
         *,
         read_only: bool = False,
         query_max: int = QUERY_MAX,
+        check_writer: Callable[[], None] | None = None,
     ) -> None:
+        """`check_writer` raises an OSError when nothing may be written any more."""
         self.directory = directory
         self.position = 0
         self._slots_max, self._entries_max = slots_max, entries_max
@@ -68,6 +70,7 @@ class IndexFiles:
         self._disk = files
         self._clock = clock
         self._read_only = read_only
+        self._check_writer = check_writer
         self._open = OpenFiles(files, read_only=read_only)
         self._change = threading.RLock()  # Held by whoever changes files; readers need no lock.
         self._files: tuple[IndexFile, ...] = ()  # Oldest first; replaced, never changed in place.
@@ -119,6 +122,8 @@ class IndexFiles:
     def _put(self, batch: RecordColumns, row: int, key: int) -> None:
         if not self._has_keys(batch, row):
             return
+        if self._check_writer is not None:
+            self._check_writer()
         self._remove_stale()
         while row < len(batch):
             if not self._files:
@@ -263,6 +268,8 @@ class IndexFiles:
             number = next((n for n, file in enumerate(files) if file.name == name and file.damage is not None), None)
             if number is None or (number and files[number - 1].damage is not None):
                 return None
+            if self._check_writer is not None:
+                self._check_writer()
             if number == len(files) - 1:
                 self._create()
                 files = self._files

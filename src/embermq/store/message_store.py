@@ -216,7 +216,7 @@ class MessageStore(RunningStore):
 
     def _catch_up(self) -> None:
         """Let the dispatcher reach what is readable now: whoever appended wants to see it."""
-        end = self._visible_end()
+        end = self._dispatch_end()
         if not self._read_only and self._dispatcher.position < end:
             self._dispatcher.wait_for(end, CATCH_UP_SECONDS)
 
@@ -380,7 +380,7 @@ class MessageStore(RunningStore):
     def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
         """Block until queues and index have everything that is readable now."""
         self._check_open()
-        return self._read_only or self._dispatcher.wait_for(self._visible_end(), timeout_seconds)
+        return self._read_only or self._dispatcher.wait_for(self._dispatch_end(), timeout_seconds)
 
     def delete_expired(self, *, before_ms: int | None = None) -> Cleaned:
         """Delete log files that are older than fileReservedTime now, whatever the hour, and what was derived from them.
@@ -389,6 +389,7 @@ class MessageStore(RunningStore):
         file always stays, and so does what is still needed: `held_by` says by whom.
         """
         self._check_writable()
+        self._check_fence()
         return self._retention.delete_expired(before_ms)
 
     def delete_topic(self, topic: str) -> int:
@@ -398,6 +399,7 @@ class MessageStore(RunningStore):
         threads may go on appending to it: each message belongs to the old topic or to the new one.
         """
         self._check_writable()
+        self._check_fence()
         _check_name(topic)
         if self._topic_deletion is None:
             raise StoreError("this store keeps no queues (dispatch=none): there is no topic to delete")

@@ -1,13 +1,12 @@
 """Opening a store: from a directory to parts that agree with each other.
 
-    check the path -> take the lock -> load files -> plan -> walk -> settle -> parts
+    check the path -> take the lock -> claim the page -> load files -> plan -> walk -> settle -> parts
 
 `MessageStore` starts the threads; nothing runs yet when this is done. What fails here raises one error
 that names the place, and leaves the directory locked by nobody.
 """
 
 import logging
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from embermq.store.damage import Quarantine
 from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.deleted_topics import settle as settle_deleted_topics
 from embermq.store.deleted_topics import within as deleted_topics_within
+from embermq.store.fence import Fence, FencedFiles, claim
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.index_search import KeySearch
@@ -37,14 +37,13 @@ from embermq.store.reading import LookAgain, Reading, Sound
 from embermq.store.recovery import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.retention_offsets import load_kept_offsets, raised
 from embermq.store.sink import Sink
-from embermq.store.state_page import StatePage, create_state_page, load_state_page
+from embermq.store.state_page import StatePage
 from embermq.store.survey_page import PageNumbers, PageReader
 from embermq.store.tail_mark import TailMark
 from embermq.store.walk import Walker
 
 log = logging.getLogger(__name__)
 
-_EPOCH_BITS = 62
 _LOOKS_MAX = 4
 
 
@@ -57,6 +56,7 @@ class Parts:
     files: Files
     clock: Clock
     lock: Lock | None
+    fence: Fence | None  # With the lock, and only then.
     log: CommitLog
     walker: Walker
     queues: ConsumeQueues | None
@@ -82,6 +82,7 @@ class Parts:
                 log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
         self.walker.close()
         self.log.close()
+        _release(self.fence)
         if self.page is not None:
             self.page.close()
         _release(self.lock)
@@ -105,6 +106,7 @@ class DerivedFiles:
     files: Files
     clock: Clock
     read_only: bool
+    check_writer: Callable[[], None] | None = None
 
     def queues(self, log_min: Callable[[], int], bit_map_for: BitMapFor | None = None) -> ConsumeQueues:
         settings, extension = self.settings, None
@@ -116,13 +118,14 @@ class DerivedFiles:
         return ConsumeQueues(
             self.root / directory.CONSUME_QUEUE, self.files, settings.queue_file_bytes, self.clock,
             extension=extension, read_only=self.read_only, log_min=log_min, multi_dispatch=multi,
+            check_writer=self.check_writer,
         )  # fmt: skip
 
     def index(self) -> IndexFiles:
         settings = self.settings
         return IndexFiles(
             self.root / directory.INDEX, self.files, settings.index_slots_max, settings.index_entries_max, self.clock,
-            read_only=self.read_only, query_max=settings.query_messages_max,
+            read_only=self.read_only, query_max=settings.query_messages_max, check_writer=self.check_writer,
         )  # fmt: skip
 
 
@@ -133,19 +136,21 @@ def open_parts(
     """Everything up to the point where threads start."""
     elsewhere = bool(settings.commit_log_paths)
     directory.check_directory(files, root, read_only=read_only, has_log_elsewhere=elsewhere)
+    claimed: _Claimed | None = None
     lock = None if read_only else directory.take_directory(files, root)
 
     def begin() -> _Opening:
-        return _Opening(root, settings, files, clock, lock, derive, bit_map_for)
+        return _Opening(root, settings, files, clock, claimed, derive, bit_map_for)
 
     try:
+        claimed = None if lock is None else _Claimed(lock, *claim(files, root))
         return _open_to_read(begin) if read_only else begin().run()
     except OSError as problem:
-        _release(lock)
+        _release(claimed or lock)
         where = problem.filename or root
         raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
     except BaseException:
-        _release(lock)
+        _release(claimed or lock)
         raise
 
 
@@ -181,20 +186,36 @@ def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clo
         raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
 
 
-def _release(lock: Lock | None) -> None:
-    if lock is not None:
-        lock.release()
+def _release(held: "Lock | Fence | _Claimed | None") -> None:
+    if held is not None:
+        held.release()
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """What an opening for writing has before it begins: the lock, and its token in the state page."""
+
+    lock: Lock
+    fence: Fence
+    page: StatePage
+    believed: bool  # Was the page there, and does it vouch for anything?
+
+    def release(self) -> None:
+        self.fence.release()
+        self.page.close()
+        self.lock.release()
 
 
 class _Opening:
     """One opening; its steps share these parts."""
 
     def __init__(
-        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, lock: Lock | None, derive: bool,
+        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, claimed: _Claimed | None, derive: bool,
         bit_map_for: BitMapFor | None,
     ) -> None:  # fmt: skip
-        self.root, self.settings, self.files, self.clock, self.lock = root, settings, files, clock, lock
-        self.read_only = lock is None
+        self.root, self.settings, self.clock, self.claimed = root, settings, clock, claimed
+        self.files = files if claimed is None else FencedFiles(files, claimed.fence).as_files
+        self.read_only = claimed is None
         self.derive, self.bit_map_for = derive, bit_map_for
         self.clean = directory.was_closed_cleanly(files, root)
         self.report = RecoveryReport(self.clean)
@@ -204,13 +225,16 @@ class _Opening:
         self.segments = self._load_segments()
         self.log = CommitLog(self.segments)
         self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
-        derived = DerivedFiles(root, settings, files, clock, read_only=self.read_only)
+        derived = DerivedFiles(
+            root, settings, self.files, clock, read_only=self.read_only,
+            check_writer=claimed.fence.check if claimed is not None else None,
+        )  # fmt: skip
         self.queues = derived.queues(lambda: self.log.min_offset, bit_map_for) if derive else None
         self.walker.look_ahead = self.queues.look_ahead if self.queues is not None else None
         self.index = derived.index() if derive and settings.index else None
         multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
         self.next_offsets = NextOffsets(load_deleted_topics(files, root), multi)
-        self.quarantine = Quarantine(files, root, clock, read_only=self.read_only)
+        self.quarantine = Quarantine(self.files, root, clock, read_only=self.read_only)
 
     # -- loading ---------------------------------------------------------------------------------------------
 
@@ -237,13 +261,14 @@ class _Opening:
     def run(self, *, believe_derived: bool = True) -> Parts:
         """The whole opening. For a reader: LookAgain if files do not fit together, as long as it may believe them."""
         inventory = load_inventory(self.files, self.root) if self.clean else None
-        page = None if self.read_only else load_state_page(self.files, self.root, writable=True)
+        claimed = self.claimed
+        page = claimed.page if claimed is not None and claimed.believed else None
         proof = self._adopt_index_proof()
         numbers = self.numbers if self.read_only else page
         seen = self._look(inventory, numbers)
         flushed = numbers.flushed if numbers is not None else 0
         reading = Reading(self.files, self.root, self.log, self.numbers)
-        if self.read_only:
+        if claimed is None:
             plan = reading.plan(
                 seen, self.sound, inventory, self.queues, self.index, proof, lambda *facts: self._decide(*facts)[0],
                 lambda numbers: self._proofs(numbers, proof), believe_queues=believe_derived,
@@ -251,7 +276,7 @@ class _Opening:
         else:
             plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
             directory.mark_running(self.files, self.root)
-            page = page or create_state_page(self.files, self.root, secrets.randbits(_EPOCH_BITS))
+            page = claimed.page
             plan = self._prepare_derived(plan, index_plan, page, proof)
         end, recovery = self._walk(plan)
         if self.read_only and believe_derived and not self.clean:
@@ -260,9 +285,9 @@ class _Opening:
         if not self.derive and plan.expected_end is not None and inventory is not None:
             self.next_offsets.adopt(inventory.next_offsets)
         return Parts(
-            self.root, self.settings, self.files, self.clock, self.lock, self.log, self.walker, self.queues,
-            self.index, page, self.report, end, recovery.last_store_timestamp, recovery.tail_mark,
-            self._all_next_offsets(),
+            self.root, self.settings, self.files, self.clock, claimed.lock if claimed is not None else None,
+            claimed.fence if claimed is not None else None, self.log, self.walker, self.queues, self.index, page,
+            self.report, end, recovery.last_store_timestamp, recovery.tail_mark, self._all_next_offsets(),
         )  # fmt: skip
 
     def decide(self) -> Decision:

@@ -111,7 +111,7 @@ def _in_place(work: "_Rebuild") -> Rebuilt:
         for place in places:
             if not work.of(place.families).is_ready(place):
                 work.of(place.families).prepare(place)
-        made = [work.of(place.families).in_place(place) for place in places]
+        made = [work.of(place.families).in_place(place, lock) for place in places]
         return _together(made)
     finally:
         lock.release()
@@ -193,15 +193,18 @@ class _Rebuild:
         journal = load_journal(self.files, place.work) if self.files.kind(place.work) is Kind.DIRECTORY else None
         return journal is not None and journal.ready and self._fits(journal, place.work)
 
-    def in_place(self, place: Place) -> Rebuilt:
-        """The store's lock is held, and everything at `place` was checked."""
+    def in_place(self, place: Place, lock: Lock) -> Rebuilt:
+        """The store's lock is held, and everything at `place` was checked. StoreError if the lock is lost meanwhile."""
         work = place.work
         journal = load_journal(self.files, work)
         built: Built | None = None
         if journal is None or not journal.ready or not self._fits(journal, work):
             journal, built = self._build(work)
+            directory.check_lock(lock)
             journal = self._make_ready(journal, work)
+        directory.check_lock(lock)
         self._swap(journal, place)
+        directory.check_lock(lock)
         self._prove(journal)
         kept = self._clear(place)
         return self._report(journal, self.root, built, kept)

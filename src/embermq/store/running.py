@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from embermq.errors import AppendRefused, StoreClosed, StoreError, StorePathInvalid
+from embermq.errors import AppendRefused, StoreClosed, StoreError, StorePathInvalid, WriterFenced
 from embermq.files.allocation import SegmentAllocator
 from embermq.files.pool import TransientPool
 from embermq.model.hosts import Host
@@ -74,7 +74,7 @@ class RunningStore:
         light_queues_max = self.settings.light_queues_max if self.settings.light_queues else 0
         self._writer = Writer(
             commit_log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
-            kernels=self.settings.kernels, light_queues_max=light_queues_max,
+            kernels=self.settings.kernels, light_queues_max=light_queues_max, fence=parts.fence,
         )  # fmt: skip
         self._writer.adopt_offsets(parts.next_offsets)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
@@ -82,7 +82,7 @@ class RunningStore:
         derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
         sinks = [*derived, self._arrivals, *self._user_sinks]
         taken = (parts.end, parts.last_store_timestamp)
-        self._dispatcher = Dispatcher(commit_log, parts.walker, sinks, taken, parts.tail_mark, self._visible_end)
+        self._dispatcher = Dispatcher(commit_log, parts.walker, sinks, taken, parts.tail_mark, self._dispatch_end)
 
     def _start(self) -> None:
         """Start the threads of a store that may write; give the lock back if that fails."""
@@ -103,6 +103,8 @@ class RunningStore:
     def _prepare_to_run(self) -> None:
         parts, settings = self._parts, self.settings
         assert parts.page is not None
+        assert parts.fence is not None
+        assert parts.lock is not None
         pooled = settings.transient_pool_active
         pool = TransientPool(settings.transient_pool_buffers, self._log.segments.segment_bytes) if pooled else None
         self._allocator = SegmentAllocator(
@@ -114,7 +116,7 @@ class RunningStore:
         self._log.segments.allocator = self._allocator
         self._flusher = Flusher(
             self._log, settings, self._clock, pooled=pooled, on_progress=self._note_progress,
-            on_failure=self._note_failure,
+            on_failure=self._note_failure, confirm=parts.fence.check,
         )  # fmt: skip
         if self._flusher.core is not None:
             self._dispatcher.on_start = self._flusher.core.join
@@ -125,7 +127,7 @@ class RunningStore:
         )  # fmt: skip
         self._housekeeping = Housekeeping(
             self.path, parts.files, settings, self._log, disk, self._dispatcher, self._queues, self._index,
-            parts.page, self._stats,
+            parts.page, self._stats, parts.lock, parts.fence,
         )  # fmt: skip
         self._housekeeping.refuse = self._writer.refuse
         self._writer.wake_dispatch = self._dispatcher.wake
@@ -141,6 +143,7 @@ class RunningStore:
             ),
             settings,
         )  # fmt: skip
+        parts.fence.check()
         parts.page.flushed = parts.end
         parts.page.sync_flush = int(self._sync)
         parts.page.log_only = int(self._queues is None)
@@ -215,6 +218,8 @@ class RunningStore:
         try:
             self._stop_threads()
             self._settle()
+        except WriterFenced as fenced:
+            raise StoreError(f"{self.path} was not closed cleanly: {fenced.reason}") from fenced
         except OSError as problem:
             reason = problem.strerror or str(problem)
             raise StoreError(f"{self.path} was not closed cleanly ({reason}); the next open recovers it") from problem
@@ -239,6 +244,8 @@ class RunningStore:
 
     def _settle(self) -> None:
         """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
+        self._housekeeping.look_for_other_writer()
+        self._check_fence()
         self._housekeeping.make_durable(closing=True)
         for sink in self._user_sinks:
             try:
@@ -292,8 +299,11 @@ class RunningStore:
     def _note_failure(self, failure: AppendRefused) -> None:
         """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
         self._writer.refuse(failure)
-        assert self._parts.page is not None
-        self._parts.page.boot = 0  # The kernel may have dropped what it could not write.
+        parts = self._parts
+        assert parts.page is not None
+        assert parts.fence is not None
+        if parts.fence.is_ours:
+            parts.page.boot = 0  # The kernel may have dropped what it could not write.
 
     # -- what the parts need of each other ---------------------------------------------------------------------
 
@@ -301,12 +311,23 @@ class RunningStore:
         """Nobody may be shown anything past this: under SYNC_FLUSH a crash could still take it back."""
         return self._log.flushed_offset if self._sync and not self._read_only else self._log.readable_offset
 
+    def _dispatch_end(self) -> int:
+        """How far queues and index may follow the log: not any further once they are the files of another writer."""
+        fence = self._parts.fence
+        return self._visible_end() if fence is None or fence.is_ours else self._dispatcher.position
+
     def _life_begin(self, topic: str) -> int:
         """Where in the log a topic began again after it was deleted; 0 if it never was."""
         return load_deleted_topics(self._parts.files, self.path).get(topic, 0)
 
+    def _check_fence(self) -> None:
+        """WriterFenced if another process has the store."""
+        if self._parts.fence is not None:
+            self._parts.fence.check()
+
     def _flush_log(self) -> int:
         self._flusher.wait(self._log.wrote_offset)
+        self._check_fence()
         return self._log.flushed_offset
 
     def _append_delivered(self, message: Message) -> Receipt:

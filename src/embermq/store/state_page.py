@@ -14,11 +14,13 @@
     72   index_files           how many index files there are
     80   sync_flush            1 while the store is open with SYNC_FLUSH: nobody may be shown what is not flushed
     88   log_only              1 while the store is open with dispatch="none": others may derive queues and index
+    96   writer                the fencing token of the process that has the store open for writing (fence.py); 0: none
+   104   writer_pid            the id of that process
    128   the same numbers again, every bit turned over
 
 A bit that turns over by itself must not make a start cut into a good log: a page whose two halves disagree
 vouches for nothing. Both lie in one sector, which a disk writes as a whole.
-Pages of earlier versions have zeros for the last two and for their inverses, which counts as 0.
+Pages of earlier versions have zeros from sync_flush on, and for the inverses, which counts as 0.
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
@@ -39,7 +41,7 @@ PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
     "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
-    "identity", "boot", "index_files", "sync_flush", "log_only",
+    "identity", "boot", "index_files", "sync_flush", "log_only", "writer", "writer_pid",
 )  # fmt: skip
 _FIELDS_OF_OLD = _FIELDS.index("sync_flush")  # Pages of earlier versions end there.
 _INVERSE = 16  # From a number to its inverse.
@@ -61,11 +63,15 @@ class StatePage:
     index_files: int
     sync_flush: int
     log_only: int
+    writer: int
+    writer_pid: int
 
     def __init__(self, file: OpenFile, writable: bool) -> None:
         object.__setattr__(self, "_file", file)
         object.__setattr__(self, "_writable", writable)
-        object.__setattr__(self, "_numbers", np.frombuffer(file.map(writable, PAGE_BYTES), dtype="<i8"))
+        mapped = file.map(writable, PAGE_BYTES)
+        object.__setattr__(self, "_mapped", mapped)
+        object.__setattr__(self, "_numbers", np.frombuffer(mapped, dtype="<i8"))
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -82,8 +88,14 @@ class StatePage:
     def sync(self) -> None:
         self._file.sync()
 
+    def cell(self, name: str) -> memoryview:
+        """One number as mapped memory, for a look that costs next to nothing. Release it before the page is closed."""
+        at = 8 * _FIELDS.index(name)
+        return self._mapped[at : at + 8].cast("q")  # type: ignore[no-any-return]
+
     def close(self) -> None:
         """Let the file go; the numbers stay as they are now."""
+        object.__setattr__(self, "_mapped", memoryview(b""))
         object.__setattr__(self, "_numbers", self._numbers.copy())
         self._file.close()
 

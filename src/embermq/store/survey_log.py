@@ -24,6 +24,7 @@ from pathlib import Path
 from time import monotonic
 
 from embermq.files.files import Files, OpenFile
+from embermq.files.lock_holders import UNKNOWN, holder_of
 from embermq.files.segments import misfits, size_told
 from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
@@ -376,25 +377,17 @@ def must_be_flushed(files: Files, root: Path, page: PageNumbers) -> bool:
 
 
 def lock_holder(root: Path) -> int | None:
-    """The process that has the store open for writing; None if nobody has, as far as the system tells.
+    """The process that has the store open for writing, UNKNOWN if the system does not name it; None if none has.
 
-    The lock itself is not touched: opening and closing its file would give it up, if this process has it.
+    The lock itself is not touched: opening and closing its file would give up what this process has of it.
     """
-    try:
-        status = os.stat(root / directory.LOCK)
-        lines = Path("/proc/locks").read_text().splitlines()
-    except OSError:
-        return None
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for line in lines:
-        words = line.split()  # number, kind, advisory, access, process, device and file, start, end
-        if wanted in words and "->" not in words:
-            return int(words[words.index(wanted) - 1])
-    return None
+    return holder_of(root / directory.LOCK)
 
 
 def is_ours(process: int, page: Path) -> bool | None:
     """Is this process a store of ours, which has the state page mapped? None: it cannot be told."""
+    if process == UNKNOWN:
+        return None
     try:
         inode = os.stat(page).st_ino
         maps = Path(f"/proc/{process}/maps").read_text()

@@ -37,6 +37,7 @@ from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
 from embermq.store.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born, has_meaning_to_store
 from embermq.store.commit_log import CommitLog
+from embermq.store.fence import Fence
 from embermq.store.queue_tails import QueueKey, QueueTail, QueueTails
 from embermq.store.runs import Receipts, Run, RunReader
 from embermq.store.stats import PutCounters
@@ -57,6 +58,7 @@ _PACK_SIZE_MAGIC_INTO = SIZE_MAGIC.pack_into
 COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
 SLOW_PUT_SECONDS = 0.5
 LMQ_PREFIX = "%LMQ%"
+_NO_TOKEN = memoryview(bytes(8)).cast("q")
 
 
 class Writer:
@@ -64,10 +66,12 @@ class Writer:
 
     def __init__(
         self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse,
-        light_queues_max: int = 0,
+        light_queues_max: int = 0, fence: Fence | None = None,
     ) -> None:  # fmt: skip
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
+        self._fence = fence
+        self._token, self._own_token = (fence.cell, fence.stamp) if fence is not None else (_NO_TOKEN, 0)
         self._busy_seconds_max = busy_ms_max / 1000
         self._lock = threading.Lock()
         self._locked_since = 0.0
@@ -299,7 +303,15 @@ class Writer:
         if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
             lock.release()
             raise again(self.refusal)
+        if self._token[0] != self._own_token:
+            lock.release()
+            self._refuse_fenced()
         self._locked_since = self._monotonic()
+
+    def _refuse_fenced(self) -> None:
+        """Raise: another process has the store, and what is written now would lie over its messages."""
+        assert self._fence is not None
+        self._fence.check()
 
     def _leave(self, stored: int, failed: int) -> None:
         """Give the put lock back, count, and let the dispatcher know."""

@@ -251,6 +251,9 @@ class LossyLock:
         self.path = path
         self._files = files
 
+    def problem(self) -> str | None:
+        return None if self.path in self._files.locks else "was released"
+
     def release(self) -> None:
         self._files.locks.discard(self.path)
 

@@ -9,7 +9,7 @@ import pytest
 
 from embermq import FlushDisk, StoreSettings
 from embermq.clock import SystemClock
-from embermq.errors import FlushFailed
+from embermq.errors import AppendRefused, FlushFailed
 from embermq.store.flush import Flusher, Waiter
 from embermq.testing import ManualClock
 
@@ -42,7 +42,7 @@ class NumberLog:
         self.busy.release()
         return moved
 
-    def flush(self) -> int:
+    def flush(self, confirm: Callable[[], None] | None = None) -> int:
         assert self.busy.acquire(blocking=False), "two commit or flush at once"
         try:
             reached = self.readable_offset
@@ -219,7 +219,7 @@ def test_a_failed_sync_fails_everybody_and_is_never_repeated(rig: Rig) -> None:
 def test_the_store_is_told_of_a_failure_before_anybody_who_waits(rig: Rig) -> None:
     order: list[str] = []
 
-    def hear(failure: FlushFailed) -> None:
+    def hear(failure: AppendRefused) -> None:
         threading.Event().wait(0.05)
         order.append("store")
 

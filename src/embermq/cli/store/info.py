@@ -247,7 +247,8 @@ def _start(directory: Path, settings: StoreSettings) -> Facts:
     """What opening the store would do; with the sizes found there, unless settings are given."""
     pid = overview.writer_process(directory)
     if pid is not None:
-        return Facts("start", "a start would", [Fact("reason", "refuse, because", f"process {pid} has it open")])
+        reason = f"process {pid or '(unknown)'} has it open"
+        return Facts("start", "a start would", [Fact("reason", "refuse, because", reason)])
     return Facts("start", "a start would", _plan_facts(overview.plan_start(directory, settings)))
 
 

@@ -111,7 +111,7 @@ def _picture(directory: Path, glance: Glance, rates: Rates) -> RenderableType:
     facts = Table(box=None, show_header=False, show_edge=False, padding=(0, 1))
     facts.add_column(style="dim")
     facts.add_column()
-    writer = f"process {glance.writer_pid}" if glance.writer_pid is not None else "nobody"
+    writer = f"process {glance.writer_pid or '(unknown)'}" if glance.writer_pid is not None else "nobody"
     spare = f" ({glance.spare_segments} made ahead)" if glance.spare_segments else ""
     rows = [
         ("open for writing by", writer),
