@@ -1,5 +1,6 @@
 """Queues and index derived from outside are, byte for byte, those the live dispatcher writes."""
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
-from embermq.store.follower import NAME, Follower
+from embermq.store.follower import LOCK_NAME, NAME, Follower
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
@@ -207,3 +208,15 @@ def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(StorePathInvalid):
         Follower.open(tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lost_lock_is_noticed_before_anything_is_said(bare: StoreBuilder) -> None:
+    follower = follow(bare)
+    follower.advance()
+    (bare.root / "other").write_bytes(b"lock")
+    os.replace(bare.root / "other", bare.root / LOCK_NAME)
+    for step in (follower.advance, follower.make_durable):
+        with pytest.raises(StoreError, match="was replaced by another file"):
+            step()
+    assert not (bare.root / NAME).exists()
+    follower.close()

@@ -1,5 +1,6 @@
 """Rebuild: byte for byte what live dispatch writes, aside and swapped in; a call that was killed goes on."""
 
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -465,3 +466,20 @@ def test_opening_a_store_with_a_rebuild_that_was_given_up(live: LossyFiles) -> N
     assert disk.exists(ROOT / WORK)
     with MessageStore.open(ROOT, SETTINGS, files=disk) as store:
         numbered.check(store)
+
+
+def test_a_lost_lock_is_noticed_before_anything_is_swapped(tmp_path: Path) -> None:
+    plan = StoreBuilder(tmp_path / "store")
+    with plan.open() as store:
+        store.append(Message("T", b"x", keys=("k",)))
+    before = (plan.root / "embermq.state").read_bytes()
+
+    def replace_lock(what: str, done: int, total: int) -> None:
+        (plan.root / "other").write_bytes(b"lock")
+        os.replace(plan.root / "other", plan.root / "lock")
+
+    with pytest.raises(StoreError, match="was replaced by another file"):
+        rebuild(plan.root, plan.settings, progress=replace_lock)
+    assert (plan.root / "embermq.state").read_bytes() == before
+    assert not (plan.root / "embermq.rebuild" / "old").exists()
+    rebuild(plan.root, plan.settings)
