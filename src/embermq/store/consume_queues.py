@@ -217,6 +217,8 @@ class ConsumeQueues:
                 return False
             if queue_offset + len(units) > books.written[queue.slot]:
                 return False  # Still to be written out.
+            if self._check_writer is not None:
+                self._check_writer()
             queue.write(queue_offset, units)
             return True
 
