@@ -39,12 +39,27 @@ _EPOCH_BITS = 62
 class Fence:
     """The token of one opening. `cell` and `stamp` are for those who compare them very often."""
 
-    def __init__(self, files: Files, root: Path, page: StatePage, token: int) -> None:
+    def __init__(self, files: Files, root: Path, page: StatePage | None, token: int) -> None:
+        """Signs the page. Without one there is none that another opening could see, until `move_to`."""
         self._files, self._root, self._page, self._token = files, root, page, token
-        self.cell = page.cell("writer")
-        self.stamp = self.cell[0]
+        self._sign(page)
         self._refusal: WriterFenced | None = None
         self._is_released = False
+
+    def _sign(self, page: StatePage | None) -> None:
+        if page is not None:
+            page.writer_pid = os.getpid()
+            page.writer = self._token
+        self.cell = page.cell("writer") if page is not None else memoryview(bytearray(8)).cast("q")
+        self.stamp = self.cell[0]
+
+    def move_to(self, page: StatePage) -> None:
+        """A new page is in the place of one that could not be believed, or of none. Before anything else looks."""
+        old_cell, old_page, self._page = self.cell, self._page, page
+        self._sign(page)
+        old_cell.release()
+        if old_page is not None:
+            old_page.close()
 
     @property
     def is_ours(self) -> bool:
@@ -75,6 +90,8 @@ class Fence:
         A page that is missing is no sign of a writer, who would have made one.
         """
         path = self._root / NAME
+        if self._page is None:
+            return
         try:
             if self._files.identity(path) == self._page.identity:
                 return
@@ -85,17 +102,20 @@ class Fence:
             self.give_up(f"{path} was replaced by another file, perhaps by another process that writes to the store")
 
     def release(self) -> None:
-        """This opening ends: no writer, unless there is another one. The page can be closed then."""
+        """This opening ends: no writer is named any more, unless there is another one. Closes the page."""
         if self._is_released:
             return
-        if self.is_ours:
-            self._page.writer_pid = 0
-            self._page.writer = 0
+        page = self._page
+        if page is not None and self.is_ours:
+            page.writer_pid = 0
+            page.writer = 0
         self._is_released = True
         self.cell.release()
+        if page is not None:
+            page.close()
 
     def _other(self) -> str:
-        pid = self._page.writer_pid
+        pid = self._page.writer_pid if self._page is not None else 0
         if pid == os.getpid():
             return "another part of this process while this one had it open"
         command = command_line(pid) if pid else ""
@@ -103,29 +123,28 @@ class Fence:
         return f"{who} while this one had it open"
 
 
-def claim(files: Files, root: Path) -> tuple[Fence, StatePage, bool]:
-    """Put a new token into the state page. The fence, the page, and whether it was there and can be believed.
+def claim(files: Files, root: Path) -> tuple[Fence, StatePage | None]:
+    """Put a new token into the state page. The fence, and the page if it can be believed.
 
-    Its lock is held. A page that cannot be believed gets the token before another one takes its place: an earlier
-    writer may still look at it.
+    The lock is held. A page that cannot be believed gets the token, too, and is replaced later (`renew_page`): an
+    earlier writer may still look at it.
     """
     token = 1 + secrets.randbits(_TOKEN_BITS - 1)
     path = root / NAME
-    if files.kind(path) is Kind.FILE and files.stat(path).size == PAGE_BYTES:  # Nothing is written through a link.
-        old = StatePage(files.open(path, True), True)
-        _sign(old, token)
-        old.close()
     page = load_state_page(files, root, writable=True)
-    believed = page is not None
-    if page is None:
-        page = create_state_page(files, root, secrets.randbits(_EPOCH_BITS))
-        _sign(page, token)
-    return Fence(files, root, page, token), page, believed
+    if page is not None:
+        return Fence(files, root, page, token), page
+    if files.kind(path) is Kind.FILE and files.stat(path).size == PAGE_BYTES:  # Nothing is written through a link.
+        return Fence(files, root, StatePage(files.open(path, True), True), token), None
+    return Fence(files, root, None, token), None
 
 
-def _sign(page: StatePage, token: int) -> None:
-    page.writer_pid = os.getpid()
-    page.writer = token
+def renew_page(files: Files, root: Path, fence: Fence) -> StatePage:
+    """A new page that vouches for nothing, with the token of the fence."""
+    fence.check()
+    page = create_state_page(files, root, secrets.randbits(_EPOCH_BITS))
+    fence.move_to(page)
+    return page
 
 
 def living_writer(files: Files, root: Path) -> int | None:

@@ -23,7 +23,7 @@ from embermq.store.damage import Quarantine
 from embermq.store.deleted_topics import load_deleted_topics
 from embermq.store.deleted_topics import settle as settle_deleted_topics
 from embermq.store.deleted_topics import within as deleted_topics_within
-from embermq.store.fence import Fence, FencedFiles, claim
+from embermq.store.fence import Fence, FencedFiles, claim, renew_page
 from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.index_search import KeySearch
@@ -83,8 +83,6 @@ class Parts:
         self.walker.close()
         self.log.close()
         _release(self.fence)
-        if self.page is not None:
-            self.page.close()
         _release(self.lock)
 
 
@@ -197,12 +195,10 @@ class _Claimed:
 
     lock: Lock
     fence: Fence
-    page: StatePage
-    believed: bool  # Was the page there, and does it vouch for anything?
+    page: StatePage | None  # If it can be believed.
 
     def release(self) -> None:
         self.fence.release()
-        self.page.close()
         self.lock.release()
 
 
@@ -262,7 +258,7 @@ class _Opening:
         """The whole opening. For a reader: LookAgain if files do not fit together, as long as it may believe them."""
         inventory = load_inventory(self.files, self.root) if self.clean else None
         claimed = self.claimed
-        page = claimed.page if claimed is not None and claimed.believed else None
+        page = claimed.page if claimed is not None else None
         proof = self._adopt_index_proof()
         numbers = self.numbers if self.read_only else page
         seen = self._look(inventory, numbers)
@@ -276,7 +272,7 @@ class _Opening:
         else:
             plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
             directory.mark_running(self.files, self.root)
-            page = claimed.page
+            page = page or renew_page(self.files, self.root, claimed.fence)
             plan = self._prepare_derived(plan, index_plan, page, proof)
         end, recovery = self._walk(plan)
         if self.read_only and believe_derived and not self.clean:

@@ -13,7 +13,7 @@ from embermq.files.files import Files, RealFiles
 from embermq.model.status import PutStatus
 from embermq.settings import FlushDisk
 from embermq.store import fence as fencing
-from embermq.store.fence import FencedFiles, claim, living_writer
+from embermq.store.fence import Fence, FencedFiles, claim, living_writer, renew_page
 from embermq.store.state_page import NAME, StatePage, load_state_page
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
@@ -38,6 +38,12 @@ def take_away(root: Path) -> None:
     page = page_of(root)
     page.writer_pid, page.writer = 1, OTHER_TOKEN
     page.close()
+
+
+def new_fence(root: Path) -> tuple[Fence, StatePage]:
+    fence, believed = claim(RealFiles(), root)
+    assert believed is None
+    return fence, renew_page(RealFiles(), root, fence)
 
 
 def close_fenced(store: MessageStore) -> None:
@@ -93,11 +99,14 @@ def test_a_page_that_cannot_be_believed_fences_whoever_still_maps_it(builder: St
     store = builder.open()
     page = page_of(builder.root)
     page._numbers[1] ^= 1  # Its epoch and the inverse disagree: the next writer makes another page.
-    fence, _, believed = claim(RealFiles(), builder.root)
-    assert not believed
+    fence, believed = claim(RealFiles(), builder.root)
+    assert believed is None
     with pytest.raises(WriterFenced, match="by another part of this process"):
         store.append(Message("t", b"x"))
     assert fence.is_ours
+    renewed = renew_page(RealFiles(), builder.root, fence)
+    assert fence.is_ours
+    assert renewed.writer == page_of(builder.root).writer
     with pytest.raises(StoreError):
         store.close()
 
@@ -253,7 +262,7 @@ def test_only_another_living_process_with_the_page_open_counts(builder: StoreBui
 
 
 def test_names_are_not_changed_behind_the_fence(tmp_path: Path) -> None:
-    fence, page, _ = claim(RealFiles(), tmp_path)
+    fence, page = new_fence(tmp_path)
     files: Files = FencedFiles(RealFiles(), fence).as_files
     files.make_directory(tmp_path / "made")
     files.create(tmp_path / "file", 10, fallocate=False).close()
@@ -275,12 +284,12 @@ def test_names_are_not_changed_behind_the_fence(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["made", "file", NAME])
     assert files.read_all(tmp_path / "file") == bytes(10)
     fence.release()
-    assert page.writer == OTHER_TOKEN
+    assert page_of(tmp_path).writer == OTHER_TOKEN
 
 
 def test_the_refusal_says_what_happened_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fencing, "command_line", lambda pid: "java BrokerStartup")
-    fence, page, _ = claim(RealFiles(), tmp_path)
+    fence, page = new_fence(tmp_path)
     fence.check()
     page.writer_pid, page.writer = 77, OTHER_TOKEN
     refusal = fence.refusal
