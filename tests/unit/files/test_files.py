@@ -238,3 +238,16 @@ def test_descriptors_go_with_their_objects(tmp_path: Path) -> None:
         del file
     gc.collect()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_replacing_a_file_that_is_a_link_leaves_what_it_leads_to(tmp_path: Path) -> None:
+    """As RocketMQ does it with its config files; a link to their directory stays."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "old.json").write_bytes(b"old")
+    (tmp_path / "config").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "x.json").symlink_to(tmp_path / "disk" / "old.json")
+    RealFiles().replace_file(tmp_path / "config" / "x.json", b"new")
+    assert (tmp_path / "disk" / "old.json").read_bytes() == b"old"
+    assert (tmp_path / "disk" / "x.json").read_bytes() == b"new"
+    assert not (tmp_path / "disk" / "x.json").is_symlink()
+    assert (tmp_path / "config").is_symlink()
