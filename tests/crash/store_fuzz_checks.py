@@ -5,7 +5,8 @@
     Failures      what was not as it must be; a round goes on after one
 
 A record is intact if the file of its own name holds its bytes at its place. Exempt is what no store can know: past the
-flushed position of a store that was not closed, what follows a damaged place is a tail that was never confirmed.
+flushed position of a store that was not closed, what follows a damaged place is a tail that was never confirmed; and
+the part of its index that had no checksum yet.
 """
 
 import signal
@@ -98,6 +99,7 @@ class Expected:
         template = truth.template / "store" / DELETED_TOPICS
         self.knows_deletions = not truth.deletes or _bytes_of(note) == _bytes_of(template)
         self.odd_logs = self._odd_log_files()
+        self.index_unproven = not truth.clean and self._is_index_changed()
         self.may_refuse = self._has_odd_kinds()
         self.rebuild_may_refuse = self.may_refuse or not self.required or self._has_links()
 
@@ -138,6 +140,13 @@ class Expected:
             for path in found
             if path.name.isdigit() and (not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > size)
         }
+
+    def _is_index_changed(self) -> bool:
+        """Of a store that was not closed: what came to the index since it was last synced has no checksum yet. Flipped
+        bits there may hide keys until the scrub, or a rebuild, makes the file again."""
+        template = self.truth.template / "store"
+        names = [path.relative_to(template) for path in (template / "index").iterdir()]
+        return any(_bytes_of(self.root / name) not in (None, _bytes_of(template / name)) for name in names)
 
     def _has_links(self) -> bool:
         """Are there links below directories that a rebuild replaces? It refuses to."""
@@ -263,7 +272,7 @@ class Check:
         for queue, records in expected.queues().items():
             if expected.knows_deletions or queue[0] not in _deleted_topics(expected.truth):
                 self._all("fetch", records, answers.queues.get(queue, []), queue)
-        if answers.keys:
+        if answers.keys and not (expected.index_unproven and self.name in ("read-only", "opened")):
             for key, records in expected.keys().items():
                 self._all("find", records, answers.keys.get(key, []), key)
         self._all("scan", expected.required, answers.scanned)
@@ -293,13 +302,13 @@ def is_filler(message: StoredMessage) -> bool:
     return message.topic == FILLER_TOPIC[: len(message.topic)]
 
 
-def check_same(reader: Answers, writer: Answers, failures: Failures) -> None:
+def check_same(reader: Answers, writer: Answers, failures: Failures, *, keys: bool) -> None:
     """A reader may end earlier than an opening for writing, and never skips."""
     for queue, messages in reader.queues.items():
         own = writer.queues.get(queue, [])
         if messages != own[: len(messages)]:
             failures.add("read-only fetch differs", f"{queue} {_difference(messages, own)}")
-    for key, messages in reader.keys.items():
+    for key, messages in reader.keys.items() if keys else ():
         own = writer.keys.get(key, [])
         if messages != own[: len(messages)]:
             failures.add("read-only find differs", f"{key} {_difference(messages, own)}")

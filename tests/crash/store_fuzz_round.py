@@ -58,7 +58,7 @@ class Round:
             self.failures.add("reading has changed files", changed)
         writer = self._write()
         if reader is not None and writer is not None:
-            check_same(reader, writer, self.failures)
+            check_same(reader, writer, self.failures, keys=not self.expected.index_unproven)
         self._rebuild()
         if lines:
             self._load(lines)
@@ -153,7 +153,8 @@ class Round:
         self._no_gaps("survey", places)
         visible = [one for one in self.expected.required if one.start < survey.log_end]
         self._look_at_queues(survey)
-        for one in self.source.sample(visible, min(len(visible), 12)):
+        asked = [] if self.expected.index_unproven else visible
+        for one in self.source.sample(asked, min(len(asked), 12)):
             for key in one.keys[:1] if one.indexed else ():
                 found = survey.find_key(one.message.topic, key, 0, 1 << 60)
                 if found is not None and one.start not in found:
@@ -279,6 +280,8 @@ class Round:
         report: Report | None = self.failures.run(f"verify {name}", lambda: verify(root))
         faults = [flaw for flaw in report.flaws if flaw.is_fault] if report is not None else []
         faults = [flaw for flaw in faults if flaw.file not in self.expected.odd_logs]
+        if name == "opened" and self.expected.index_unproven:
+            faults = [flaw for flaw in faults if flaw.family != "index"]
         if faults:
             shown = [f"{flaw.file}: {flaw.fault}" for flaw in faults]
             self.failures.add(f"verify {name}", f"{len(faults)} faults: {shown[:4]}")
