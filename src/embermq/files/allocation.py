@@ -13,10 +13,12 @@ a crash recovery finds them empty. One thread of its own; `take` is for the writ
 import errno
 import logging
 import threading
+import time
 from typing import Literal
 
 from embermq.clock import Clock, SystemClock
 from embermq.files import memory
+from embermq.files.bell import Bell
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.files.segments import Segments
@@ -110,7 +112,8 @@ class SegmentAllocator:
         self._warm_whole_file, self._lock_in_memory = warm_whole_file, lock_in_memory
         self._wait_s = wait_s
         self._clock = clock or SystemClock()
-        self._changed = threading.Condition()
+        self._mutex = threading.Lock()
+        self._called, self._answered = Bell(), Bell()  # By those who want something; by the thread, to the writer.
         self._ready: dict[int, Segment] = {}
         self._wanted: int | None = None
         self._failure: OSError | None = None  # of the file somebody waits for
@@ -129,7 +132,7 @@ class SegmentAllocator:
     @property
     def ready(self) -> list[int]:
         """Start offsets of the files made ahead."""
-        with self._changed:
+        with self._mutex:
             return sorted(self._ready)
 
     # -- for the writer --------------------------------------------------------------------------------
@@ -147,17 +150,20 @@ class SegmentAllocator:
         return segment
 
     def _take_ready(self, start: int) -> Segment | None:
-        with self._changed:
+        with self._mutex:
             segment = self._ready.pop(start, None)
             if segment is not None:
                 self._taken = start
             return segment
 
     def _wait_for(self, start: int) -> Segment:
-        with self._changed:
+        deadline = time.monotonic() + self._wait_s
+        with self._mutex:
             self._wanted, self._failure = start, None
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: start in self._ready or self._failure, self._wait_s)
+        self._called.ring()
+        while not self._is_answered(start) and (left := deadline - time.monotonic()) > 0:
+            self._answered.wait(left)  # A ring may be about something earlier.
+        with self._mutex:
             self._wanted = None
             if self._failure is not None:
                 raise self._failure
@@ -166,21 +172,25 @@ class SegmentAllocator:
             raise TimeoutError(errno.ETIMEDOUT, f"the next log file was not ready after {self._wait_s} s")
         return segment
 
+    def _is_answered(self, start: int) -> bool:
+        return start in self._ready or self._failure is not None
+
     def seal_soon(self, segment: Segment) -> None:
         """Seal a segment the writer has left, once its private buffer is committed."""
-        with self._changed:
+        with self._mutex:
             self._left.append(segment)
-            self._changed.notify_all()
+        self._called.ring()
 
     def close(self) -> None:
         """Stop, and delete the files made ahead."""
-        with self._changed:
+        with self._mutex:
             self._closing = True
             self._failure = OSError(errno.ESHUTDOWN, "the log is being closed")
-            self._changed.notify_all()
-        if self._thread is not None:
+        self._called.ring()
+        self._answered.ring()
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
-            self._thread = None
+        self._thread = None
         self._seal_left()
         while self._ready:
             self._ready.popitem()[1].retire()
@@ -193,12 +203,8 @@ class SegmentAllocator:
                 self.step()
             except Exception as problem:  # The thread must go on: the writer waits for it.
                 log.error("allocator failed error=%s", problem, exc_info=not isinstance(problem, OSError))
-            with self._changed:
-                if self._wanted is None:
-                    self._changed.wait_for(self._is_called, self.pace.poll_s)
-
-    def _is_called(self) -> bool:
-        return self._closing or self._wanted is not None
+            if self._wanted is None and not self._closing:
+                self._called.wait(self.pace.poll_s)
 
     def step(self) -> None:
         """One round: what somebody waits for first. Called by the thread; tests may call it instead."""
@@ -210,22 +216,24 @@ class SegmentAllocator:
         self._populate_ahead()
 
     def _make_wanted(self) -> None:
-        with self._changed:
+        with self._mutex:
             start = self._wanted
+            if start in self._ready:
+                self._wanted = None  # It was made ahead meanwhile, and the writer may be gone.
             if start is None or start in self._ready:
                 return
         try:
             segment = self._make(start)
         except OSError as error:
-            with self._changed:
+            with self._mutex:
                 self._failure = error
                 self._wanted = None
-                self._changed.notify_all()
+            self._answered.ring()
             return
-        with self._changed:
+        with self._mutex:
             self._ready[start] = segment
             self._wanted = None
-            self._changed.notify_all()
+        self._answered.ring()
 
     def _make(self, start: int) -> Segment:
         segment = self._segments.create(start)
@@ -277,15 +285,15 @@ class SegmentAllocator:
             # Nobody waits for it yet. If it still fails when the writer comes, the writer is told.
             self._retry_at = now + _RETRY_S
             return False
-        with self._changed:
+        with self._mutex:
             self._ready[start] = segment
-            self._changed.notify_all()
+        self._answered.ring()
         return True
 
     def _drop_unexpected(self, expected: list[int]) -> bool:
         """Delete files made ahead that will not be wanted: the log was cut back, or jumped. False if it is others that
         are expected by now."""
-        with self._changed:
+        with self._mutex:
             if self._segments.last is None or self._segments.last.end != expected[0]:
                 return False
             dropped = [self._ready.pop(start) for start in list(self._ready) if start not in expected]
@@ -302,7 +310,7 @@ class SegmentAllocator:
         end = last.wrote + window
         self._populate_in(last, end)
         if end > last.size:
-            with self._changed:
+            with self._mutex:
                 following = self._ready.get(last.end)
             if following is not None:
                 self._populate_in(following, end - last.size)
@@ -322,7 +330,7 @@ class SegmentAllocator:
             segment.populated = stop
 
     def _seal_left(self) -> None:
-        with self._changed:
+        with self._mutex:
             ripe = [segment for segment in self._left if segment.buffer is None]
             self._left = [segment for segment in self._left if segment.buffer is not None]
         for segment in ripe:

@@ -355,6 +355,15 @@ class Segments:
             self._leave(last)
         return segment
 
+    def begun_after(self, segment: Segment | None) -> Segment | None:
+        """The active segment after this one, if a roll has put it there and nothing was stored in it yet."""
+        last = self.last
+        if last is None or last is segment or not last.is_active or last.wrote:
+            return None
+        if segment is not None and segment.is_active:
+            self._leave(segment)
+        return last
+
     def _leave(self, segment: Segment) -> None:
         if self.allocator is not None:
             self.allocator.seal_soon(segment)

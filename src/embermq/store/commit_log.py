@@ -63,6 +63,10 @@ class CommitLog:
     def roll(self) -> Segment:
         """Close the active segment with a blank and go on in a new one; SegmentUnavailable if there is none."""
         full = self.active
+        begun = self.segments.begun_after(full)
+        if begun is not None:  # A roll that a signal handler has interrupted got so far.
+            self.active = begun
+            return begun
         if full is not None and full.wrote < full.size:
             full.target[full.wrote : full.wrote + BLANK_BYTES] = encode_blank(full.size - full.wrote)
             full.wrote = full.size

@@ -38,13 +38,14 @@ class Deadlines:
         with self._lock:
             self._forget_told()
             self._waiting.append(waiter)
-            if self._thread is None and not self._stop_asked.is_set():
+            is_running = self._thread is not None and self._thread.is_alive()
+            if not is_running and not self._stop_asked.is_set():
                 self._thread = threading.Thread(target=self._run, name="embermq-deadlines", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:
         self._stop_asked.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:

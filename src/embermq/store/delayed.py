@@ -229,7 +229,7 @@ class DelayedMessages:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
         self._stopping = True
         self._wake.set()
-        if self._thread is not None:
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join(STOP_WAIT_SECONDS)
             if self._thread.is_alive():
                 log.error("delayed.stop the thread did not end within %.0f s", STOP_WAIT_SECONDS)
@@ -242,8 +242,9 @@ class DelayedMessages:
                 pause_ms = self._look()
             except StoreClosed:
                 return
-            except Exception:
-                log.exception("delayed.failed pause_ms=%d", FAILURE_PAUSE_MS)
+            except Exception as problem:
+                is_mistake = not isinstance(problem, OSError | StoreError)
+                log.error("delayed.failed pause_ms=%d error=%s", FAILURE_PAUSE_MS, problem, exc_info=is_mistake)
                 pause_ms = FAILURE_PAUSE_MS
             if pause_ms > 0:
                 self._wake.wait(pause_ms / 1000)

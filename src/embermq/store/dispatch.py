@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from embermq.files.bell import Bell
 from embermq.format.columns import C_STORE_TIME, RecordColumns
 from embermq.format.frame import ScanStop, resync
 from embermq.store.commit_log import CommitLog
@@ -50,7 +51,7 @@ class Dispatcher:
         self.taken = taken  # Position and store time of the newest record all sinks have taken.
         self.position = taken[0]
         self._idle = False
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._advanced = threading.Condition()
         self._waiting = 0  # How many wait for the position. Guarded by `_advanced`.
         self._hurry = threading.Event()
@@ -73,7 +74,7 @@ class Dispatcher:
         """There may be more to do. Any thread; costs next to nothing while the dispatcher is busy."""
         if self._idle:
             self._idle = False
-            self._wake.set()
+            self._wake.ring()
 
     def wait_for(self, physical_offset: int, timeout_seconds: float) -> bool:
         """Block until everything below `physical_offset` was dispatched; False if that takes too long."""
@@ -104,7 +105,7 @@ class Dispatcher:
         """Dispatch what the limit allows and end the thread."""
         self._stopping = True
         self._hurry.set()
-        self._wake.set()
+        self._wake.ring()
         if self._thread.is_alive():
             self._thread.join()
         self.drain()
@@ -116,7 +117,6 @@ class Dispatcher:
             if self.position >= self._limit():
                 self._wake.wait(IDLE_SECONDS)
             self._idle = False
-            self._wake.clear()
             before = self.position
             if not self._drained() or self._lacks_space:
                 self._wake.wait(IDLE_SECONDS)
@@ -130,7 +130,8 @@ class Dispatcher:
             self.drain()
         except Exception as problem:
             if str(problem) != self._trouble:  # Once, and not every time.
-                log.exception("dispatch failed position=%d", self.position)
+                is_mistake = not isinstance(problem, OSError)
+                log.error("dispatch failed position=%d error=%s", self.position, problem, exc_info=is_mistake)
             self._trouble = str(problem)
             return False
         self._trouble = ""

@@ -24,6 +24,7 @@ from typing import Any
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, FlushFailed, WriterFenced, again
+from embermq.files.bell import Bell
 from embermq.settings import FlushDisk, StoreSettings
 from embermq.store.commit_log import CommitLog
 from embermq.store.deadlines import Deadlines
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 PAGE_BYTES = 4096
 # While something waits the thread does not sleep; when nothing does, it still looks up this often.
 IDLE_SECONDS = 0.5
+# A thread that waits for a sync looks by itself this often: the one before it may have been interrupted by a signal
+# handler that raised, and then does not wake it.
+LOOK_SECONDS = 0.1
 
 
 class Group:
@@ -95,7 +99,7 @@ class Flusher:
         self._waiters: list[Waiter] = []
         self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
         self._deadlines = Deadlines(clock, self._timeout_seconds, _expire)
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._stopping = self._ended = False
         self.failure: AppendRefused | None = None
         self.core = OneCore() if self._sync and settings.waiters_share_core else None
@@ -122,11 +126,11 @@ class Flusher:
             left = deadline - self._clock.monotonic()
             group = self._group
             group.joined = True
-            if not wake.is_set():
-                wake.set()
-            if left < 0 or not group.done.acquire(timeout=left):
+            wake.ring()
+            if left < 0:
                 return commit_log.flushed_offset >= end
-            group.done.release()
+            if group.done.acquire(timeout=min(left, LOOK_SECONDS)):
+                group.done.release()
         return True
 
     def when_durable(self, end: int, callback: Callable[[Waiter], None]) -> None:
@@ -143,20 +147,19 @@ class Flusher:
             self._settle([waiter])
             return
         self._deadlines.add(waiter)
-        if not self._wake.is_set():
-            self._wake.set()
+        self._wake.ring()
 
     def nudge(self) -> None:
         """Something was appended that nobody waits for."""
         if self._sync or not self._settings.flush_timed:
-            self._wake.set()
+            self._wake.ring()
 
     # -- the thread --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Flush everything once more and end the thread."""
         self._stopping = True
-        self._wake.set()
+        self._wake.ring()
         if self._thread.is_alive():
             self._thread.join()
         with self._lock:
@@ -175,7 +178,6 @@ class Flusher:
             self.core.join()
         while not self._stopping:
             self._wake.wait(self._pause_seconds())
-            self._wake.clear()
             self.turn()
 
     @property

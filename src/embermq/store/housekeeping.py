@@ -75,7 +75,7 @@ class Housekeeping:
         self.refuse: Callable[[AppendRefused], None] = _ignore
 
     def start(self) -> None:
-        self.check_disk()
+        self._try(self.check_disk)
         self._thread.start()
 
     def stop(self) -> None:
@@ -114,9 +114,10 @@ class Housekeeping:
         """Do one of the jobs. What a full disk does to one must not keep the others from being done."""
         try:
             job()
-        except OSError as problem:
+        except Exception as problem:
             if self._failing.get(job.__name__) != str(problem):  # Once, and not every second.
-                log.error("housekeeping failed job=%s error=%s", job.__name__, problem)
+                is_mistake = not isinstance(problem, OSError)
+                log.error("housekeeping failed job=%s error=%s", job.__name__, problem, exc_info=is_mistake)
             self._failing[job.__name__] = str(problem)
         else:
             self._failing.pop(job.__name__, None)

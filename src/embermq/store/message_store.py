@@ -37,6 +37,7 @@ from embermq.model.status import PutStatus
 from embermq.settings import StoreSettings
 from embermq.store.arrivals import ArrivalListener
 from embermq.store.consume_queue import ConsumeQueue
+from embermq.store.disk_errors import raises_store_errors
 from embermq.store.fetch import FetchOutcome
 from embermq.store.flush import Waiter
 from embermq.store.opening import open_parts
@@ -171,6 +172,7 @@ class MessageStore(RunningStore):
         self._flusher.when_durable(receipt.physical_offset + receipt.size, settle)
         return future
 
+    @raises_store_errors
     def flush(self) -> int:
         """Make everything appended so far durable, whatever the settings; the flushed offset."""
         self._check_writable()
@@ -187,6 +189,7 @@ class MessageStore(RunningStore):
 
     # -- reading by queue ------------------------------------------------------------------------------------
 
+    @raises_store_errors
     def fetch(
         self, topic: str, queue_id: int, offset: int, max_messages: int = 32, tags: str | None = "*"
     ) -> FetchOutcome:
@@ -220,16 +223,19 @@ class MessageStore(RunningStore):
         if not self._read_only and self._dispatcher.position < end:
             self._dispatcher.wait_for(end, CATCH_UP_SECONDS)
 
+    @raises_store_errors
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The oldest queue offset that can be read; 0 for a queue that never was."""
         queue = self._seen_queue(topic, queue_id)
         return queue.min_offset if queue is not None else 0
 
+    @raises_store_errors
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message; 0 for a queue that never was."""
         queue = self._seen_queue(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    @raises_store_errors
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """The queue offset nearest to a store time, by the reference's rules; 0 for an empty queue."""
         queue = self._seen_queue(topic, queue_id)
@@ -237,18 +243,21 @@ class MessageStore(RunningStore):
             return 0
         return queue.offset_at(timestamp_ms, self._records.store_time, self._log.min_offset)
 
+    @raises_store_errors
     def physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Where in the log a message of a queue lies; 0 if there is none."""
         queue = self._seen_queue(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
         return unit[0] if unit is not None else 0
 
+    @raises_store_errors
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When a message of a queue was stored, in milliseconds; -1 if there is none."""
         queue = self._seen_queue(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
         return self._records.store_time(unit[0], unit[1]) if unit is not None else -1
 
+    @raises_store_errors
     def earliest_time(self, topic: str | None = None, queue_id: int | None = None) -> int:
         """When the oldest message still here was stored (of a queue, or of the whole log); -1 if there is none."""
         if topic is not None:
@@ -258,11 +267,13 @@ class MessageStore(RunningStore):
         first = self._records.frame_at(self._log.min_offset)
         return first.store_timestamp if first is not None else -1
 
+    @raises_store_errors
     def message_count(self, topic: str, queue_id: int) -> int:
         """How many messages of a queue can be read."""
         queue = self._seen_queue(topic, queue_id)
         return queue.max_offset - queue.min_offset if queue is not None else 0
 
+    @raises_store_errors
     def topics(self) -> dict[str, list[int]]:
         """Every topic with the ids of its queues."""
         self._check_open()
@@ -271,6 +282,7 @@ class MessageStore(RunningStore):
 
     # -- reading by key, id, place -----------------------------------------------------------------------------
 
+    @raises_store_errors
     def find(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int | None = None
     ) -> list[StoredMessage]:
@@ -293,6 +305,7 @@ class MessageStore(RunningStore):
                 found[physical_offset] = message
         return [found[physical_offset] for physical_offset in sorted(found)]
 
+    @raises_store_errors
     def index_offsets(
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int | None = None
     ) -> list[int]:
@@ -313,6 +326,7 @@ class MessageStore(RunningStore):
         message = self.at(parsed.physical_offset) if parsed.physical_offset >= 0 else None
         return message if message is not None and message.store_host == parsed.store_host else None
 
+    @raises_store_errors
     def at(self, physical_offset: int) -> StoredMessage | None:
         """The message that starts at this place of the log, or None if none does."""
         self._check_open()
@@ -330,13 +344,18 @@ class MessageStore(RunningStore):
         limit = self._visible_end() if end is None else min(end, self._visible_end())
         while at < limit:
             self._check_open()  # It may be closed between two steps of whoever reads this.
-            message = self._records.at(at)
+            message = self._message_at(at)
             if message is not None:
                 yield message
                 at = message.end
             else:
                 at = self._next_record(at, limit)
 
+    @raises_store_errors
+    def _message_at(self, at: int) -> StoredMessage | None:
+        return self._records.at(at)
+
+    @raises_store_errors
     def _next_record(self, at: int, limit: int) -> int:
         """Where records go on after a blank, a damaged place or a missing file."""
         with self._log.lend(at, limit) as lent:
@@ -382,6 +401,7 @@ class MessageStore(RunningStore):
         self._check_open()
         return self._read_only or self._dispatcher.wait_for(self._dispatch_end(), timeout_seconds)
 
+    @raises_store_errors
     def delete_expired(self, *, before_ms: int | None = None) -> Cleaned:
         """Delete log files that are older than fileReservedTime now, whatever the hour, and what was derived from them.
 
@@ -392,6 +412,7 @@ class MessageStore(RunningStore):
         self._check_fence()
         return self._retention.delete_expired(before_ms)
 
+    @raises_store_errors
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; how many there were. Its next message is number 0 of its queue again.
 
@@ -405,6 +426,7 @@ class MessageStore(RunningStore):
             raise StoreError("this store keeps no queues (dispatch=none): there is no topic to delete")
         return self._topic_deletion.delete(topic)
 
+    @raises_store_errors
     def stats(self) -> StatsSnapshot:
         """The store in figures."""
         self._check_open()
@@ -427,6 +449,7 @@ class MessageStore(RunningStore):
             scrub=None if self._read_only else self._scrub.state,
         )
 
+    @raises_store_errors
     def scrub(self) -> ScrubReport:
         """Compare the whole log with queues and index now, and mend what is derived; on this thread, while the store
         goes on. Damage in the log is copied to the quarantine and reported; the bytes stay where they are."""
@@ -434,6 +457,7 @@ class MessageStore(RunningStore):
         self._catch_up()
         return self._scrub.run_round()
 
+    @raises_store_errors
     def runtime_info(self) -> dict[str, str]:
         """Statistics and positions under the reference's names, all as text."""
         self._check_open()

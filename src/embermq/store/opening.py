@@ -8,6 +8,7 @@ that names the place, and leaves the directory locked by nobody.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -80,10 +81,11 @@ class Parts:
                     sink.close()
             except OSError as problem:  # Without a clean close the next open derives it again.
                 log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
-        self.walker.close()
-        self.log.close()
-        _release(self.fence)
-        _release(self.lock)
+        with ExitStack() as last:
+            last.callback(_release, self.lock)
+            last.callback(_release, self.fence)
+            last.callback(self.log.close)
+            last.callback(self.walker.close)
 
 
 @dataclass(frozen=True, slots=True)

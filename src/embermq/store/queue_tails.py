@@ -1,7 +1,8 @@
 """Queue tails: where the next message of each queue goes.
 
 Next offsets stand in one array with a place (`slot`) per queue, so that the batch kernel can give out and
-advance offsets of any number of queues in one call. The array is replaced when it is full, never resized.
+advance offsets of any number of queues in one call. The array is replaced when it is full, never resized. A queue is
+known from one assignment on, the last of its making: a signal handler that raises before leaves nothing behind.
 Looking a queue up needs no lock; everything else belongs to the holder of the put lock.
 """
 
@@ -37,7 +38,6 @@ class QueueTails:
     def __init__(self) -> None:
         self.by_key: dict[QueueKey, QueueTail] = {}
         self.next = array("q", bytes(8 * _SLOTS_MIN))  # Next offset by slot. Put lock.
-        self._used = 0
 
     def __iter__(self) -> Iterator[QueueTail]:
         return iter(list(self.by_key.values()))
@@ -52,11 +52,10 @@ class QueueTails:
         """The tail of a queue; a new one begins at offset 0."""
         tail = self.by_key.get((topic, queue_id))
         if tail is None:
-            if self._used == len(self.next):
-                self.next = array("q", self.next.tobytes() * 2)
-                self.next[self._used :] = array("q", bytes(8 * self._used))
-            tail = self.by_key[topic, queue_id] = QueueTail(topic, queue_id, self._used)
-            self._used += 1
+            slot = len(self.by_key)
+            if slot >= len(self.next):
+                self.next = self.next + array("q", bytes(8 * len(self.next)))
+            tail = self.by_key[topic, queue_id] = QueueTail(topic, queue_id, slot)
         return tail
 
     def numbers(self) -> NDArray[np.int64]:

@@ -9,8 +9,8 @@ What users call is in message_store.py, which builds on this. Starting and stopp
 import logging
 import os
 import weakref
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -58,6 +58,7 @@ class RunningStore:
         self._parts, self._clock, self._log = parts, parts.clock, parts.log
         self._queues, self._index = parts.queues, parts.index
         self._closed, self._closed_why = False, "is closed"
+        self._is_closing = self._has_let_go = False
         self._read_only = parts.read_only
         self._sync = self.settings.flush is FlushDisk.SYNC
         self._records = Records(self._log)
@@ -97,8 +98,12 @@ class RunningStore:
         except BaseException:
             self._let_go()
             raise
-        self._start_threads()
         _running.add(self)
+        try:
+            self._start_threads()
+        except BaseException:  # No thread could be started, or a signal came.
+            self.close()
+            raise
 
     def _prepare_to_run(self) -> None:
         parts, settings = self._parts, self.settings
@@ -205,30 +210,32 @@ class RunningStore:
     def close(self) -> None:
         """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine.
 
-        StoreError if something derived could not be made durable; the log is, and the next open derives it.
+        StoreError if something derived could not be made durable; the log is, and the next open derives it. Where a
+        signal handler raises meanwhile, the threads still end and the lock is given back; another call does the rest.
         """
-        if self._closed:
+        if self._is_closing or self._has_let_go:
             return
-        self._closed = True
-        if self._read_only:
-            self._let_go()
-            return
-        _running.discard(self)
-        self._writer.refuse(StoreClosed(self.path))
+        self._closed = self._is_closing = True
         try:
-            self._stop_threads()
-            self._settle()
+            if not self._read_only:
+                _running.discard(self)
+                self._writer.refuse(StoreClosed(self.path))
+                self._stop_threads()
+                self._settle()
         except WriterFenced as fenced:
             raise StoreError(f"{self.path} was not closed cleanly: {fenced.reason}") from fenced
         except OSError as problem:
             reason = problem.strerror or str(problem)
             raise StoreError(f"{self.path} was not closed cleanly ({reason}); the next open recovers it") from problem
         finally:
-            self._let_go()
+            try:
+                self._let_go()
+            finally:
+                self._is_closing = False
 
     def leave_to_parent(self) -> None:
         """In a process that was forked from the one that opened the store: threads and lock stayed there."""
-        self._closed = True
+        self._closed = self._has_let_go = True
         self._closed_why = "was opened by the process this one was forked from; open it here, or after the fork"
         self._writer.abandon(StoreClosed(self.path, self._closed_why))
 
@@ -240,7 +247,7 @@ class RunningStore:
         stops.insert(0, self._scrub.stop)
         with ExitStack() as steps:
             for stop in reversed([*stops, self._allocator.close]):
-                steps.callback(stop)
+                steps.callback(_stop_surely, stop)
 
     def _settle(self) -> None:
         """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
@@ -271,6 +278,7 @@ class RunningStore:
             except Exception:
                 log.exception("sink not closed name=%s", sink.name)
         self._parts.close()
+        self._has_let_go = True
 
     def _save_inventory(self) -> None:
         parts = self._parts
@@ -343,6 +351,16 @@ class RunningStore:
         if self._flusher.wait(newest.physical_offset + newest.size):
             return receipts
         return [msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT) for receipt in receipts]
+
+
+def _stop_surely(stop: Callable[[], None]) -> None:
+    """Stop a service. What a signal handler raised may have ended the wait for its thread: wait again."""
+    try:
+        stop()
+    except BaseException:
+        with suppress(OSError, StoreError):
+            stop()
+        raise
 
 
 def _leave_to_parent() -> None:

@@ -7,23 +7,30 @@ handing messages to a thread of their own would cost a wake-up each (docs/decisi
 
 The first 8 bytes of a record, size and magic, are stored last: a process killed in between leaves
 zeros there, which read as "nothing here", and not half a message.
+
+A signal handler may raise in the middle of an append (Ctrl-C in a notebook, an alarm). Python runs handlers after calls
+and at the ends of loops, so the lock is only taken by `with`, and the two things that make a message stored, the end of
+the log and the next offset of its queue, move in one assignment: what did not move is overwritten by the next message.
+A kernel gives offsets out itself; `_open_run` has what they were until its messages count.
 """
 
 import logging
 import struct
 import threading
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from zlib import crc32
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError, again
 from embermq.format.columns import Rows
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
-from embermq.format.runs import N_PLACED_COLUMNS
+from embermq.format.runs import N_PLACED_COLUMNS, R_QUEUE
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.properties import (
@@ -83,6 +90,7 @@ class Writer:
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
         self.record_slow_put: Callable[[int], None] = _ignore_slow_put
+        self._open_run: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # Slots of a run, offsets before it.
         self._count = self._bytes = self._failed = 0
 
     @property
@@ -114,11 +122,13 @@ class Writer:
 
     def next_offsets(self) -> dict[QueueKey, int]:
         with self._lock:
+            self._take_back_open_run()
             return self._tails.all_next()
 
     def forget_topic(self, topic: str, cut: Callable[[int], None] | None = None) -> None:
         """A deleted topic starts again at offset 0. `cut` is told where the log ends now, before anything follows."""
         with self._lock:
+            self._take_back_open_run()
             self._tails.forget(topic)
             if cut is not None:
                 cut(self._log.wrote_offset)
@@ -159,40 +169,50 @@ class Writer:
         born = message.born_timestamp
         crc = crc32(body) & 0x7FFFFFFF
         host = self._packed_host
-        self._enter()
-        try:
-            now_ms = self._now_ms()
-            segment = self._log.active
-            if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
-                segment = self._log.roll()
-            at = segment.wrote
-            end = at + size
-            physical_offset = segment.start + at
-            next_offsets = self._tails.next
-            slot = tail.slot
-            queue_offset = next_offsets[slot]
-            record = b"".join(
-                (
-                    _PACK_HEAD_V4(
-                        crc, tail.queue_id, 0, queue_offset, physical_offset, 0, now_ms if born is None else born,
-                        host, now_ms, host, 0, 0, body_bytes,
-                    ),
-                    body, topic_part, _PACK_PROPERTIES_LENGTH(len(properties)), properties,
-                )
-            )  # fmt: skip
-            target = segment.target
-            target[at + 8 : end] = record
-            _PACK_SIZE_MAGIC_INTO(target, at, size, MESSAGE_MAGIC)
-            segment.store_timestamp = now_ms
-            segment.wrote = end
+        lock, monotonic = self._lock, self._monotonic
+        if lock.locked():
+            self._check_busy()
+        with lock:
+            if self.refusal is not None or self._open_run is not None or self._token[0] != self._own_token:
+                self._check_turn()
+            self._locked_since = began = monotonic()
+            try:
+                now_ms = self._now_ms()
+                segment = self._log.active
+                if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
+                    segment = self._log.roll()
+                at = segment.wrote
+                end = at + size
+                physical_offset = segment.start + at
+                next_offsets = self._tails.next
+                slot = tail.slot
+                queue_offset = next_offsets[slot]
+                record = b"".join(
+                    (
+                        _PACK_HEAD_V4(
+                            crc, tail.queue_id, 0, queue_offset, physical_offset, 0, now_ms if born is None else born,
+                            host, now_ms, host, 0, 0, body_bytes,
+                        ),
+                        body, topic_part, _PACK_PROPERTIES_LENGTH(len(properties)), properties,
+                    )
+                )  # fmt: skip
+                target = segment.target
+                target[at + 8 : end] = record
+                _PACK_SIZE_MAGIC_INTO(target, at, size, MESSAGE_MAGIC)
+                segment.store_timestamp = now_ms
+                segment.wrote, next_offsets[slot] = end, queue_offset + 1
+            except BaseException:
+                self._finish(began, 0, 1)
+                if born is not None:
+                    check_born(born)  # The one number here that nobody has looked at.
+                raise
             self._bytes += size
-            next_offsets[slot] = queue_offset + 1
-        except BaseException:
-            self._leave(0, 1)
-            if born is not None:
-                check_born(born)  # The one number here that nobody has looked at.
-            raise
-        self._leave(1, 0)
+            self._count += 1
+            held = monotonic() - began
+            self._locked_since = 0.0
+        if held >= COUNTED_PUT_SECONDS:
+            self._notice_slow_put(held)
+        self.wake_dispatch()
         return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def append_delivered(self, message: Message) -> tuple[Receipt, bool]:
@@ -202,13 +222,16 @@ class Writer:
         return self._store_one(admitted, although_full=True), admitted.wait
 
     def _store_one(self, admitted: Admitted, *, although_full: bool = False) -> Receipt:
-        self._enter(although_full)
-        try:
-            receipt = self._put(admitted, self._now_ms())
-        except BaseException:
-            self._leave(0, 1)
-            raise
-        self._leave(1, 0)
+        self._check_busy()
+        stored = 0
+        with self._lock:
+            began = self._begin(although_full)
+            try:
+                receipt = self._put(admitted, self._now_ms())
+                stored = 1
+            finally:
+                held = self._finish(began, stored, 1 - stored)
+        self._wake(held)
         return receipt
 
     def append_many(self, messages: Sequence[Message]) -> tuple[Sequence[Receipt], bool]:
@@ -220,33 +243,39 @@ class Writer:
         admit = self._admission.admit
         admitted = [admit(message) for message in messages]
         receipts: list[Receipt] = []
-        self._enter()
-        try:
-            now_ms = self._now_ms()
-            for one in admitted:
-                receipts.append(self._put(one, now_ms))
-        finally:
-            self._leave(len(receipts), len(admitted) - len(receipts))
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                for one in admitted:
+                    receipts.append(self._put(one, now_ms))
+            finally:
+                held = self._finish(began, len(receipts), len(admitted) - len(receipts))
+        self._wake(held)
         return receipts, any(one.wait for one in admitted)
 
     def _store_parts(self, parts: list[Run | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
         """Store runs, and what is not ordinary between them: `count` messages in all."""
         receipts: list[Sequence[Receipt]] = []
         stored = 0
-        self._enter()
-        try:
-            now_ms = self._now_ms()
-            for part in parts:
-                if isinstance(part, Admitted):
-                    receipts.append([self._put(part, now_ms)])
-                    stored += 1
-                else:
-                    placed = np.empty((len(part.rows), N_PLACED_COLUMNS), np.int64)
-                    for written in self._write_run(part, now_ms, placed):
-                        stored += written
-                    receipts.append(Receipts(placed, now_ms, self._store_host))
-        finally:
-            self._leave(stored, count - stored)
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                for part in parts:
+                    if isinstance(part, Admitted):
+                        receipts.append([self._put(part, now_ms)])
+                        stored += 1
+                    else:
+                        placed = np.empty((len(part.rows), N_PLACED_COLUMNS), np.int64)
+                        for written in self._write_run(part, now_ms, placed):
+                            stored += written
+                        receipts.append(Receipts(placed, now_ms, self._store_host))
+            finally:
+                held = self._finish(began, stored, count - stored)
+        self._wake(held)
         waits = any(isinstance(part, Run) or part.wait for part in parts)
         return receipts[0] if len(receipts) == 1 else list(chain.from_iterable(receipts)), waits
 
@@ -256,14 +285,16 @@ class Writer:
         done = 0
         while done < len(run.rows):
             segment = self._log.active or self._log.roll()
+            at, numbers, slots = segment.wrote, self._tails.numbers(), run.rows[done:, R_QUEUE]
+            self._open_run = slots, numbers[slots]
             count, end = encode_batch(
-                segment.target_array, segment.wrote, segment.size, segment.start, run.packed, run.properties,
-                run.rows[done:], self._tails.numbers(), now_ms, host_number, placed[done:],
+                segment.target_array, at, segment.size, segment.start, run.packed, run.properties,
+                run.rows[done:], numbers, now_ms, host_number, placed[done:],
             )  # fmt: skip
+            segment.wrote, self._open_run = end if count else at, None
             if count:
-                self._bytes += end - segment.wrote
+                self._bytes += end - at
                 segment.store_timestamp = now_ms
-                segment.wrote = end
                 done += count
                 yield count
             if done < len(run.rows):
@@ -274,16 +305,19 @@ class Writer:
         items = self._admission.admit_batch(batch)
         total = sum(item.size for item in items)
         receipts: list[Receipt] = []
-        self._enter()
-        try:
-            now_ms = self._now_ms()
-            segment = self._log.active
-            if segment is None or segment.wrote + total + BLANK_BYTES > segment.size:
-                self._log.roll()
-            for item in items:
-                receipts.append(self._put(item, now_ms))
-        finally:
-            self._leave(len(receipts), len(items) - len(receipts))
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                segment = self._log.active
+                if segment is None or segment.wrote + total + BLANK_BYTES > segment.size:
+                    self._log.roll()
+                for item in items:
+                    receipts.append(self._put(item, now_ms))
+            finally:
+                held = self._finish(began, len(receipts), len(items) - len(receipts))
+        self._wake(held)
         first = receipts[0]
         later = tuple(receipt.physical_offset for receipt in receipts[1:])
         whole = Receipt(
@@ -292,34 +326,51 @@ class Writer:
         )  # fmt: skip
         return whole, items[0].wait
 
-    def _enter(self, although_full: bool = False) -> None:
-        """Take the put lock; PageCacheBusy if somebody has been holding it for too long."""
-        lock = self._lock
-        if not lock.acquire(False):
-            held = self._monotonic() - self._locked_since
-            if self._locked_since and held > self._busy_seconds_max:
+    def _check_busy(self) -> None:
+        """PageCacheBusy if the put lock has been held for too long. Before it is taken."""
+        since = self._locked_since
+        if since and self._lock.locked():
+            held = self._monotonic() - since
+            if held > self._busy_seconds_max:
                 raise PageCacheBusy(int(held * 1000))
-            lock.acquire()
+
+    def _begin(self, although_full: bool = False) -> float:
+        """The time from which the put lock counts as held; raises what there is against appending. Put lock held."""
+        if self.refusal is not None or self._open_run is not None or self._token[0] != self._own_token:
+            self._check_turn(although_full)
+        self._locked_since = began = self._monotonic()
+        return began
+
+    def _check_turn(self, although_full: bool = False) -> None:
+        """Put right what an interrupted run has left; raise what there is against appending. Put lock held."""
+        self._take_back_open_run()
         if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
-            lock.release()
             raise again(self.refusal)
         if self._token[0] != self._own_token:
-            lock.release()
             self._refuse_fenced()
-        self._locked_since = self._monotonic()
 
     def _refuse_fenced(self) -> None:
         """Raise: another process has the store, and what is written now would lie over its messages."""
         assert self._fence is not None
         self._fence.check()
 
-    def _leave(self, stored: int, failed: int) -> None:
-        """Give the put lock back, count, and let the dispatcher know."""
-        held = self._monotonic() - self._locked_since
+    def _take_back_open_run(self) -> None:
+        """Offsets that a run was given whose messages never counted are for the next ones. Put lock held."""
+        if self._open_run is not None:
+            slots, before = self._open_run
+            self._tails.numbers()[slots] = before
+            self._open_run = None
+
+    def _finish(self, began: float, stored: int, failed: int) -> float:
+        """Count, before the put lock is given back; for how long it was held."""
+        held = self._monotonic() - began
         self._locked_since = 0.0
         self._count += stored
         self._failed += failed
-        self._lock.release()
+        return held
+
+    def _wake(self, held: float) -> None:
+        """Let the dispatcher know, after the put lock was given back."""
         if held >= COUNTED_PUT_SECONDS:
             self._notice_slow_put(held)
         self.wake_dispatch()
@@ -333,7 +384,7 @@ class Writer:
     def held_ms(self) -> int:
         """How long the current append has been going on; 0 when none is."""
         since = self._locked_since
-        return int((self._monotonic() - since) * 1000) if since else 0
+        return int((self._monotonic() - since) * 1000) if since and self._lock.locked() else 0
 
     def _put(self, one: Admitted, now_ms: int) -> Receipt:
         """Store one record. Put lock held."""
@@ -368,12 +419,14 @@ class Writer:
         target[at + 8 : end] = record
         SIZE_MAGIC.pack_into(target, at, one.size, MESSAGE_MAGIC)
         segment.store_timestamp = now_ms
-        segment.wrote = end
+        if not queued:
+            segment.wrote = end
+        elif one.multi_dispatch:
+            segment.wrote, tails.next = end, self._advanced_multi(one, tail.slot, queue_offset)
+        else:
+            next_offsets, slot = tails.next, tail.slot
+            segment.wrote, next_offsets[slot] = end, queue_offset + 1
         self._bytes += one.size
-        if queued:
-            tails.next[tail.slot] = queue_offset + 1
-            if one.multi_dispatch:
-                self._advance_multi(one)
         return Receipt(PUT_OK, physical_offset, one.size, queue_offset, now_ms, one.store_host)
 
     # -- one message into several queues (light message queues) --------------------------------------------
@@ -408,13 +461,17 @@ class Writer:
         self._admission.check_sizes(len(encoded), size)
         return msgspec.structs.replace(one, properties=encoded, size=size)
 
-    def _advance_multi(self, one: Admitted) -> None:
-        """The offsets that the record says are taken. A name may be there twice, or be the message's own queue."""
+    def _advanced_multi(self, one: Admitted, slot: int, queue_offset: int) -> "array[int]":
+        """Next offsets once the ones that the record says are taken. A name may be there twice, or be the message's own
+        queue."""
         properties = decode_properties(one.properties)
         offsets = properties[MULTI_QUEUE_OFFSET].split(",")
-        for key, offset in zip(self._multi_keys(one, properties), offsets, strict=True):
-            slot = self._tails.obtain(*key).slot
-            self._tails.next[slot] = int(offset) + 1
+        slots = [self._tails.obtain(*key).slot for key in self._multi_keys(one, properties)]
+        advanced = self._tails.next[:]
+        advanced[slot] = queue_offset + 1
+        for other, offset in zip(slots, offsets, strict=True):
+            advanced[other] = int(offset) + 1
+        return advanced
 
 
 def _nothing() -> None:

@@ -344,14 +344,17 @@ def test_an_append_that_hangs_turns_others_away(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.open(tmp_path / "s", small(), clock=clock) as store:
         clock.advance(s=1)
-        store._writer._enter()
+        writer = store._writer
+        writer._lock.acquire()
+        began = writer._begin()
         assert store.runtime_info()["pageCacheLockTimeMills"] == "0"
         clock.advance(s=1.5)
         assert store.runtime_info()["pageCacheLockTimeMills"] == "1500"
         with pytest.raises(errors.PageCacheBusy) as busy:
             store.append(order(1))
         assert busy.value.status == "OS_PAGECACHE_BUSY"
-        store._writer._leave(0, 0)
+        writer._finish(began, 0, 0)
+        writer._lock.release()
         assert store.append(order(1)).ok
 
 
