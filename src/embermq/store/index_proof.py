@@ -20,8 +20,10 @@ from typing import Any
 
 import msgspec
 
+from embermq.clock import SystemClock
 from embermq.files.files import Files
 from embermq.store.checksums import Checksums
+from embermq.store.directory import INDEX
 from embermq.store.index_files import IndexFiles
 
 NAME = "embermq.index.json"
@@ -91,6 +93,19 @@ def save_index_proof(files: Files, root: Path, proof: IndexProof) -> None:
     """Write down what is known to be durable."""
     proof = msgspec.structs.replace(proof, crc=_crc_of(proof), checksums_crc=_checksums_crc(proof))
     files.replace_file(root / NAME, msgspec.json.encode(proof))
+
+
+def prove_rebuilt_index(files: Files, root: Path, position: int, state: dict[str, Any]) -> None:
+    """Write down what is known of an index that was made again and compared with the log, and is durable."""
+    shape = state.get("slots_max", 0), state.get("entries_max", 0)
+    checksums: dict[str, Checksums] = {}
+    if min(shape) > 0:
+        index = IndexFiles(root / INDEX, files, *shape, SystemClock(), read_only=True)
+        index.load()
+        index.trust()
+        checksums = index.checksums(state, closing=True)
+        index.close()
+    save_index_proof(files, root, IndexProof(position, state, checksums=checksums))
 
 
 def drop_index_proof(files: Files, root: Path) -> None:

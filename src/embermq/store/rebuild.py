@@ -35,7 +35,7 @@ from embermq.settings import StoreSettings
 from embermq.store import directory
 from embermq.store.bulk_turn import end_turn
 from embermq.store.damage import Damage
-from embermq.store.index_proof import IndexProof, drop_index_proof, save_index_proof
+from embermq.store.index_proof import drop_index_proof, prove_rebuilt_index
 from embermq.store.inventory import NAME as INVENTORY
 from embermq.store.inventory import Inventory, load_inventory, save_inventory
 from embermq.store.our_names import DERIVED, in_rebuild
@@ -313,7 +313,7 @@ class _Rebuild:
     def _prove(self, journal: Journal) -> None:
         """Say what is known of the new files, if anything was said of the old ones."""
         if Family.INDEX in self.families:
-            save_index_proof(self.files, self.root, IndexProof(journal.end, journal.index))
+            prove_rebuilt_index(self.files, self.root, journal.end, journal.index)
         page = load_state_page(self.files, self.root, writable=True)
         if page is not None:
             if Family.QUEUES in self.families:

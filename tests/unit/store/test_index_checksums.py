@@ -8,7 +8,9 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.format.index import HEADER_BYTES, SLOT_BYTES
+from embermq.store.index_proof import load_index_proof
 from embermq.store.lookup import find_messages
+from embermq.store.rebuild import rebuild
 from embermq.store.survey import Survey
 from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
@@ -167,3 +169,15 @@ def kill(store: MessageStore) -> None:
     store._closed = True
     store._stop_threads()
     store._let_go()
+
+
+def test_a_rebuilt_index_has_checksums(builder: StoreBuilder) -> None:
+    rebuild(builder.root, builder.settings, queues=False)
+    proof = load_index_proof(builder.files, builder.root)
+    assert proof is not None
+    assert sorted(proof.checksums) == [path.name for path in index_files(builder.root)]
+    hurt(index_files(builder.root)[0], PLACES["entries"], "zeros")
+    with builder.open() as store:
+        assert store.recovery.clean
+        assert misses(store, step=29) == []
+        mended_soon(store)
