@@ -21,6 +21,7 @@ from embermq.files.listing import entries_of
 from embermq.format.columns import RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
+from embermq.store import directory
 from embermq.store.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.open_files import OpenFiles
@@ -75,7 +76,7 @@ class ConsumeQueues:
         self._clock = clock
         self._check_writer = check_writer
         self._has_extension = extension is not None
-        self._open = OpenFiles(files, read_only=read_only)
+        self._open = OpenFiles(files, read_only=read_only, quarantine=root.parent / directory.QUARANTINE)
         self._books = QueueBooks(units_per_file, self._open, read_only=read_only, log_min=log_min)
         self._queues = Queues(root, self._books, extension)
         self._unit_files = UnitFiles(self._books, self._queues.by_slot)
@@ -122,6 +123,11 @@ class ConsumeQueues:
         """Are there enough to be written out before their time?"""
         books = self._books
         return books.pending.count >= max(PENDING_ROWS_MANY, PENDING_ROWS_PER_QUEUE * books.slot_count)
+
+    @property
+    def aside(self) -> list[tuple[Path, Path]]:
+        """What was in the place of a queue file or directory, and the name that it was given."""
+        return self._open.aside
 
     @property
     def unsynced_files(self) -> int:
@@ -291,6 +297,8 @@ class ConsumeQueues:
             if not books.read_only:
                 for queue in self._queues.by_slot:
                     queue.remove_stale_files()
+                    for path in queue.extension.misplaced if queue.extension is not None else ():
+                        self._open.remove(path)  # Which puts a directory aside.
             self._intake.begin_walk(deleted)
             for queue in self.all() if deleted else ():
                 if self._is_of_ended_life(queue, deleted.get(queue.topic, 0), walk_start):
@@ -413,6 +421,9 @@ class ConsumeQueues:
         extension = queue.extension
         assert extension is not None
         extension.load(self._files)
+        if extension.misplaced:
+            where = f"{queue.topic}/{queue.queue_id}/{extension.misplaced[0].name}"
+            return [Finding(EXTENSION_FAMILY, where, "is a directory where a file should be", 0)]
         unit = queue.peek(queue.max_offset - 1)
         if unit is None or not is_address(unit[2]) or extension.vouch_for(unit[2]):
             return []

@@ -24,6 +24,7 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CONFIG = "config"
+QUARANTINE = "quarantine"
 CHECKPOINT_BYTES_MAX = 1 << 20  # RocketMQ's has 4096; more is no checkpoint.
 _TIMES_BYTES = 24
 QUARANTINE = "quarantine"
@@ -59,7 +60,7 @@ def check_directory(files: Files, root: Path, *, read_only: bool, has_log_elsewh
         raise StorePathInvalid(
             root, f"not a message store (it holds {shown}); choose an empty or new directory, or one with commitlog/"
         )
-    for name in (COMMIT_LOG, CONSUME_QUEUE, INDEX, CONFIG):
+    for name in (COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, CONFIG, QUARANTINE):
         if name in found and not found[name].is_directory:
             raise StorePathInvalid(root / name, "this is a file where a directory should be; move it away")
 

@@ -30,6 +30,7 @@ from embermq.format.java import index_key_hash
 from embermq.format.names import index_name, parse_index_name
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
 from embermq.store.checksums import NO_CHECKSUMS, Checksums, FileDamaged
+from embermq.store.directory import QUARANTINE
 from embermq.store.index_file import IndexFile
 from embermq.store.open_files import OpenFiles
 from embermq.store.sink import Finding
@@ -71,7 +72,7 @@ class IndexFiles:
         self._clock = clock
         self._read_only = read_only
         self._check_writer = check_writer
-        self._open = OpenFiles(files, read_only=read_only)
+        self._open = OpenFiles(files, read_only=read_only, quarantine=directory.parent / QUARANTINE)
         self._change = threading.RLock()  # Held by whoever changes files; readers need no lock.
         self._files: tuple[IndexFile, ...] = ()  # Oldest first; replaced, never changed in place.
         self._stale: list[Path] = []  # Refused by load; gone before anything new is written.

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from embermq.files.directories import Kind
 from embermq.files.files import LEADS_NOWHERE, Files, OpenFile
+from embermq.files.misplaced import put_aside
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,11 @@ OPEN_MAX = max(256, min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
 class OpenFiles:
     """At most `open_max` open files, the least recently used one goes first."""
 
-    def __init__(self, files: Files, *, read_only: bool, open_max: int = OPEN_MAX) -> None:
-        self._files = files
+    def __init__(
+        self, files: Files, *, read_only: bool, open_max: int = OPEN_MAX, quarantine: Path | None = None
+    ) -> None:
+        """`quarantine`: where to put what is in the way and none of ours."""
+        self._files, self._quarantine = files, quarantine
         self._read_only = read_only
         self._open_max = open_max
         # Guards the table, and keeps "open and remember" apart from "remove and forget": otherwise a
@@ -41,6 +45,7 @@ class OpenFiles:
         self._changed_directories: set[Path] = set()
         self._syncing = threading.Lock()  # A second sync must not return before the first has done its part.
         self._sync_error: OSError | None = None
+        self.aside: list[tuple[Path, Path]] = []  # What was in the way, and its name since.
 
     def find(self, path: Path) -> OpenFile | None:
         """The open file at `path`, or None when there is none."""
@@ -52,7 +57,8 @@ class OpenFiles:
             try:
                 file = self._files.open(path, not self._read_only)
             except OSError as problem:
-                if problem.errno not in (errno.ENOENT, errno.ELOOP):  # ELOOP: links in a circle lead nowhere.
+                # ELOOP: links in a circle lead nowhere. The last two: a directory in its place, a file above it.
+                if problem.errno not in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR):
                     raise
                 return None
             self._remember(path, file)
@@ -92,11 +98,19 @@ class OpenFiles:
         try:
             return self._files.create(path, size, fallocate=fallocate)
         except FileExistsError:
-            if self._files.kind(path) is not Kind.LINK:
+            kind = self._files.kind(path)
+            if kind not in (Kind.LINK, Kind.DIRECTORY):
                 raise
-        log.warning("link_replaced path=%s reason=it leads nowhere", path)
-        self._files.remove(path)
+        if kind is Kind.DIRECTORY:
+            self._put_aside(path)
+        else:
+            log.warning("link_replaced path=%s reason=it leads nowhere", path)
+            self._files.remove(path)
         return self._files.create(path, size, fallocate=fallocate)
+
+    def _put_aside(self, path: Path) -> None:
+        """What lies here is in the way, and none of ours."""
+        self.aside.append((path, put_aside(self._files, path, self._quarantine)))
 
     def _make_directories(self, directory: Path) -> None:
         """Without a sync for each: with a thousand topics that would take seconds. flush() does it."""
@@ -104,6 +118,9 @@ class OpenFiles:
         while not self._files.exists(directory):
             missing.append(directory)
             directory = directory.parent
+        if self._files.kind(directory) is Kind.FILE:
+            self._put_aside(directory)
+            missing.append(directory)
         for path in reversed(missing):
             try:
                 self._files.make_one_directory(path)
@@ -128,8 +145,14 @@ class OpenFiles:
         assert not self._read_only
         with self._lock:
             self._open.pop(path, None)
-            with suppress(FileNotFoundError):
+            try:
                 self._files.remove(path)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                if self._files.kind(path) is not Kind.DIRECTORY:
+                    raise
+                self._put_aside(path)
             self._touched.discard(path)
             self._changed_directories.add(path.parent)
 

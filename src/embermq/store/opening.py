@@ -29,6 +29,7 @@ from embermq.store.index_files import IndexFiles
 from embermq.store.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.index_search import KeySearch
 from embermq.store.inventory import Inventory, load_inventory
+from embermq.store.misplaced import clear_misplaced, refuse_misplaced_log
 from embermq.store.multi_dispatch import MultiDispatch
 from embermq.store.next_offsets import NextOffsets
 from embermq.store.plan import IndexPlan, Proofs, Seen, make_plan
@@ -221,6 +222,7 @@ class _Opening:
         self.numbers = PageReader(root, files).read() if self.read_only else None
         self.index_proof = load_index_proof(files, root) if settings.index and derive else None
         self.segments = self._load_segments()
+        self.report.findings += clear_misplaced(files, root, read_only=self.read_only)
         self.log = CommitLog(self.segments)
         self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
         derived = DerivedFiles(
@@ -247,6 +249,8 @@ class _Opening:
             for path in (*paths, self.root / directory.CONSUME_QUEUE):
                 self.files.make_directory(path)
         self.log_findings = segments.load()
+        if not self.read_only:
+            refuse_misplaced_log(self.files, segments)
         self.report.findings += [f"{one.path}: {one.fault}; {one.remedy}" for one in self.log_findings]
         return segments
 
@@ -282,6 +286,8 @@ class _Opening:
         self._tell_of_lost_end(end, flushed, inventory)
         if not self.derive and plan.expected_end is not None and inventory is not None:
             self.next_offsets.adopt(inventory.next_offsets)
+        for path, aside in self.queues.aside if self.queues is not None else ():
+            self.report.findings.append(f"{path}: in the way; put aside as {aside}")
         return Parts(
             self.root, self.settings, self.files, self.clock, claimed.lock if claimed is not None else None,
             claimed.fence if claimed is not None else None, self.log, self.walker, self.queues, self.index, page,

@@ -58,6 +58,7 @@ class QueueExtension:
         self._files = files
         self._file_bytes = file_bytes
         self._file_starts: set[int] = set()
+        self.misplaced: list[Path] = []  # Directories that have the names of files.
         self._end = 0  # where the next unit goes, unless it does not fit
         # Position -> bytes, of units and end marks, in order: what comes in, and what is to be written next.
         self._pending: dict[int, bytes] = {}
@@ -67,6 +68,8 @@ class QueueExtension:
         """Find the files and the end of the last one that holds units."""
         for entry in entries_of(files, self.directory):
             start = parse_segment_name(entry.name)
+            if entry.is_directory and start is not None and start % self._file_bytes == 0:
+                self.misplaced.append(self.directory / entry.name)
             if entry.is_file and start is not None and start % self._file_bytes == 0 and entry.size == self._file_bytes:
                 self._file_starts.add(start)
         for start in sorted(self._file_starts, reverse=True):

@@ -22,6 +22,7 @@ from embermq.store.queue_books import QueueBooks
 from embermq.store.sink import Finding
 
 FAMILY = "consumequeue"
+_IS_DIRECTORY = -1  # As the size of a file: it is none.
 _SCAN_UNITS = 3276  # just under 64 KiB
 
 
@@ -137,6 +138,8 @@ class QueueLoader:
             if entry.is_file and start is not None:
                 unit = None if start % self._file_bytes else start // ENTRY_BYTES
                 found.append(_Found(unit, directory / entry.name, entry.size))
+            elif entry.is_directory and start is not None and start % self._file_bytes == 0:
+                found.append(_Found(start // ENTRY_BYTES, directory / entry.name, _IS_DIRECTORY))
         return found
 
     def _is_as_known(self, found: list[_Found], known: QueueState) -> bool:
@@ -180,6 +183,8 @@ class QueueLoader:
         for file in found:
             if file.start is None:
                 return usable, (file, "its name is no multiple of the file size")
+            if file.size == _IS_DIRECTORY:
+                return usable, (file, "is a directory where a file should be")
             if file.size != self._file_bytes:
                 return usable, (file, f"is {file.size} bytes long, not {self._file_bytes}")
             if usable:

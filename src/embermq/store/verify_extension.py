@@ -79,7 +79,7 @@ class ExtensionCheck:
         if file is None:
             try:
                 file = self._files.open(path, False)
-            except FileNotFoundError:
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
             if len(self._open) >= _OPEN_MAX:
                 self._open.pop(next(iter(self._open)))

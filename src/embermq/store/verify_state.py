@@ -22,6 +22,7 @@ from embermq.store.index_proof import load_index_proof
 from embermq.store.inventory import NAME as INVENTORY
 from embermq.store.inventory import load_inventory
 from embermq.store.log_places import log_places
+from embermq.store.misplaced import IS_DIRECTORY, misplaced
 from embermq.store.retention_offsets import NAME as KEPT_OFFSETS
 from embermq.store.retention_offsets import load_kept_offsets
 from embermq.store.state_page import NAME as STATE_PAGE
@@ -55,6 +56,7 @@ class StateCheck:
         yield from self._checkpoint(newest_ms)
         yield from self._config(queue_ends)
         yield from self._proofs(log_end)
+        yield from self._misplaced()
         if not self._is_clean and not self._is_live:
             yield self._note("abort", directory.ABORT, "the store was not closed", self._remedies.start)
 
@@ -192,6 +194,12 @@ class StateCheck:
             if offset > end:
                 fault = f"delivery of level {level} goes on at {offset}, its queue ends at {end}"
                 yield self._fault("config", f"{directory.CONFIG}/delayOffset.json", fault, self._remedies.start)
+
+    def _misplaced(self) -> Iterator[Flaw]:
+        for path in misplaced(self._files, self._root):
+            name = self._file_name(path)
+            remedy = "nothing: the next start puts it aside and makes the file again"
+            yield self._note(name.split("/")[0], name, IS_DIRECTORY, remedy)
 
     def _proofs(self, log_end: int) -> Iterator[Flaw]:
         page = load_state_page(self._files, self._root, writable=False)
