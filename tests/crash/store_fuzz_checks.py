@@ -6,7 +6,7 @@
 
 A record is intact if the file of its own name holds its bytes at its place. Exempt is what no store can know: past the
 flushed position of a store that was not closed, what follows a damaged place is a tail that was never confirmed; and
-the part of its index that had no checksum yet.
+the parts of its queues and index that had no checksum yet.
 """
 
 import signal
@@ -100,6 +100,7 @@ class Expected:
         self.knows_deletions = not truth.deletes or _bytes_of(note) == _bytes_of(template)
         self.odd_logs = self._odd_log_files()
         self.index_unproven = not truth.clean and self._is_index_changed()
+        self.unproven_queues = self._changed_queues() if truth.trusting and not truth.clean else set()
         self.may_refuse = self._has_odd_kinds()
         self.rebuild_may_refuse = self.may_refuse or not self.required or self._has_links()
 
@@ -131,14 +132,15 @@ class Expected:
         return is_odd or ((lock.is_symlink() or lock.exists()) and not stat.S_ISREG(lock.lstat().st_mode))
 
     def _odd_log_files(self) -> set[str]:
-        """What has the name of a log file and is no file, or is longer: left to the operator, and told by `verify`."""
+        """What has the name of a log file and is none, or is longer: left to the operator, and told by `verify`."""
         logs = self.root / "commitlog"
         size = self.truth.settings.segment_bytes
         found = sorted(logs.iterdir()) if logs.is_dir() else []
         return {
             f"commitlog/{path.name}"
             for path in found
-            if path.name.isdigit() and (not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > size)
+            if path.name.isdigit()
+            and (int(path.name) % size or not stat.S_ISREG(path.lstat().st_mode) or path.stat().st_size > size)
         }
 
     def _is_index_changed(self) -> bool:
@@ -147,6 +149,16 @@ class Expected:
         template = self.truth.template / "store"
         names = [path.relative_to(template) for path in (template / "index").iterdir()]
         return any(_bytes_of(self.root / name) not in (None, _bytes_of(template / name)) for name in names)
+
+    def _changed_queues(self) -> set[tuple[str, int]]:
+        """Likewise: a queue file that is not full has no checksum, and a start after a kill believes it, but for what
+        the end of the log tells."""
+        template = self.truth.template / "store"
+        found = set()
+        for path in (template / "consumequeue").glob("*/*/*"):
+            if _bytes_of(self.root / path.relative_to(template)) not in (None, path.read_bytes()):
+                found.add((path.parts[-3], int(path.parts[-2])))
+        return found
 
     def _has_links(self) -> bool:
         """Are there links below directories that a rebuild replaces? It refuses to."""
@@ -270,7 +282,8 @@ class Check:
     def _complete(self, answers: Answers) -> None:
         expected = self.expected
         for queue, records in expected.queues().items():
-            if expected.knows_deletions or queue[0] not in _deleted_topics(expected.truth):
+            is_unproven = queue in expected.unproven_queues and self.name in ("read-only", "opened")
+            if not is_unproven and (expected.knows_deletions or queue[0] not in _deleted_topics(expected.truth)):
                 self._all("fetch", records, answers.queues.get(queue, []), queue)
         if answers.keys and not (expected.index_unproven and self.name in ("read-only", "opened")):
             for key, records in expected.keys().items():

@@ -154,6 +154,8 @@ class _Writing:
                 store.wait_for_dispatch()
                 if step == flush:
                     store.flush()
+                if step == steps - 3:  # As every second: the last appends alone are not written out.
+                    store._housekeeping.write_out()
                 if step == restart:
                     store.close()
                     store = self._open(root)
