@@ -10,6 +10,7 @@ from tests.crash.kills import Child
 from tests.crash.read_beside_child import GOES, QUEUES, STAYS
 
 LIVES_OF_A_CHILD = 1_000_000
+KILLS_OF_A_STORE = 3  # Then comes a new one: readers look at all of it each time.
 
 
 class Acknowledged:
@@ -36,16 +37,20 @@ class Acknowledged:
 
 
 class ReadBeside:
-    """Opens readers beside children that write to one store."""
+    """Opens readers beside children that write to stores below `directory`."""
 
-    def __init__(self, root: Path, settings: dict[str, Any], seed: int) -> None:
-        self._root, self._settings, self._source = root, settings, random.Random(seed)
+    def __init__(self, directory: Path, settings: dict[str, Any], seed: int) -> None:
+        self._directory, self._settings, self._source = directory, settings, random.Random(seed)
+        self._root = directory
         self.acknowledged = Acknowledged()
+        self.openings = 0
         self.messages = 0  # Looked at by readers, over all openings.
 
     def run(self, kills: int, openings: int) -> None:
         """So many children, each killed after so many openings of readers."""
         for number in range(kills):
+            if number % KILLS_OF_A_STORE == 0:
+                self._root, self.acknowledged = self._directory / f"store{number}", Acknowledged()
             child = Child.writing(self._root, number * LIVES_OF_A_CHILD, self._settings, "read_beside_child")
             try:
                 while len(child.lines) < 40:
@@ -60,6 +65,7 @@ class ReadBeside:
             self.acknowledged.forget_child()
 
     def _read(self, child: Child) -> None:
+        self.openings += 1
         self.acknowledged.hear(child)
         ends, life = dict(self.acknowledged.ends), self.acknowledged.life
         with MessageStore.open(self._root, StoreSettings(**self._settings), read_only=True) as reader:
