@@ -39,6 +39,8 @@ def raises_store_errors(method: Callable[Concatenate[Self, P], R]) -> Callable[C
     def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(self, *args, **kwargs)
+        except StoreError:  # One of ours, even if it is an OSError as well (WriterFenced).
+            raise
         except OSError as problem:
             raise store_error(problem, self.path) from problem
 
