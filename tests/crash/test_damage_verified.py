@@ -60,3 +60,24 @@ def test_verify_is_content_after_an_opening_that_met_damage(left_by: str, seed: 
         numbered.check_keys(store, numbered.numbers_in(store))
     assert met
     check_sound(disk)
+
+
+@pytest.mark.parametrize("left_by", ["close", "kill", "kill at rest", "power cut"])
+@pytest.mark.parametrize("number", [54, 70])
+def test_keys_that_changed_before_damage_are_indexed_as_they_are(left_by: str, number: int) -> None:
+    """No checksum covers keys, so the record is taken; the index has what it had before."""
+    disk = make_disk(left_by)
+    places = disks.places(disk, PLAN)
+    for n in (3, number):
+        start, end = places[n]
+        path, at = LOG / f"{start - start % SEGMENT_BYTES:020d}", start % SEGMENT_BYTES
+        record = disk.read_all(path)[at : at + end - start]
+        disks.overwrite(disk, path, at + record.index(b"id%d" % n), b"ID")
+    start, end = places[number + 1]
+    disks.overwrite(disk, LOG / f"{start - start % SEGMENT_BYTES:020d}", start % SEGMENT_BYTES, bytes(end - start))
+    with PLAN.on(disk).open() as store:
+        assert store.recovery.damages
+        if store.recovery.walked_from <= places[number][0]:
+            assert [one.keys for one in store.find(numbered.known(number).topic, f"ID{number}")]
+    if store.recovery.walked_from == 0:
+        check_sound(disk)

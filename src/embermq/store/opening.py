@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from embermq.clock import Clock
@@ -42,7 +43,7 @@ from embermq.store.sink import Sink
 from embermq.store.state_page import StatePage
 from embermq.store.survey_page import PageNumbers, PageReader
 from embermq.store.tail_mark import TailMark
-from embermq.store.walk import Walker
+from embermq.store.walk import Step, Walker
 
 log = logging.getLogger(__name__)
 
@@ -235,6 +236,7 @@ class _Opening:
         multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
         self.next_offsets = NextOffsets(load_deleted_topics(files, root), multi)
         self.quarantine = Quarantine(self.files, root, clock, read_only=self.read_only)
+        self._is_indexed_again = False
 
     # -- loading ---------------------------------------------------------------------------------------------
 
@@ -425,7 +427,8 @@ class _Opening:
             sinks.append(self.next_offsets)
         recovery = Recovery(
             self.log, self.walker, sinks, self.quarantine, self.clock,
-            check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only, on_damage=self._cut_index,
+            check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only,
+            on_damage=partial(self._index_again, plan.walk_from),
         )  # fmt: skip
         if self.queues is not None:
             self.queues.begin_replay(plan.walk_from, load_deleted_topics(self.files, self.root))
@@ -441,14 +444,24 @@ class _Opening:
         self.log.adopt_end(end)
         return end, recovery
 
-    def _cut_index(self, physical_offset: int) -> None:
-        """Damage begins here. The index forgets everything from here on, so that no entry leads to a lost record; the
-        rest of the walk indexes what is there. An index that is not in use now loses its proof, and is made again."""
-        if self.read_only:
+    def _index_again(self, start: int, damaged: int) -> None:
+        """Damage was met behind `start`, where the walk began. The index forgets all that it had of the walked log, so
+        that no entry leads to a lost record, or to one whose keys are damaged: no checksum covers them. It is given
+        what was walked so far again; the rest of the walk follows. One that is not in use now loses its proof, and is
+        made again when it is."""
+        if self.read_only or self._is_indexed_again:
             return  # A reader's look-ups compare each entry with its record.
+        self._is_indexed_again = True
         drop_index_proof(self.files, self.root)
-        if self.index is not None:
-            self.index.truncate_to(physical_offset)
+        if self.index is None:
+            return
+        self.index.truncate_to(start)
+        step = Step(start, None)
+        while step.at < damaged:
+            before = step.at
+            step = self.walker.step(before, damaged, self.index.take, check_crc=False)
+            if step.at <= before:
+                break
 
     def _tell_of_lost_end(self, end: int, flushed: int, inventory: Inventory | None) -> None:
         """The log once went further than it does: whole files are gone from its end, or it is another log."""
