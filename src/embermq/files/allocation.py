@@ -154,6 +154,7 @@ class SegmentAllocator:
             segment = self._ready.pop(start, None)
             if segment is not None:
                 self._taken = start
+                self._wanted = None  # An interrupted wait may have left it: the same file must not be made twice.
             return segment
 
     def _wait_for(self, start: int) -> Segment:
@@ -193,7 +194,14 @@ class SegmentAllocator:
         self._thread = None
         self._seal_left()
         while self._ready:
-            self._ready.popitem()[1].retire()
+            self._discard(self._ready.popitem()[1])
+
+    def _discard(self, segment: Segment) -> None:
+        """Delete a file made ahead. Never one that is in the log by now, whatever has happened in between."""
+        if self._segments.find(segment.start) is None:
+            segment.retire()
+        else:
+            segment.close()
 
     # -- the thread ------------------------------------------------------------------------------------
 
@@ -298,7 +306,7 @@ class SegmentAllocator:
                 return False
             dropped = [self._ready.pop(start) for start in list(self._ready) if start not in expected]
         for segment in dropped:
-            segment.retire()
+            self._discard(segment)
         return True
 
     def _populate_ahead(self) -> None:
