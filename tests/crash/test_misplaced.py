@@ -4,6 +4,7 @@ What is derived is never a reason to refuse: an opening for writing puts the thi
 the file again and says so; readers and tools ignore it. A log file is not derived: nothing of the log may be lost.
 """
 
+import os
 import shutil
 from pathlib import Path
 
@@ -174,3 +175,21 @@ def test_a_directory_in_the_place_of_a_log_file(root: Path, tmp_path: Path, numb
     path.write_bytes(content)
     with MessageStore.open(root, SETTINGS) as store:
         check_answers(store)
+
+
+@pytest.mark.parametrize("name", [*QUEUE_FILES[:1], *QUEUE_FILES[-1:], "consumequeue/apples/0", "index"])
+def test_a_pipe_in_the_place_of_a_derived_file(root: Path, name: str) -> None:
+    path = root / name if name != "index" else next((root / "index").iterdir())
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    os.mkfifo(path)
+    verify(root)
+    with MessageStore.open(root, SETTINGS, read_only=True) as store:
+        assert store.max_offset("apples", 0) == COUNT // 2
+    with MessageStore.open(root, SETTINGS) as store:
+        assert store.fetch("apples", 0, 0).messages[0].body == b"0" * 20
+        assert [one.body for one in store.find("apples", "k2")] == [b"2" * 20]
+    report = verify(root)
+    assert report.is_sound, report.flaws

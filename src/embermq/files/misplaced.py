@@ -1,4 +1,4 @@
-"""Putting aside what has the name of a file of ours and is a directory, or the other way round.
+"""Putting aside what has the name of a file of ours and is a directory or a pipe, or the other way round.
 
 It was put there by somebody else, so it is never deleted: it keeps its content under another name, and the name that is
 needed is free again. Where other programs read every name in a directory, it goes to one that is kept for such things.
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def put_aside(files: Files, path: Path, into: Path | None = None) -> Path:
     """Rename what lies at `path`, durably, and answer its new path: in `into`, a directory that is made if need be, by
     its path below the parent of `into`; beside where it was if there is none, or if it cannot be moved there."""
-    kind = "not-a-file" if files.kind(path) is Kind.DIRECTORY else "not-a-directory"
+    kind = "not-a-directory" if files.kind(path) is Kind.FILE else "not-a-file"
     if into is not None:
         with suppress(OSError):  # Another file system, or a name that is too long.
             files.make_directory(into)

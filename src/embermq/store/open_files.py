@@ -19,6 +19,7 @@ from pathlib import Path
 from embermq.files.directories import Kind
 from embermq.files.files import LEADS_NOWHERE, Files, OpenFile
 from embermq.files.misplaced import put_aside
+from embermq.files.regular import NotRegular
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class OpenFiles:
                 file = self._files.open(path, not self._read_only)
             except OSError as problem:
                 # ELOOP: links in a circle lead nowhere. The last two: a directory in its place, a file above it.
-                if problem.errno not in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR):
+                absent = problem.errno in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
+                if not absent and not isinstance(problem, NotRegular):
                     raise
                 return None
             self._remember(path, file)
@@ -99,12 +101,12 @@ class OpenFiles:
             return self._files.create(path, size, fallocate=fallocate)
         except FileExistsError:
             kind = self._files.kind(path)
-            if kind not in (Kind.LINK, Kind.DIRECTORY):
+            if kind not in (Kind.LINK, Kind.DIRECTORY, Kind.OTHER):
                 raise
-        if kind is Kind.DIRECTORY:
+        if kind is not Kind.LINK:
             self._put_aside(path)
         else:
-            log.warning("link_replaced path=%s reason=it leads nowhere", path)
+            log.warning("link_replaced path=%s reason=it leads to no file", path)
             self._files.remove(path)
         return self._files.create(path, size, fallocate=fallocate)
 
@@ -118,7 +120,7 @@ class OpenFiles:
         while not self._files.exists(directory):
             missing.append(directory)
             directory = directory.parent
-        if self._files.kind(directory) is Kind.FILE:
+        if self._files.kind(directory) in (Kind.FILE, Kind.OTHER):
             self._put_aside(directory)
             missing.append(directory)
         for path in reversed(missing):

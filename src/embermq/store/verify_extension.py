@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from embermq.files.files import Files, OpenFile
 from embermq.files.listing import entries_of
+from embermq.files.regular import NotRegular
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import UNIT_HEAD_BYTES
 from embermq.store.queue_extension import FAMILY
@@ -79,7 +80,7 @@ class ExtensionCheck:
         if file is None:
             try:
                 file = self._files.open(path, False)
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError, NotRegular):
                 return None
             if len(self._open) >= _OPEN_MAX:
                 self._open.pop(next(iter(self._open)))
