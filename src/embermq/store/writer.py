@@ -65,6 +65,7 @@ _PACK_SIZE_MAGIC_INTO = SIZE_MAGIC.pack_into
 COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
 SLOW_PUT_SECONDS = 0.5
 LMQ_PREFIX = "%LMQ%"
+_SLACK_BYTES = 64  # Lengths and separators of a record that its packed form does not have.
 _NO_TOKEN = memoryview(bytes(8)).cast("q")
 
 
@@ -90,7 +91,8 @@ class Writer:
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
         self.wake_dispatch: Callable[[], None] = _nothing
         self.record_slow_put: Callable[[int], None] = _ignore_slow_put
-        self._open_run: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # Slots of a run, offsets before it.
+        # Of a run being written: its slots, their offsets before it, and how many bytes it takes at most.
+        self._open_run: tuple[NDArray[np.int64], NDArray[np.int64], int] | None = None
         self._count = self._bytes = self._failed = 0
 
     @property
@@ -286,7 +288,8 @@ class Writer:
         while done < len(run.rows):
             segment = self._log.active or self._log.roll()
             at, numbers, slots = segment.wrote, self._tails.numbers(), run.rows[done:, R_QUEUE]
-            self._open_run = slots, numbers[slots]
+            room = len(run.packed) + len(run.properties) + FIXED_BUT_TOPIC_LENGTH * len(slots)
+            self._open_run = slots, numbers[slots], room + _SLACK_BYTES * len(slots)
             count, end = encode_batch(
                 segment.target_array, at, segment.size, segment.start, run.packed, run.properties,
                 run.rows[done:], numbers, now_ms, host_number, placed[done:],
@@ -357,14 +360,25 @@ class Writer:
     def _take_back_open_run(self) -> None:
         """Offsets that a run was given whose messages never counted are for the next ones. Put lock held."""
         if self._open_run is not None:
-            slots, before = self._open_run
+            slots, before, room = self._open_run
             self._tails.numbers()[slots] = before
+            self._clear_end(room)
             self._open_run = None
+
+    def _clear_end(self, room: int = BLANK_BYTES) -> None:
+        """Make what lies behind the end of the log read as nothing: a record there was never stored. Put lock held."""
+        segment = self._log.active
+        is_ours = self._token[0] == self._own_token
+        if is_ours and segment is not None and segment.wrote < segment.size:
+            at, end = segment.wrote, min(segment.wrote + room, segment.size)
+            segment.target[at:end] = bytes(end - at)
 
     def _finish(self, began: float, stored: int, failed: int) -> float:
         """Count, before the put lock is given back; for how long it was held."""
         held = self._monotonic() - began
         self._locked_since = 0.0
+        if failed:
+            self._clear_end()
         self._count += stored
         self._failed += failed
         return held
