@@ -15,8 +15,10 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.files.allocation import SegmentAllocator
+from embermq.files.files import Files
 from embermq.settings import FlushDisk
 from embermq.spark import commits
+from embermq.store.fence import FencedFiles
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import Choose, LossyFiles, keep_everything
 from tests.crash import numbered
@@ -99,12 +101,18 @@ def restart(sink: Sink, done: int, name: str) -> None:
     assert not sink.committer.needed_directory()
 
 
+def disk_of(store: MessageStore) -> Files:
+    """The file system behind the fence of an open store."""
+    files = store._parts.files
+    return files._inner if isinstance(files, FencedFiles) else files
+
+
 def run(cuts: Cuts, monkeypatch: pytest.MonkeyPatch, batches: int = BATCHES) -> None:
     whole = MessageStore.append_many
 
     def append_and_cut(store: MessageStore, messages: Any) -> Any:
         receipts = whole(store, messages)
-        if store._parts.files is cuts.files:
+        if disk_of(store) is cuts.files:
             cuts.cut()
         return receipts
 
@@ -149,7 +157,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, chunks: int) -> list[LossyFiles]
 
     def append(store: MessageStore, messages: Any) -> Any:
         receipts = whole(store, messages)
-        disk = store._parts.files
+        disk = disk_of(store)
         assert isinstance(disk, LossyFiles)
         if not left and store.stats().put_count >= 2 * chunks:
             left.append(disk.crash(keep_everything))

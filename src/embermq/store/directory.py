@@ -103,10 +103,10 @@ def make_targets(files: Files, root: Path) -> None:
 
 def take_directory(files: Files, root: Path) -> Lock:
     """Make the directory and its lock ours; StoreLocked or StorePathInvalid if that cannot be."""
-    kind = files.kind(root / LOCK)
-    if kind not in (None, Kind.FILE):  # Four bytes are written to it.
-        raise StorePathInvalid(root / LOCK, f"this is a {kind} where the lock file should be; move it away")
     try:
+        kind = files.kind(root / LOCK)
+        if kind not in (None, Kind.FILE):  # Four bytes are written to it.
+            raise StorePathInvalid(root / LOCK, f"this is a {kind} where the lock file should be; move it away")
         files.make_directory(root)
         writer = living_writer(files, root)  # Before the lock: its file may be gone, and must not be made by us then.
         if writer is not None:

@@ -1,5 +1,6 @@
 """What several verbs take: the directory, standard input, and settings where a store is opened for writing."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -85,7 +86,8 @@ def settings_for(directory: Path, config_file: Path | None, changes: Iterable[st
     try:
         found: dict[str, Any] = {**sizes_found(RealFiles(), directory)}
     except PermissionError as problem:
-        where = problem.filename or directory
+        is_readable = os.access(directory, os.R_OK | os.X_OK)
+        where = problem.filename if is_readable and problem.filename else directory
         raise StorePathInvalid(where, "no permission to read it; check its owner and mode") from problem
     written, read = places_said(RealFiles(), directory)
     if written or read:
