@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from embermq.store.index_proof import prove_index
+from embermq.store.verify import verify
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
@@ -156,3 +157,22 @@ def test_an_index_does_not_vouch_for_the_queues() -> None:
     left = disk.crash()
     store.close()
     check_back(left, end)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "embermq.inventory.json"])
+def test_a_scribbled_queue_file_and_a_missing_proof(name: str) -> None:
+    """Every message is there, and nothing of the scribble stays behind the end of the queue. A reader whom no inventory
+    tells where queues ended believes none of their files."""
+    disk = STORES["closed"]()
+    count = len(disks.places(disk, PLAN))
+    path = disks.paths(disk, disks.ROOT / "consumequeue" / "Topic0")[-1]
+    size = disk.stat(path).size
+    disks.overwrite(disk, path, 0, bytes((31 * at + 7) % 127 + 1 for at in range(size)))
+    disk.remove(disks.ROOT / name)
+    if name == "embermq.inventory.json":
+        with PLAN.on(disk).open(read_only=True) as store:
+            numbered.check(store, range(count))
+    with PLAN.on(disk).open() as store:
+        numbered.check(store, range(count))
+    report = verify(disks.ROOT, files=disk)
+    assert report.is_sound, [flaw for flaw in report.flaws if flaw.is_fault]

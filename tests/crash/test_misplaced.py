@@ -194,3 +194,11 @@ def test_a_pipe_in_the_place_of_a_derived_file(root: Path, name: str) -> None:
         assert [one.body for one in store.find("apples", "k2")] == [b"2" * 20]
     report = verify(root)
     assert report.is_sound, report.flaws
+
+
+def test_rebuild_puts_a_directory_in_the_place_of_a_state_file_aside(root: Path) -> None:
+    put_directory(root / "embermq.index.json")
+    rebuild(root, SETTINGS)
+    assert (root / "embermq.index.json.not-a-file-1" / PRECIOUS).read_text() == "kept"
+    with MessageStore.open(root, SETTINGS) as store:
+        check_answers(store)

@@ -271,6 +271,13 @@ class ConsumeQueue:
                 books.min[slot] = min(int(books.min[slot]), next_offset)
                 books.max_physical[slot] = NO_PHYSICAL if last is None else last[0] + last[1]
 
+    def has_bytes_at(self, queue_offset: int) -> bool:
+        """Is there anything but zeros where the unit of this offset is, or will be, in its file?"""
+        per_file = self._books.units_per_file
+        start = queue_offset - queue_offset % per_file
+        file = self._books.files.find(self.path_of(start)) if start in self.file_starts else None
+        return file is not None and any(file.pread(ENTRY_BYTES, (queue_offset - start) * ENTRY_BYTES))
+
     def _cut_files(self, next_offset: int) -> None:
         per_file = self._books.units_per_file
         for start in sorted(self.file_starts, reverse=True):  # The newest first: never a gap.

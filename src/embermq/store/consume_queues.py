@@ -365,8 +365,11 @@ class ConsumeQueues:
         with books.lock:
             if begins_here or first < books.min[queue.slot]:
                 books.min[queue.slot] = first
-        if queue.max_offset > end and not self._ends_with_lost_records(queue, end, keep_below):
-            queue.cut(end)
+        if queue.max_offset > end:
+            if not self._ends_with_lost_records(queue, end, keep_below):
+                queue.cut(end)
+        elif walk_start <= books.log_min() and not books.read_only and queue.has_bytes_at(end):
+            queue.cut(end)  # The files were damaged: nothing behind the end is a unit.
         return queue.has_units()
 
     @staticmethod

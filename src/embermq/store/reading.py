@@ -60,8 +60,11 @@ class Reading:
         proven = _proven_for_a_writer(decide(replace(seen, read_only=False), inventory, proofs))
         trust = DerivedTrust(self._files, self._root, page)
         places = [seen.log_capacity_end if proven is None else proven]
+        # Our own clean close leaves an inventory: without one nothing tells where each queue ended.
+        is_listed = inventory is not None or not seen.clean or page is None
         if queues is not None:
-            places.append(self._queues_complete(queues, trust, seen, sound.queues) if believe_queues else 0)
+            believed = believe_queues and is_listed
+            places.append(self._queues_complete(queues, trust, seen, sound.queues) if believed else 0)
         if index is not None:
             places.append(trust.index(index, index_proof, is_sound=sound.index))
         plan = replace(decide(replace(seen, derived_position=min(places)), inventory, proofs), proven=proven)

@@ -38,6 +38,7 @@ from embermq.store.damage import Damage
 from embermq.store.index_proof import drop_index_proof, prove_rebuilt_index
 from embermq.store.inventory import NAME as INVENTORY
 from embermq.store.inventory import Inventory, load_inventory, save_inventory
+from embermq.store.misplaced import clear_misplaced
 from embermq.store.our_names import DERIVED, in_rebuild
 from embermq.store.rebuild_build import NEW, Build, Built
 from embermq.store.rebuild_journal import Family, Journal, load_journal, save_journal
@@ -196,6 +197,7 @@ class _Rebuild:
     def in_place(self, place: Place, lock: Lock) -> Rebuilt:
         """The store's lock is held, and everything at `place` was checked. StoreError if the lock is lost meanwhile."""
         work = place.work
+        clear_misplaced(self.files, self.root, read_only=False)
         journal = load_journal(self.files, work)
         built: Built | None = None
         if journal is None or not journal.ready or not self._fits(journal, work):
