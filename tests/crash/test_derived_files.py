@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from embermq import Message
 from embermq.store.index_proof import prove_index
 from embermq.store.verify import verify
 from embermq.testing.lossy_files import LossyFiles
@@ -174,5 +175,17 @@ def test_a_scribbled_queue_file_and_a_missing_proof(name: str) -> None:
             numbered.check(store, range(count))
     with PLAN.on(disk).open() as store:
         numbered.check(store, range(count))
+    report = verify(disks.ROOT, files=disk)
+    assert report.is_sound, [flaw for flaw in report.flaws if flaw.is_fault]
+
+
+def test_an_extension_file_that_is_too_long_is_made_again() -> None:
+    """Its units are not taken over and then lost with it when the next one is put."""
+    plan = disks.builder(queue_extension=True, queue_extension_file_bytes=2000)
+    disk = disks.closed(40, plan)
+    path = disks.paths(disk, disks.ROOT / "consumequeue_ext" / "Topic0" / "1")[0]
+    disks.overwrite(disk, path, disk.stat(path).size, b"\x55" * 20)
+    with plan.on(disk).open() as store:
+        assert store.append(Message("Topic0", b"new", tags="t", queue_id=1)).ok
     report = verify(disks.ROOT, files=disk)
     assert report.is_sound, [flaw for flaw in report.flaws if flaw.is_fault]

@@ -114,7 +114,9 @@ class QueueExtension:
         data = self._pending.get(position) or self._leaving.get(position)
         if data is None:
             at = position % self._file_bytes
-            file = self._files.find(self._path_of(position - at))
+            # A file of another length is none of ours: what is put next begins it anew.
+            is_known = position - at in self._file_starts
+            file = self._files.find(self._path_of(position - at)) if is_known else None
             if file is None:
                 return None
             data = file.pread(_READ_BYTES, at)

@@ -377,6 +377,9 @@ class QueueCheck:
                 unit = units[number].item()
                 if self._is_damaged(unit[0]) or self._is_of_other_topic(queue, unit):
                     continue
+                said = self._queue_offset_behind(queue, unit)
+                if self._damages and said is not None and said > at + number:
+                    continue  # It fills the place of a record that was lost to damage, before all that are left.
                 yield self._flaw(
                     queue, at + number, unit[0],
                     f"the unit of queue offset {at + number} leads to {unit[0]}, where no record of it is",
