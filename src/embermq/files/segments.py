@@ -6,6 +6,7 @@ thread and exclude each other by a lock. Loading looks and reports (`Finding`), 
 the disk: whoever recovers decides, and calls `extend_short` or `truncate_to`.
 """
 
+import errno
 import threading
 from bisect import bisect_right
 from collections import Counter
@@ -15,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
+from embermq.files.directories import Kind
 from embermq.files.files import Files
 from embermq.files.limits import allow_log_files
 from embermq.files.pool import TransientPool
@@ -278,8 +280,20 @@ class Segments:
                 elif start in found:
                     findings.append(Finding(path, f"second copy of {found[start].path}", LEFT_ALONE))
                 else:
+                    if writable:
+                        self._check_link(path)
                     found[start] = _Found(start, path, entry.size, writable)
         return sorted(found.values(), key=lambda item: item.start)
+
+    def _check_link(self, path: Path) -> None:
+        """OSError if a log file is a link to a file of another name: an opening for writing may fill or lengthen it,
+        and must not do that to a foreign file."""
+        if self._files.kind(path) is not Kind.LINK:
+            return
+        target = self._files.real_path(path)
+        if target.name != path.name:
+            reason = f"is a link to {target}, which has not the name of a log file; put the log file itself here"
+            raise OSError(errno.EINVAL, reason, str(path))
 
     def _adopt_size(self, found: list[_Found], findings: list[Finding]) -> None:
         """The files know their size better than the settings do."""

@@ -508,3 +508,29 @@ def test_a_link_put_in_the_place_of_a_directory_that_is_being_removed(scene: Sce
     assert remove_tree(RacedFiles(), tree, in_queues) == [tree / "A" / "0"]
     assert (other / f"{0:020d}").read_bytes() == CANARY
     assert list((scene.base / "away").iterdir()) == []
+
+
+@pytest.mark.parametrize("which", [0, 2, -1])
+def test_a_log_file_that_is_a_link_to_a_foreign_file_is_not_written(template: Path, tmp_path: Path, which: int) -> None:
+    root = Path(shutil.copytree(template, tmp_path / "store"))
+    log_file = sorted((root / "commitlog").iterdir())[which]
+    foreign = tmp_path / "notes.txt"
+    foreign.write_bytes(CANARY)
+    log_file.unlink()
+    log_file.symlink_to(foreign)
+    with pytest.raises(StorePathInvalid, match=r"is a link to .*notes\.txt"):
+        MessageStore.open(root, SETTINGS)
+    assert foreign.read_bytes() == CANARY
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_log_file_that_lies_behind_a_link_works(template: Path, tmp_path: Path, which: int) -> None:
+    root = Path(shutil.copytree(template, tmp_path / "store"))
+    log_file = sorted((root / "commitlog").iterdir())[which]
+    (tmp_path / "elsewhere").mkdir()
+    log_file.rename(tmp_path / "elsewhere" / log_file.name)
+    log_file.symlink_to(tmp_path / "elsewhere" / log_file.name)
+    with MessageStore.open(root, SETTINGS) as store:
+        store.append(message(COUNT))
+        found = {int(one.body.split(b"|")[0]) for one in store.scan()}
+    assert found == set(range(COUNT + 1))
