@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("short_tail")
 
 ROOT = Path("/store")
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
-KINDS = sorted(STEPS - {"remove_directory", "truncate", "reserve"})  # Those never happen in this script.
+KINDS = sorted(STEPS - {"remove_directory", "truncate", "reserve", "zero"})  # Those never happen in this script.
 BEFORE, AFTER = 20, 44
 
 

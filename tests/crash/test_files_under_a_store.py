@@ -87,8 +87,8 @@ def delivered_but_for_errors(store: MessageStore, error: int) -> tuple[set[int],
                 try:
                     (one,) = store.fetch(topic, queue_id, queue_offset, max_messages=1).messages
                     found.add(numbered.number_of(one.body))
-                except OSError as problem:
-                    refused += problem.errno == error and SECOND in str(problem)
+                except StorePathInvalid as problem:
+                    refused += os.strerror(error) in str(problem) and SECOND in str(problem)
     return found, refused
 
 

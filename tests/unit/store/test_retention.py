@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from embermq import FetchStatus, Message, MessageStore
-from embermq.errors import DiskFull, FlushFailed, StoreClosed, StoreError, StoreReadOnly
+from embermq.errors import DiskFull, FlushFailed, StoreClosed, StoreError, StorePathInvalid, StoreReadOnly
 from embermq.files.files import DiskUsage
 from embermq.store import retention
 from embermq.store.quiet_store import QuietStore
@@ -422,7 +422,7 @@ def test_derived_files_that_cannot_be_made_durable_hold_the_log(disks: Disks) ->
     fill(store, 4)
     age(disks, clock, 72)
     disks.fail("sync", path_contains="consumequeue", times=None)
-    with pytest.raises(OSError):
+    with pytest.raises(StorePathInvalid, match="Input/output error"):
         store.delete_expired()
     assert store.stats().segments == 4
     disks.heal()
@@ -756,7 +756,7 @@ def test_offsets_that_cannot_be_kept_for_another_reason_do(disks: Disks) -> None
         fill(store, 4)
         age(disks, clock, 72)
         disks.fail("create", path_contains=KEPT_OFFSETS)
-        with pytest.raises(OSError):
+        with pytest.raises(StorePathInvalid, match="Input/output error"):
             store.delete_expired()
         assert store.stats().segments == 4
         assert store.delete_expired().segments == 3
@@ -771,7 +771,7 @@ def test_a_log_file_that_cannot_be_removed_stays_readable(disks: Disks) -> None:
         fill(store, 4)
         age(disks, clock, 72)
         disks.fail("remove", path_contains="commitlog")
-        with pytest.raises(OSError):
+        with pytest.raises(StorePathInvalid, match="Input/output error"):
             store.delete_expired()
         assert store.stats().segments == 4
         assert store.at(0) is not None
@@ -785,7 +785,7 @@ def test_derived_files_that_cannot_be_removed_are_tried_again(disks: Disks, fami
         fill(store, 6)
         age(disks, clock, 72)
         disks.fail("remove", path_contains=f"{family}/", nth=2)
-        with pytest.raises(OSError):
+        with pytest.raises(StorePathInvalid, match="Input/output error"):
             store.delete_expired()
         look(store)
         assert not any(queue.let_go for queue in store._queues.all())  # type: ignore[union-attr]
