@@ -40,6 +40,7 @@ from embermq.store.consume_queue import ConsumeQueue
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.fetch import FetchOutcome
 from embermq.store.flush import Waiter
+from embermq.store.futures import settle
 from embermq.store.opening import open_parts
 from embermq.store.plugins import PluginFactory, chain, load_factories
 from embermq.store.queue_extension import BitMapFor
@@ -161,7 +162,7 @@ class MessageStore(RunningStore):
             future.set_result(receipt)
             return future
 
-        def settle(waiter: Waiter) -> None:
+        def set_outcome(waiter: Waiter) -> None:
             if isinstance(waiter.failure, AppendRefused):
                 future.set_exception(again(waiter.failure))
             elif waiter.failure is not None:
@@ -169,7 +170,9 @@ class MessageStore(RunningStore):
             else:
                 future.set_result(receipt)
 
-        self._flusher.when_durable(receipt.physical_offset + receipt.size, settle)
+        self._flusher.when_durable(
+            receipt.physical_offset + receipt.size, lambda waiter: settle(future, lambda: set_outcome(waiter))
+        )
         return future
 
     @raises_store_errors

@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from embermq import FlushDisk, StoreSettings
 from embermq.clock import SystemClock
 from embermq.errors import AppendRefused, FlushFailed
 from embermq.store.flush import Flusher, Waiter
+from embermq.store.futures import settle
 from embermq.testing import ManualClock
 
 LONG = 30.0  # Seconds nothing here should ever take.
@@ -369,3 +371,25 @@ def test_how_much_is_enough_for_a_flush_by_the_clock(pages_min: int, wrote: int,
     log.append(wrote)
     flusher.turn()
     assert (log.flushed_offset == wrote > 0) is is_due
+
+
+def test_a_future_whose_lock_stays_taken_holds_nothing_up() -> None:
+    """As a signal handler leaves it that raises inside `result()`."""
+    stuck: Future[int] = Future()
+    taken, let_go = threading.Event(), threading.Event()
+
+    def take() -> None:
+        with stuck._condition:  # type: ignore[attr-defined]
+            taken.set()
+            let_go.wait(30)
+
+    holder = threading.Thread(target=take)
+    holder.start()
+    assert taken.wait(30)
+    settle(stuck, lambda: stuck.set_result(1))
+    free: Future[int] = Future()
+    settle(free, lambda: free.set_result(2))
+    assert free.result(0) == 2
+    let_go.set()
+    holder.join()
+    assert stuck.result(30) == 1
