@@ -379,7 +379,7 @@ def test_a_future_whose_lock_stays_taken_holds_nothing_up() -> None:
     taken, let_go = threading.Event(), threading.Event()
 
     def take() -> None:
-        with stuck._condition:  # type: ignore[attr-defined]
+        with stuck._condition:
             taken.set()
             let_go.wait(30)
 

@@ -74,7 +74,9 @@ class Scene:
 
     def link(self, name: str) -> Path:
         """Put a part of the store behind a link; a canary beside its target, and in it if it is a directory."""
-        target = self.outside / name.replace("/", "-") / "target"
+        # A log file keeps its name: one that leads to another name is refused.
+        last = Path(name).name if name.startswith("commitlog/") else "target"
+        target = self.outside / name.replace("/", "-") / last
         move_behind_link(self.root / name, target)
         put_canary(target.parent / "beside.txt")
         if target.is_dir():
