@@ -24,7 +24,7 @@ from bench.peers import rocketmq
 from bench.workload import Form, copy_store, fill, load_kernels, messages_in, quiet, sync_log
 from embermq import MessageStore, StoreSettings
 from embermq.files.files import RealFiles
-from embermq.store.state_page import load_state_page
+from embermq.store.layout.state_page import load_state_page
 
 NAME = "recovery"
 ABOUT = "start after a kill, and after a clean close"

@@ -187,14 +187,14 @@ def _register_tuples(spark: "SparkSession") -> str:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.types import StructType
 
-    from embermq.spark.schema import spark_schema
+    from embermq.spark.options.schema import spark_schema
 
     class TupleReader(DataSourceReader):
         def __init__(self, options: dict[str, str]) -> None:
             self.options = options
 
         def partitions(self) -> list[InputPartition]:
-            from embermq.spark.batch_reader import RocketMQBatchReader
+            from embermq.spark.reading.batch_reader import RocketMQBatchReader
 
             return RocketMQBatchReader(spark_schema("rocketmq"), self.options).partitions()
 
@@ -205,9 +205,9 @@ def _register_tuples(spark: "SparkSession") -> str:
             from embermq.model.hosts import unpack_host
             from embermq.model.ids import message_id
             from embermq.model.properties import decode_properties
-            from embermq.spark.plan import LogCut
-            from embermq.spark.slices import Slice
-            from embermq.store.survey_scan import Damage, scan_segments
+            from embermq.spark.planning.plan import LogCut
+            from embermq.spark.reading.slices import Slice
+            from embermq.store.log.file_scan import Damage, scan_segments
 
             assert isinstance(partition, Slice)
             cut = partition.cut

@@ -23,7 +23,7 @@ from bench.course import Course
 from bench.figures import Figure, at_least
 from bench.workload import FIRST_NUMBER, Form, load_kernels, make_messages, quiet
 from embermq import FlushDisk, Message, MessageStore
-from embermq.store.flush import Group
+from embermq.store.append.flush import Group
 
 NAME = "sync"
 ABOUT = "SYNC_FLUSH with 64 threads"

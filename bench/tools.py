@@ -16,9 +16,9 @@ from bench.answers import DIGITS, joined
 from bench.course import GIB, MIB, Course
 from bench.figures import Figure, at_least, at_most
 from bench.workload import FIRST_NUMBER, TOPIC, Form, fill, messages_in, quiet
-from embermq.store.dump import Dump
-from embermq.store.lookup import find_messages
-from embermq.store.survey import Damage, Survey
+from embermq.inspect.dump import Dump
+from embermq.inspect.lookup import find_messages
+from embermq.inspect.snapshot import Damage, Survey
 
 NAME = "tools"
 ABOUT = "dump, find, trace and load over a store directory"

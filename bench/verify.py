@@ -14,9 +14,9 @@ from bench.figures import Figure, at_least, at_most
 from bench.rebuild import rebuild as open_with_log_alone
 from bench.tools import PEAK_TARGET_MB, peak_mb
 from bench.workload import fill, load_kernels, messages_in, quiet, sync_log
-from embermq.store.rebuild import rebuild
-from embermq.store.salvage import salvage
-from embermq.store.verify import verify
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.salvage.salvaging import salvage
+from embermq.repair.verify.store_check import verify
 
 NAME = "verify"
 ABOUT = "verify, rebuild and salvage of a store directory"

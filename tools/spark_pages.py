@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from embermq.spark.options import OPTIONS, Scope
-from embermq.spark.schema import COLUMNS, CORRUPT, HEADERS, KAFKA_COLUMNS, Column
-from embermq.spark.sessions import DEFAULTS, LOCAL_DEFAULTS
-from embermq.spark.write_options import WRITE_OPTIONS
-from embermq.spark.write_rows import WRITE_COLUMNS
+from embermq.spark.options.read_options import OPTIONS, Scope
+from embermq.spark.options.schema import COLUMNS, CORRUPT, HEADERS, KAFKA_COLUMNS, Column
+from embermq.spark.options.write_options import WRITE_OPTIONS
+from embermq.spark.runtime.sessions import DEFAULTS, LOCAL_DEFAULTS
+from embermq.spark.writing.write_rows import WRITE_COLUMNS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
 

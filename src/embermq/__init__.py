@@ -21,37 +21,37 @@ if TYPE_CHECKING:
     from embermq.model.message import BatchItem, Message, MessageBatch, Receipt, StoredMessage
     from embermq.model.status import FetchStatus, PutStatus
     from embermq.settings import BrokerRole, FlushDisk, StoreSettings
-    from embermq.store.arrivals import Arrival
-    from embermq.store.damage import Damage
-    from embermq.store.fetch import FetchOutcome
+    from embermq.store.log.damage import Damage
     from embermq.store.message_store import MessageStore, StatsSnapshot
     from embermq.store.plugins import StorePlugin
-    from embermq.store.recovery import RecoveryReport
-    from embermq.store.retention import Cleaned, OldSegment, RetentionGuard
+    from embermq.store.queues.fetch import FetchOutcome
+    from embermq.store.recovery.replay import RecoveryReport
+    from embermq.store.services.arrivals import Arrival
+    from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard
     from embermq.store.sink import Sink
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Arrival": "embermq.store.arrivals",
+    "Arrival": "embermq.store.services.arrivals",
     "BatchItem": "embermq.model.message",
     "BrokerRole": "embermq.settings",
-    "Cleaned": "embermq.store.retention",
+    "Cleaned": "embermq.store.services.retention",
     "Clock": "embermq.clock",
-    "Damage": "embermq.store.damage",
+    "Damage": "embermq.store.log.damage",
     "EmberError": "embermq.errors",
-    "FetchOutcome": "embermq.store.fetch",
+    "FetchOutcome": "embermq.store.queues.fetch",
     "FetchStatus": "embermq.model.status",
     "FlushDisk": "embermq.settings",
     "Host": "embermq.model.hosts",
     "Message": "embermq.model.message",
     "MessageBatch": "embermq.model.message",
     "MessageStore": "embermq.store.message_store",
-    "OldSegment": "embermq.store.retention",
+    "OldSegment": "embermq.store.services.retention",
     "PutStatus": "embermq.model.status",
     "Receipt": "embermq.model.message",
-    "RecoveryReport": "embermq.store.recovery",
-    "RetentionGuard": "embermq.store.retention",
+    "RecoveryReport": "embermq.store.recovery.replay",
+    "RetentionGuard": "embermq.store.services.retention",
     "Sink": "embermq.store.sink",
     "StatsSnapshot": "embermq.store.message_store",
     "StorePlugin": "embermq.store.plugins",

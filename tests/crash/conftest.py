@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from embermq.store import tail_mark
+from embermq.store.log import tail_mark
 from tests.crash.kills import Figures
 
 _kills: dict[str, Figures] = {}

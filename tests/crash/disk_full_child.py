@@ -18,7 +18,7 @@ from pathlib import Path
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import AppendRefused, DiskFull
 from embermq.settings import FlushDisk
-from embermq.store import housekeeping, retention
+from embermq.store.services import housekeeping, retention
 
 MIB = 1 << 20
 DISK_BYTES = 24 * MIB

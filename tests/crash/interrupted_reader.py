@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq import Message, MessageStore
+from embermq.inspect.snapshot import Survey
 from embermq.settings import FlushDisk, KernelUse
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.lossy_files import LossyFiles
 from tests.support.interrupted_files import InterruptedFiles

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from embermq import MessageStore, StoreSettings
-from embermq.store.verify import verify
+from embermq.repair.verify.store_check import verify
 from tests.crash import numbered
 
 ROOT = Path(__file__).parents[2]

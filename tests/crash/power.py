@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embermq import Arrival, MessageStore
-from embermq.store.state_page import NAME as STATE_PAGE
+from embermq.store.layout.state_page import NAME as STATE_PAGE
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import Choose, Fate, LossyFiles, Unsynced, keep_everything, lose_everything

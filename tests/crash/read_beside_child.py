@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.store import retention
+from embermq.store.services import retention
 
 STAYS, GOES = "Stays", "Goes"
 QUEUES = 3

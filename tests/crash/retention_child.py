@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from embermq import MessageStore, StoreSettings
-from embermq.store import retention
+from embermq.store.services import retention
 from tests.crash import numbered
 
 SEGMENTS_MAX = 8

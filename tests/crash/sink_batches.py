@@ -14,11 +14,11 @@ from embermq import MessageStore, StoreSettings
 from embermq.clock import Clock
 from embermq.files.files import Files
 from embermq.model.hosts import Host
-from embermq.spark import staging
-from embermq.spark.commits import Batch, Committer
-from embermq.spark.staging import StagedFile
-from embermq.spark.write_rows import PartitionId, RowReader
-from embermq.store.admission import Admission
+from embermq.spark.writing import staging
+from embermq.spark.writing.commits import Batch, Committer
+from embermq.spark.writing.staging import StagedFile
+from embermq.spark.writing.write_rows import PartitionId, RowReader
+from embermq.store.append.admission import Admission
 
 TOPIC = "Sink"
 QUERY = "query-00000000-0000-0000-0000-000000000001"

@@ -18,12 +18,12 @@ from embermq import Message, MessageStore, StoredMessage
 from embermq.cli import app
 from embermq.format.columns import C_PHYSICAL, C_SIZE
 from embermq.format.json_lines import LineForm
-from embermq.store.dump import Dump
-from embermq.store.loading import Source, load_messages
-from embermq.store.rebuild import rebuild
-from embermq.store.salvage import salvage
-from embermq.store.survey import Damage, Survey
-from embermq.store.verify import Report, verify
+from embermq.inspect.dump import Dump
+from embermq.inspect.snapshot import Damage, Survey
+from embermq.repair.load.load import Source, load_messages
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.salvage.salvaging import salvage
+from embermq.repair.verify.store_check import Report, verify
 from embermq.testing.clock import START_MS, ManualClock
 from tests.crash.store_fuzz_checks import Answers, Check, Expected, Failures, ask, check_same
 from tests.crash.store_fuzz_mutations import CANARY, Mutator

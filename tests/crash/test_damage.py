@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.store.verify import verify
+from embermq.repair.verify.store_check import verify
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 

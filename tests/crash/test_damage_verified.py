@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from embermq.store.verify import verify
+from embermq.repair.verify.store_check import verify
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 

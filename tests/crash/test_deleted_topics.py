@@ -13,8 +13,8 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.model.message import StoredMessage
-from embermq.store.salvage import salvage
-from embermq.store.verify import verify
+from embermq.repair.salvage.salvaging import salvage
+from embermq.repair.verify.store_check import verify
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.lossy_files import LossyFiles

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from embermq import Message
-from embermq.store.index_proof import prove_index
-from embermq.store.verify import verify
+from embermq.repair.verify.store_check import verify
+from embermq.store.layout.index_proof import prove_index
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 

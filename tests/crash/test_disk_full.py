@@ -2,7 +2,7 @@
 
 Each scenario of disk_full_child.py runs in a process of its own, in a mount namespace of its own, on a tmpfs of a
 few megabytes: no mount is left behind whatever happens. Where namespaces may not be made, the tests are skipped;
-the rules themselves are tested with a pretended disk in tests/unit/store/test_retention.py.
+the rules themselves are tested with a pretended disk in tests/unit/store/services/test_retention.py.
 """
 
 import os

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from embermq import MessageStore
+from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk, KernelUse, StoreSettings
-from embermq.store.verify import verify
 from tests.crash.fault_child import message
 
 HERE = Path(__file__).parent

@@ -19,8 +19,8 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.errors import AppendRefused, StorePathInvalid
 from embermq.files.files import RealFiles
+from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk
-from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered

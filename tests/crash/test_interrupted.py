@@ -23,8 +23,8 @@ import pytest
 
 from embermq import BatchItem, Message, MessageBatch, MessageStore
 from embermq.errors import EmberError
+from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk, KernelUse, StoreSettings
-from embermq.store.verify import verify
 
 SOURCE = str(Path(sys.modules[MessageStore.__module__].__file__ or "").parents[1])
 SETTINGS = {

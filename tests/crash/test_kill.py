@@ -14,7 +14,7 @@ import pytest
 
 from embermq import MessageStore, StoreSettings
 from embermq.settings import FlushDisk
-from embermq.store import tail_mark
+from embermq.store.log import tail_mark
 from embermq.testing.lossy_files import LossyFiles, keep_everything
 from tests.crash import disks, numbered
 from tests.crash.kills import Child, Figures, KillRounds

@@ -12,10 +12,10 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.salvage.salvaging import salvage
+from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
-from embermq.store.rebuild import rebuild
-from embermq.store.salvage import salvage
-from embermq.store.verify import verify
 from tests.support.living import SMALL
 
 SETTINGS = StoreSettings(**{**SMALL, "delayed_delivery": True, "queue_extension": True})

@@ -12,8 +12,8 @@ import pytest
 
 from embermq.format.columns import C_PHYSICAL
 from embermq.format.names import segment_name
+from embermq.inspect.snapshot import Damage, Survey
 from embermq.settings import FlushDisk
-from embermq.store.survey import Damage, Survey
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import answers, disks, numbered

@@ -17,8 +17,8 @@ from embermq import Message, MessageStore, StoreSettings
 from embermq.files.allocation import SegmentAllocator
 from embermq.files.files import Files
 from embermq.settings import FlushDisk
-from embermq.spark import commits
-from embermq.store.fence import FencedFiles
+from embermq.spark.writing import commits
+from embermq.store.layout.fence import FencedFiles
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import Choose, LossyFiles, keep_everything
 from tests.crash import numbered

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from embermq.cli.app import app
-from embermq.store.verify import verify
+from embermq.repair.verify.store_check import verify
 from tests.crash.kills import ROOT
 from tests.support.living import SMALL, LivingStore
 from tests.support.looks import LOOKS

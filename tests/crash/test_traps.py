@@ -12,7 +12,7 @@ from embermq import FetchStatus, Message
 from embermq.errors import StoreError
 from embermq.format.queue_entry import ENTRY
 from embermq.settings import FlushDisk
-from embermq.store.state_page import create_state_page, load_state_page
+from embermq.store.layout.state_page import create_state_page, load_state_page
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles

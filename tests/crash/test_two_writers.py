@@ -20,8 +20,8 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.errors import StoreError, StoreLocked, WriterFenced
 from embermq.model.status import PutStatus
+from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk
-from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from tests.crash.numbered import TINY
 

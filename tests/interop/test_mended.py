@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from embermq import StoreSettings
-from embermq.store.rebuild import rebuild
-from embermq.store.salvage import salvage
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.salvage.salvaging import salvage
 from tests.interop.appender import append, opened
 from tests.interop.compare import assert_agree, assert_finds_every_key, assert_holds, reference_answers
 from tests.interop.workload import SMALL_FILES, mixed

@@ -24,7 +24,7 @@ from embermq import BatchItem, FetchStatus, Message, MessageBatch, MessageStore,
 from embermq.model import flags
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.settings import FlushDisk, KernelUse
-from embermq.store import tail_mark
+from embermq.store.log import tail_mark
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.lossy_files import LossyFiles, keep_everything

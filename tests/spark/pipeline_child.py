@@ -18,14 +18,15 @@ from typing import Any
 
 import embermq.spark
 from embermq import StoreSettings
-from embermq.spark.lake import joining, lakes, writing
+from embermq.repair.rebuild.follower import Follower
+from embermq.spark.lake import compaction as joining
+from embermq.spark.lake import lakes, writing
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import COMMITS, PENDING
 from embermq.spark.pipelines import Pipeline, derive, pipeline, running
 from embermq.spark.pipelines.derive import DerivedSink
-from embermq.spark.pipelines.minutes import MinutesSink
-from embermq.store.follower import Follower
+from embermq.spark.pipelines.minute_statistics import MinutesSink
 from tests.crash import numbered
 from tests.support.jvm import SHORT_LIVED_JVM
 

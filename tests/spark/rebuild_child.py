@@ -15,10 +15,10 @@ from typing import Any
 
 import embermq.spark
 from embermq.files.files import RealFiles
+from embermq.repair.rebuild import bulk_build as rebuild_bulk
+from embermq.repair.rebuild.bulk_build import BulkBuild
+from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.spark.jobs.rebuild import SparkWorkers, found_settings
-from embermq.store import rebuild_bulk
-from embermq.store.rebuild import rebuild
-from embermq.store.rebuild_bulk import BulkBuild
 
 PAUSE_SECONDS = 0.1
 

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from embermq.spark.schema import spark_schema
-from embermq.spark.stream_reader import RocketMQStreamReader
+from embermq.spark.options.schema import spark_schema
+from embermq.spark.streaming.stream_reader import RocketMQStreamReader
 
 Row = tuple[str, int, int, bytes]  # topic, queue id, queue offset, body
 

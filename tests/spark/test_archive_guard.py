@@ -13,7 +13,7 @@ from embermq.errors import OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.jobs.archive import archive, archive_guard
 from embermq.spark.lake import Lake
 from embermq.spark.pipelines import pipeline
-from embermq.store.retention import OldSegment
+from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.test_job_commands import Lent

@@ -26,10 +26,10 @@ from embermq.kernels import gather as gather_kernel
 from embermq.kernels.scan import scan
 from embermq.model.hosts import Host
 from embermq.model.message import StoredMessage
-from embermq.spark import arrow
-from embermq.spark.arrow import BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder
-from embermq.spark.schema import COLUMNS, SchemaMode, columns_of, spark_schema
-from embermq.store.records import as_message
+from embermq.spark.options.schema import COLUMNS, SchemaMode, columns_of, spark_schema
+from embermq.spark.reading import arrow
+from embermq.spark.reading.arrow import BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder
+from embermq.store.log.records import as_message
 from tests.kernels.strategies import logs
 from tests.support import golden
 

@@ -17,14 +17,15 @@ from embermq.format.frame import encode
 from embermq.format.index import HEADER_BYTES, entry_at
 from embermq.format.queue_entry import ENTRY
 from embermq.model.hosts import Host
+from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk
 from embermq.spark.jobs import audit_duplicates, audit_pieces
 from embermq.spark.jobs.audit import Audit, StoreAudit, audit
 from embermq.spark.jobs.audit_findings import SCHEMA
-from embermq.spark.jobs.audit_report import audit_report
+from embermq.spark.jobs.audit_page import audit_report
 from embermq.spark.report import render
-from embermq.store import retention, verify_log
-from embermq.store.verify import verify
+from embermq.store.compare import log_pieces as verify_log
+from embermq.store.services import retention
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered

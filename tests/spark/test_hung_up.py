@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from embermq.spark import hung_up
-from embermq.spark.hung_up import silent_end
+from embermq.spark.runtime import cancelled_tasks as hung_up
+from embermq.spark.runtime.cancelled_tasks import silent_end
 from tests.support.orders import orders
 
 JOB = textwrap.dedent("""

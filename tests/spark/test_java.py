@@ -16,8 +16,8 @@ import pytest
 
 from embermq.errors import JavaMissing
 from embermq.kernels.compiling import CACHE_DIRECTORY
-from embermq.spark import java
-from embermq.spark.java import VECTOR_MODULE, Java, find_java
+from embermq.spark.runtime import java
+from embermq.spark.runtime.java import VECTOR_MODULE, Java, find_java
 from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.orders import orders
 

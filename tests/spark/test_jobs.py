@@ -8,15 +8,15 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import OptionInvalid, StoreError, TopicUnknown
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.dead_letters import dead_letters, resend
 from embermq.spark.jobs.lag import find_lags
 from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, Pace, Window, replay
 from embermq.spark.jobs.stats import STEPS_MAX, stats
-from embermq.spark.jobs.stats_report import stats_report
+from embermq.spark.jobs.stats_page import stats_report
+from embermq.spark.planning.stores import StorePlace
 from embermq.spark.report import render
-from embermq.spark.stores import StorePlace
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 

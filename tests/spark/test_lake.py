@@ -8,10 +8,10 @@ import pytest
 
 from embermq import Message
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
+from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake, lakes, writing
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import COMMITS, PENDING, commit_name, date_of, file_name, quoted, shown_name
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
@@ -76,7 +76,7 @@ def test_rows_have_the_columns_of_the_format(spark: "SparkSession", builder: Sto
     lake = Lake.open(str(tmp_path / "lake"))
     lake.add(spark, survey, BROKER, survey.log_end)
     frame = lake.frame(spark)
-    from embermq.spark.schema import COLUMNS
+    from embermq.spark.options.schema import COLUMNS
 
     assert frame.columns == [*(column.name for column in COLUMNS), "date"]
     row = frame.where("tags is not null").first()

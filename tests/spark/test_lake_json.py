@@ -11,12 +11,12 @@ import pytest
 from embermq import Message
 from embermq.cli.app import run
 from embermq.errors import OptionInvalid, TopicUnknown
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.sql import sql
 from embermq.spark.lake import Lake
 from embermq.spark.lake.json_schemas import read_schemas
 from embermq.spark.pipelines import pipeline
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from tests.spark.test_job_commands import lend_session
 

@@ -10,8 +10,8 @@ from embermq.errors import OptionInvalid
 from embermq.spark.jobs.archive import archive, archive_guard
 from embermq.spark.lake import Lake
 from embermq.spark.pipelines import pipeline
-from embermq.spark.views import messages
-from embermq.store.retention import OldSegment
+from embermq.spark.reading.views import messages
+from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
 from tests.spark.test_shipped_s3 import SECRET, address, endpoint
 

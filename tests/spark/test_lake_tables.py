@@ -12,11 +12,11 @@ from pyspark.sql.types import DecimalType, LongType, StringType, StructField, St
 
 from embermq import Message
 from embermq.errors import OptionInvalid, StoreError
+from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake, lakes, tables
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.names import PENDING, plain
-from embermq.spark.views import messages
-from embermq.store.survey import Survey
+from embermq.spark.reading.views import messages
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.test_lake import BROKER, Stopped, fill, records, rows

@@ -8,14 +8,16 @@ import pytest
 
 from embermq import Message
 from embermq.errors import StoreError
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
-from embermq.spark.lake import Lake, joining, lakes, turns
+from embermq.spark.lake import Lake, lakes
+from embermq.spark.lake import compaction as joining
+from embermq.spark.lake import writer_lock as turns
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import COMMITS, is_joined
-from embermq.spark.lake.turns import alone
-from embermq.spark.views import messages
-from embermq.store.survey import Survey
+from embermq.spark.lake.writer_lock import alone
+from embermq.spark.reading.views import messages
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.test_lake import BROKER, fill, records, rows

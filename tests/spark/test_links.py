@@ -9,11 +9,11 @@ import pytest
 
 from embermq import Message
 from embermq.files.files import RealFiles
-from embermq.spark import shared_filters
-from embermq.spark.journal import Journal
+from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake, lakes
 from embermq.spark.lake.files import LakeFiles
-from embermq.store.survey import Survey
+from embermq.spark.planning import shared_filters
+from embermq.spark.writing.journal import Journal
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.test_lake import BROKER, fill

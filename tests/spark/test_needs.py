@@ -13,7 +13,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from embermq import Message
 from embermq.errors import TopicUnknown
 from embermq.model.flags import PREPARED, ROLLBACK
-from embermq.spark.offsets import nearest_names
+from embermq.spark.planning.offsets import nearest_names
 from embermq.testing.builder import StoreBuilder
 from tests.spark.conftest import StoreMaker
 from tests.support.spark_reads import Row, read

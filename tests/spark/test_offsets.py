@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embermq.errors import DataLost, OptionInvalid, TopicUnknown
-from embermq.spark.offsets import (
+from embermq.spark.planning.offsets import (
     AtOffsets,
     AtTime,
     AtTimes,

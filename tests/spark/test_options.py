@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embermq.errors import OptionInvalid
-from embermq.spark import options
-from embermq.spark.offsets import AtOffsets, AtTime, AtTimes, Earliest, Latest
-from embermq.spark.option_values import QueueChoice, parse_duration_ms, parse_size
-from embermq.spark.options import OPTIONS, ReadOptions, Scope, nearest_name
+from embermq.spark.options import read_options as options
+from embermq.spark.options.read_options import OPTIONS, ReadOptions, Scope, nearest_name
+from embermq.spark.options.values import QueueChoice, parse_duration_ms, parse_size
+from embermq.spark.planning.offsets import AtOffsets, AtTime, AtTimes, Earliest, Latest
 
 
 def parse(streaming: bool | None = False, /, **given: str) -> ReadOptions:

@@ -11,12 +11,12 @@ from embermq import Message, MessageStore
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.lake import Lake
 from embermq.spark.pipelines import LogBatch, SinkFigures, pipeline
-from embermq.spark.pipelines.minutes import read_minutes
+from embermq.spark.pipelines.minute_statistics import read_minutes
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
 from tests.spark.test_lake import records, rows
-from tests.unit.store.test_follower import derived, log_only
+from tests.unit.repair.rebuild.test_follower import derived, log_only
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

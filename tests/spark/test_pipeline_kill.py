@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 from embermq import MessageStore
+from embermq.repair.verify.store_check import verify
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.names import PENDING
-from embermq.spark.pipelines.minutes import read_minutes
-from embermq.store.verify import verify
+from embermq.spark.pipelines.minute_statistics import read_minutes
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.pipeline_child import DEATHS, SETTINGS, STEPS, made
 from tests.spark.test_lake import places_in_folder, records, rows
 from tests.spark.test_lake_tables import everything
 from tests.spark.test_stream_kill import Child
-from tests.unit.store.test_follower import derived
+from tests.unit.repair.rebuild.test_follower import derived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

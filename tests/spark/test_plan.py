@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embermq.spark.plan import (
+from embermq.spark.planning.plan import (
     JUMP_BYTES,
     PARTS_MAX,
     SLICE_BYTES_MIN,

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 )
 
 from embermq import Message
-from embermq.spark.pushdown import Pushed, Span, understand
+from embermq.spark.planning.pushdown import Pushed, Span, understand
 from embermq.testing import ManualClock
 from embermq.testing.builder import StoreBuilder
 from tests.spark.conftest import StoreMaker

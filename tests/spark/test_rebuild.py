@@ -18,16 +18,16 @@ import pytest
 from embermq import Message
 from embermq.cli.app import run
 from embermq.errors import StoreError, StoreLocked
+from embermq.repair.rebuild.journal import WORK
+from embermq.repair.rebuild.rebuilding import rebuild as rebuild_store
+from embermq.repair.verify.store_check import verify
 from embermq.spark.jobs.rebuild import found_settings, rebuild
-from embermq.store.rebuild import rebuild as rebuild_store
-from embermq.store.rebuild_journal import WORK
-from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
 from tests.spark.test_job_commands import asked, lend_session
 from tests.spark.test_stream_kill import ROOT
-from tests.unit.store.test_follower import derived
+from tests.unit.repair.rebuild.test_follower import derived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embermq.repair.verify.store_check import verify
 from embermq.spark.jobs.rebuild import rebuild
-from embermq.store.verify import verify
-from tests.unit.store.test_follower import derived
-from tests.unit.store.test_rebuild_deleted import builder_at, life
+from tests.unit.repair.rebuild.test_follower import derived
+from tests.unit.repair.rebuild.test_rebuild_deleted import builder_at, life
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,12 +12,12 @@ import pytest
 import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
+from embermq.inspect.snapshot import Survey
 from embermq.spark.pipelines.batches import RangeSlice
 from embermq.spark.pipelines.report import pipeline_report
 from embermq.spark.pipelines.report_sink import STEPS_KEPT, RunFigures, SliceFigures, TopicFigures, count_slice
 from embermq.spark.pipelines.running import Progress
 from embermq.spark.report import render
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.spark.test_job_commands import Lent, asked, refused

@@ -20,9 +20,9 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import StoreError
 from embermq.files.files import RealFiles
+from embermq.repair.rebuild.rebuilding import rebuild, settings_as_found
 from embermq.spark.jobs import rebuild as job
 from embermq.spark.pipelines import pipeline
-from embermq.store.rebuild import rebuild, settings_as_found
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.compat.test_golden_rebuild import FROM_THE_LOG

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 import embermq.spark
 from embermq import MessageStore
 from embermq.errors import EmberError, OptionInvalid, StorePathInvalid
-from embermq.spark.schema import spark_schema
+from embermq.spark.options.schema import spark_schema
 from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders
 

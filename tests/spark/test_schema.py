@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from embermq.errors import OptionInvalid
-from embermq.spark.schema import (
+from embermq.spark.options.schema import (
     COLUMNS,
     KAFKA_COLUMNS,
     SchemaMode,

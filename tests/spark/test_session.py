@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import embermq.spark
-from embermq.spark import sessions
-from embermq.spark.sessions import PUSH_DOWN, conf_name, conf_value, is_local, local_cores
+from embermq.spark.runtime import sessions
+from embermq.spark.runtime.sessions import PUSH_DOWN, conf_name, conf_value, is_local, local_cores
 from tests.support.jvm import SHORT_LIVED_JVM
 
 SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import embermq.spark
 from embermq import MessageStore
-from embermq.spark.pushdown import Pushed, Span
-from embermq.spark.shared_filters import FILTERS_MAX, join, widen
+from embermq.spark.planning.pushdown import Pushed, Span
+from embermq.spark.planning.shared_filters import FILTERS_MAX, join, widen
 from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders
 

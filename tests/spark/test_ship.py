@@ -11,14 +11,14 @@ import pytest
 
 from embermq import Message
 from embermq.errors import CorruptFrame, DataLost, OptionInvalid, StoreError, StorePathInvalid, StoreReplaced
+from embermq.inspect.snapshot import Survey
+from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.spark.jobs import ship as job
 from embermq.spark.jobs import ship_pieces, ship_store
+from embermq.spark.planning.stores import find_stores
 from embermq.spark.shipped.manifests import HEAD, KEEP_MS, newest_manifest
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.surveys import ShippedSurvey
-from embermq.spark.stores import find_stores
-from embermq.store.rebuild import rebuild
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.support import golden

@@ -15,23 +15,23 @@ import embermq.spark
 from embermq import Message, MessageStore
 from embermq.errors import StoreError, TopicUnknown
 from embermq.format.select import Selection
-from embermq.spark import slice_rows
+from embermq.inspect.snapshot import Damage, QueueSpan, Survey
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.verify.store_check import verify
 from embermq.spark.jobs import ship_follow
 from embermq.spark.jobs.ship_follow import keep_shipping
-from embermq.spark.options import parse
+from embermq.spark.options.read_options import parse
+from embermq.spark.planning.stores import find_stores
+from embermq.spark.planning.topic_incarnations import newest_lives
+from embermq.spark.reading import slice_rows
+from embermq.spark.reading.slice_rows import chooser
+from embermq.spark.reading.views import register
 from embermq.spark.shipped.deletions import NAME, Deletions, merged
 from embermq.spark.shipped.manifests import Manifest, manifest_name, newest_manifest, write_manifest
 from embermq.spark.shipped.places import Place
-from embermq.spark.slice_rows import chooser
-from embermq.spark.stores import find_stores
-from embermq.spark.stream_queues import QueueFollower
-from embermq.spark.stream_stores import FollowedStore
-from embermq.spark.topic_lives import newest_lives
-from embermq.spark.views import register
-from embermq.store.deleted_topics import from_bytes, load_deleted_topics, to_bytes
-from embermq.store.rebuild import rebuild
-from embermq.store.survey import Damage, QueueSpan, Survey
-from embermq.store.verify import verify
+from embermq.spark.streaming.stream_queues import QueueFollower
+from embermq.spark.streaming.stream_stores import FollowedStore
+from embermq.store.layout.deleted_topics import from_bytes, load_deleted_topics, to_bytes
 from embermq.testing.builder import StoreBuilder
 from tests.support.records import LogOfRecords
 from tests.support.shipping import NO_SPARK, objects_in, read_at, rows_of, run_here, ship

@@ -12,9 +12,10 @@ import pytest
 from embermq import Message
 from embermq.errors import StoreError
 from embermq.format.java import index_key_hash
+from embermq.inspect.snapshot import Survey
 from embermq.model import flags
-from embermq.spark.explained import explain_read
 from embermq.spark.jobs import ship_pieces
+from embermq.spark.planning.explain import explain_read
 from embermq.spark.shipped import key_lists
 from embermq.spark.shipped.files import ShippedFiles
 from embermq.spark.shipped.key_lists import BLOCK_ENTRIES, HEAD, KeyList, KeyListMaker
@@ -22,7 +23,6 @@ from embermq.spark.shipped.manifests import HEAD as STORE_HEAD
 from embermq.spark.shipped.manifests import Manifest, load_head, manifest_name, newest_manifest
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.surveys import ShippedSurvey
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from tests.support.records import LogOfRecords
 from tests.support.shipping import objects_in, read_at, rows_of, run_here, ship

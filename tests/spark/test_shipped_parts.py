@@ -9,7 +9,9 @@ import pytest
 
 from embermq import Message
 from embermq.errors import OptionInvalid, StorePathInvalid
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.ship_pieces import TIER_BYTES, TIER_PARTS, find_pieces, tail_start, tier_of
+from embermq.spark.planning.stores import find_stores
 from embermq.spark.shipped.manifests import (
     Dropped,
     Manifest,
@@ -21,9 +23,7 @@ from embermq.spark.shipped.manifests import (
 from embermq.spark.shipped.places import Place, is_address, shown, without_secrets
 from embermq.spark.shipped.streams import FIRST_BYTES, PIECE_BYTES, ObjectStream
 from embermq.spark.shipped.summaries import SCHEMA, Summary, SummaryMaker, from_bytes, joined, to_bytes
-from embermq.spark.stores import find_stores
-from embermq.store.survey import Survey
-from embermq.store.survey_scan import Damage, LogSegment
+from embermq.store.log.file_scan import Damage, LogSegment
 from embermq.testing.builder import StoreBuilder
 from tests.support.records import START_MS, LogOfRecords
 

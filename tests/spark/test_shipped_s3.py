@@ -16,14 +16,14 @@ import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.spark.explained import explain_read
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.lag import find_lags
 from embermq.spark.jobs.ship import ship as ship_by_spark
 from embermq.spark.jobs.sql import sql
+from embermq.spark.planning.explain import explain_read
+from embermq.spark.planning.stores import find_stores
+from embermq.spark.reading.slices import Slice
 from embermq.spark.shipped.files import ShippedFiles
-from embermq.spark.slices import Slice
-from embermq.spark.stores import find_stores
-from embermq.store.survey import Survey
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.spark.test_job_commands import Lent

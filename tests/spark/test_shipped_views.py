@@ -12,13 +12,13 @@ import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced, TopicUnknown
-from embermq.spark.error_text import our_errors
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.sql import sql
-from embermq.spark.shipped_views import copies_at, find_border
-from embermq.spark.slices import read_slice
-from embermq.spark.stores import find_stores
-from embermq.spark.views import messages
-from embermq.store.survey import Survey
+from embermq.spark.planning.stores import find_stores
+from embermq.spark.reading.shipped_views import copies_at, find_border
+from embermq.spark.reading.slices import read_slice
+from embermq.spark.reading.views import messages
+from embermq.spark.runtime.error_parsing import our_errors
 from embermq.testing.builder import StoreBuilder
 from tests.spark.test_job_commands import lend_session
 from tests.support.shipping import read_at, rows_of, run_here, ship

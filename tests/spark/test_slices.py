@@ -14,14 +14,16 @@ from embermq import Message
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_ENTRY, ENTRY
 from embermq.format.select import Selection, select_rows
-from embermq.spark import picked, plan, queue_reader
-from embermq.spark.plan import LogCut, QueueNeed
-from embermq.spark.queue_files import QueueFiles
-from embermq.spark.queue_reader import merged
-from embermq.spark.samples import can_match, sampled, tag_codes
-from embermq.spark.schema import spark_schema
-from embermq.spark.slice_rows import Counts, Reading, Slice, SliceReader, chooser
-from embermq.spark.stores import StorePlace
+from embermq.spark.options.schema import spark_schema
+from embermq.spark.planning import plan
+from embermq.spark.planning.plan import LogCut, QueueNeed
+from embermq.spark.planning.size_samples import can_match, sampled, tag_codes
+from embermq.spark.planning.stores import StorePlace
+from embermq.spark.reading import known_places as picked
+from embermq.spark.reading import queue_reader
+from embermq.spark.reading.queue_files import QueueFiles
+from embermq.spark.reading.queue_reader import merged
+from embermq.spark.reading.slice_rows import Counts, Reading, Slice, SliceReader, chooser
 from tests.spark.conftest import StoreMaker
 from tests.support.records import LogOfRecords
 from tests.support.spark_reads import read, reader_of

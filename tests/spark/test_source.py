@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from embermq import Message
-from embermq.spark import source
-from embermq.spark.schema import COLUMNS, KAFKA_COLUMNS, spark_schema
+from embermq.spark.options.schema import COLUMNS, KAFKA_COLUMNS, spark_schema
+from embermq.spark.reading import source
 from tests.spark.conftest import StoreMaker
 from tests.support import golden
 

@@ -12,8 +12,8 @@ import pytest
 from embermq import Message
 from embermq.errors import OptionInvalid
 from embermq.spark.jobs.sql import sql
-from embermq.spark.sql_names import names_in
-from embermq.spark.views import register
+from embermq.spark.reading.sql_names import names_in
+from embermq.spark.reading.views import register
 from tests.spark import sql_connect_child
 from tests.spark.conftest import StoreMaker
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.spark.stores import expand_braces, find_broker_name, find_stores
+from embermq.spark.planning.stores import expand_braces, find_broker_name, find_stores
 from tests.support import golden
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import DataLost
-from embermq.spark import plan, stream_queues
-from embermq.spark.plan import LogCut
-from embermq.spark.slice_rows import Slice
-from embermq.store.survey import Survey
+from embermq.inspect.snapshot import Survey
+from embermq.spark.planning import plan
+from embermq.spark.planning.plan import LogCut
+from embermq.spark.reading.slice_rows import Slice
+from embermq.spark.streaming import stream_queues
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.stream_drive import Drive

@@ -14,7 +14,7 @@ from embermq import Message
 from embermq.errors import StorePathInvalid
 from embermq.files.files import RealFiles
 from embermq.format.config_json import format_config, parse_config
-from embermq.spark.progress import NAME, Progress
+from embermq.spark.streaming.progress import NAME, Progress
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered

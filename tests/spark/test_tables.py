@@ -17,10 +17,10 @@ import embermq.spark
 from embermq import Message, MessageStore
 from embermq.errors import OptionInvalid
 from embermq.spark.jobs.archive import archive
-from embermq.spark.options import parse
-from embermq.spark.schema import spark_schema
-from embermq.spark.sessions import PUSH_DOWN
-from embermq.spark.tables import chosen_schema, option_texts
+from embermq.spark.options.read_options import parse
+from embermq.spark.options.schema import spark_schema
+from embermq.spark.reading.tables import chosen_schema, option_texts
+from embermq.spark.runtime.sessions import PUSH_DOWN
 from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders
 

@@ -7,13 +7,13 @@ import pytest
 
 from embermq import Message
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
-from embermq.spark.error_text import our_errors
+from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive, archive_guard
 from embermq.spark.jobs.sql import sql
 from embermq.spark.lake import Lake, LakeRange
-from embermq.spark.views import Topics, first_outside, messages
-from embermq.store.retention import OldSegment
-from embermq.store.survey import Survey
+from embermq.spark.reading.views import Topics, first_outside, messages
+from embermq.spark.runtime.error_parsing import our_errors
+from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from embermq.spark import worker_heap
+from embermq.spark.runtime import gc_freeze as worker_heap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ def test_in_a_worker(spark: "SparkSession") -> None:
     def task(number: int) -> tuple[int, int]:
         import gc
 
-        from embermq.spark.worker_heap import settle
+        from embermq.spark.runtime.gc_freeze import settle
 
         settle()
         before = gc.get_freeze_count()

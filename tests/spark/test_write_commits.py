@@ -24,10 +24,10 @@ from embermq.errors import (
 )
 from embermq.files.files import Entry, RealFiles
 from embermq.settings import FlushDisk
-from embermq.spark import commits, staging, writer
-from embermq.spark.commits import Committer
-from embermq.spark.journal import Journal
-from embermq.spark.store_shape import fit_to_files
+from embermq.spark.planning.store_shape import fit_to_files
+from embermq.spark.writing import commits, staging, writer
+from embermq.spark.writing.commits import Committer
+from embermq.spark.writing.journal import Journal
 from embermq.testing.builder import SMALL, StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash.sink_batches import Sink, check_queues, check_rows, rows_in
@@ -376,7 +376,7 @@ def test_a_batch_that_is_empty_when_it_comes_again_keeps_what_was_decided(
             return str(number) if "batch" in name else QUERY
 
     number = 5
-    monkeypatch.setattr("embermq.spark.writer.TaskContext.get", lambda: Task())
+    monkeypatch.setattr("embermq.spark.writing.writer.TaskContext.get", lambda: Task())
     options = {"path": str(tmp_path / "store"), "topic": "T", "settings.mappedFileSizeCommitLog": "1048576"}
 
     def stream_writer() -> writer.StreamWriter:

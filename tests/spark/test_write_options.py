@@ -7,7 +7,7 @@ import pytest
 
 from embermq.errors import OptionInvalid
 from embermq.settings import FlushDisk
-from embermq.spark.write_options import WRITE_OPTIONS, WriteOptions, parse
+from embermq.spark.options.write_options import WRITE_OPTIONS, WriteOptions, parse
 
 
 def batch(**options: str) -> WriteOptions:

@@ -26,7 +26,7 @@ from embermq.format.java import string_hash
 from embermq.model.hosts import Host
 from embermq.model.message import Message
 from embermq.model.properties import decode_properties
-from embermq.spark.write_rows import (
+from embermq.spark.writing.write_rows import (
     STAGED_SCHEMA,
     WRITE_COLUMNS,
     PartitionId,
@@ -35,7 +35,7 @@ from embermq.spark.write_rows import (
     check_columns,
     sharded,
 )
-from embermq.store.admission import Admission
+from embermq.store.append.admission import Admission
 
 BORN_MS = 1_700_000_000_000
 MAP = pa.map_(pa.string(), pa.string())

@@ -9,9 +9,9 @@ import pytest
 from embermq.errors import MessageRejected, StoreError
 from embermq.files.files import RealFiles
 from embermq.model.message import Message
-from embermq.spark import staging
-from embermq.spark.staging import clear_staged
-from embermq.spark.write_rows import STAGED_SCHEMA
+from embermq.spark.writing import staging
+from embermq.spark.writing.staging import clear_staged
+from embermq.spark.writing.write_rows import STAGED_SCHEMA
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 from tests.support.links import listing, put_canary

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from embermq import Message, MessageStore
-from embermq.store.rebuild import rebuild
+from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 

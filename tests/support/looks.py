@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from embermq.files.files import Files
 from embermq.format.columns import C_PHYSICAL
+from embermq.inspect import lookup, overview
+from embermq.inspect.dump import Dump
+from embermq.inspect.lineage import lives_of, seeds_by_key
+from embermq.inspect.retention_preview import preview
+from embermq.inspect.snapshot import Damage, Survey
+from embermq.repair.salvage.salvaging import salvage
+from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
-from embermq.store import lookup, overview
-from embermq.store.dump import Dump
-from embermq.store.lineage import lives_of, seeds_by_key
-from embermq.store.retention_preview import preview
-from embermq.store.salvage import salvage
-from embermq.store.survey import Damage, Survey
-from embermq.store.verify import verify
 from tests.support.living import SMALL, STAYS, LivingStore
 
 SETTINGS = StoreSettings(**SMALL)

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from embermq import Message, MessageStore
+from embermq.repair.verify.store_check import verify
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.audit import audit
 from embermq.spark.jobs.dead_letters import dead_letters
@@ -22,7 +23,6 @@ from embermq.spark.jobs.ship import ship
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
 from embermq.spark.pipelines import pipeline
-from embermq.store.verify import verify
 from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders
 from tests.support.same_work import PLACE, digest, place

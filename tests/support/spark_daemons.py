@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from embermq.spark.java import find_java
+from embermq.spark.runtime.java import find_java
 from tests.support.jvm import SHORT_LIVED_JVM
 
 SPARK_HOME = Path(pyspark.__file__).parent

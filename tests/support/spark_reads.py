@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from embermq.spark.batch_reader import RocketMQBatchReader, batch_reader
-from embermq.spark.schema import spark_schema
-from embermq.spark.slices import Counts, Slice, read_slice
+from embermq.spark.options.schema import spark_schema
+from embermq.spark.reading.batch_reader import RocketMQBatchReader, batch_reader
+from embermq.spark.reading.slices import Counts, Slice, read_slice
 
 Row = dict[str, Any]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from embermq.format.columns import C_PHYSICAL
 from embermq.format.frame import Frame, Padding, decode
+from embermq.inspect.snapshot import Damage, Survey
 from embermq.model.flags import has_queue_entry
-from embermq.store.survey import Damage, Survey
 
 
 def frames_of(root: Path) -> list[Frame]:

@@ -34,10 +34,10 @@ from embermq.spark.jobs.archive import Archived, archive
 from embermq.spark.jobs.audit import Audit, audit
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
-from embermq.spark.jobs.stats_report import stats_report
+from embermq.spark.jobs.stats_page import stats_report
 from embermq.spark.pipelines import Progress, pipeline
+from embermq.spark.reading.views import messages
 from embermq.spark.report import write_report
-from embermq.spark.views import messages
 
 LOAD_SECONDS = 6.0
 LOAD_STEP = 50

@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from embermq.spark.java import Java, find_java
     from embermq.spark.jobs.archive import archive, archive_guard
     from embermq.spark.jobs.audit import audit
     from embermq.spark.jobs.dead_letters import dead_letters
@@ -29,31 +28,32 @@ if TYPE_CHECKING:
     from embermq.spark.jobs.sql import sql
     from embermq.spark.jobs.stats import stats
     from embermq.spark.pipelines import pipeline
-    from embermq.spark.scans import scan
-    from embermq.spark.sessions import session
-    from embermq.spark.tables import stream, table
-    from embermq.spark.views import messages, register
+    from embermq.spark.reading.scans import scan
+    from embermq.spark.reading.tables import stream, table
+    from embermq.spark.reading.views import messages, register
+    from embermq.spark.runtime.java import Java, find_java
+    from embermq.spark.runtime.sessions import session
 
 _HOMES = {
-    "Java": "embermq.spark.java",
+    "Java": "embermq.spark.runtime.java",
     "archive": "embermq.spark.jobs.archive",
     "archive_guard": "embermq.spark.jobs.archive",
     "audit": "embermq.spark.jobs.audit",
     "dead_letters": "embermq.spark.jobs.dead_letters",
-    "find_java": "embermq.spark.java",
+    "find_java": "embermq.spark.runtime.java",
     "keep_shipping": "embermq.spark.jobs.ship_follow",
-    "messages": "embermq.spark.views",
+    "messages": "embermq.spark.reading.views",
     "pipeline": "embermq.spark.pipelines",
     "rebuild": "embermq.spark.jobs.rebuild",
-    "register": "embermq.spark.views",
+    "register": "embermq.spark.reading.views",
     "replay": "embermq.spark.jobs.replay",
-    "scan": "embermq.spark.scans",
-    "session": "embermq.spark.sessions",
+    "scan": "embermq.spark.reading.scans",
+    "session": "embermq.spark.runtime.sessions",
     "ship": "embermq.spark.jobs.ship",
     "sql": "embermq.spark.jobs.sql",
     "stats": "embermq.spark.jobs.stats",
-    "stream": "embermq.spark.tables",
-    "table": "embermq.spark.tables",
+    "stream": "embermq.spark.reading.tables",
+    "table": "embermq.spark.reading.tables",
 }
 
 __all__ = [

@@ -35,19 +35,19 @@ from embermq.model.ids import parse_message_id
 from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage
 from embermq.model.status import PutStatus
 from embermq.settings import StoreSettings
-from embermq.store.arrivals import ArrivalListener
-from embermq.store.consume_queue import ConsumeQueue
+from embermq.store.append.flush import Waiter
 from embermq.store.disk_errors import raises_store_errors
-from embermq.store.fetch import FetchOutcome
-from embermq.store.flush import Waiter
+from embermq.store.engine import RunningStore
 from embermq.store.futures import settle
-from embermq.store.opening import open_parts
 from embermq.store.plugins import PluginFactory, chain, load_factories
-from embermq.store.queue_extension import BitMapFor
-from embermq.store.retention import Cleaned, RetentionGuard
-from embermq.store.running import RunningStore
-from embermq.store.scrub import ScrubReport
-from embermq.store.scrub_state import ScrubState
+from embermq.store.queues.consume_queue import ConsumeQueue
+from embermq.store.queues.extension import BitMapFor
+from embermq.store.queues.fetch import FetchOutcome
+from embermq.store.recovery.opening import open_parts
+from embermq.store.services.arrivals import ArrivalListener
+from embermq.store.services.retention import Cleaned, RetentionGuard
+from embermq.store.services.scrub import ScrubReport
+from embermq.store.services.scrub_state import ScrubState
 from embermq.store.sink import Sink
 
 Dispatch = Literal["live", "none"]

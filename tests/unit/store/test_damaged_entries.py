@@ -9,7 +9,8 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.files.files import OpenFile, RealFiles
-from embermq.store import bad_stretches, damaged_entries, walked_log
+from embermq.store.log import bad_stretches, walked_log
+from embermq.store.queues import damaged_entries
 from embermq.testing.faulty_files import FaultyFile, FaultyFiles
 
 SEGMENT_BYTES = 256 << 10

@@ -12,9 +12,9 @@ from embermq.errors import StoreError, WriterFenced, again
 from embermq.files.files import Files, RealFiles
 from embermq.model.status import PutStatus
 from embermq.settings import FlushDisk
-from embermq.store import fence as fencing
-from embermq.store.fence import Fence, FencedFiles, claim, living_writer, renew_page
-from embermq.store.state_page import NAME, StatePage, load_state_page
+from embermq.store.layout import fence as fencing
+from embermq.store.layout.fence import Fence, FencedFiles, claim, living_writer, renew_page
+from embermq.store.layout.state_page import NAME, StatePage, load_state_page
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 
@@ -75,7 +75,7 @@ def test_an_opening_that_fails_leaves_no_writer(builder: StoreBuilder, monkeypat
         raise OSError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr("embermq.store.opening.Walker", refuse)
+        patched.setattr("embermq.store.recovery.opening.Walker", refuse)
         with pytest.raises(StoreError):
             builder.open()
     assert page_of(builder.root).writer == 0

@@ -8,11 +8,11 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.format.index import HEADER_BYTES, SLOT_BYTES
-from embermq.store.index_proof import load_index_proof
-from embermq.store.lookup import find_messages
-from embermq.store.rebuild import rebuild
-from embermq.store.survey import Survey
-from embermq.store.verify import verify
+from embermq.inspect.lookup import find_messages
+from embermq.inspect.snapshot import Survey
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.verify.store_check import verify
+from embermq.store.layout.index_proof import load_index_proof
 from embermq.testing.builder import StoreBuilder
 
 SLOTS, ENTRIES = 40_000, 10_000  # 160 KB of slots and 200 KB of entries: six blocks with a checksum each

@@ -18,14 +18,14 @@ from embermq.errors import StorePathInvalid
 from embermq.files.directories import Kind, RealDirectory
 from embermq.files.files import RealFiles
 from embermq.files.trees import remove_tree
+from embermq.repair.rebuild.bulk_build import BulkBuild
+from embermq.repair.rebuild.rebuilding import rebuild
+from embermq.repair.salvage.salvaging import salvage
+from embermq.repair.verify.findings import Flaw
+from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
-from embermq.store.our_names import in_queues
-from embermq.store.quiet_store import QuietStore
-from embermq.store.rebuild import rebuild
-from embermq.store.rebuild_bulk import BulkBuild
-from embermq.store.salvage import salvage
-from embermq.store.verify import verify
-from embermq.store.verify_findings import Flaw
+from embermq.store.layout.owned_names import in_queues
+from embermq.store.maintenance_mode import QuietStore
 from embermq.testing.faulty_files import FaultyFiles, Killed
 from tests.support.links import CANARY, listing, move_behind_link, put_canary
 

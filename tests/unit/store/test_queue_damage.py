@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore
-from embermq.store import tail_mark
+from embermq.store.log import tail_mark
 from embermq.testing.builder import StoreBuilder
 from tests.unit.store.test_index_checksums import kill
 

@@ -22,7 +22,7 @@ from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.clock import SystemClock
 from embermq.spark.jobs import audit as job
 from embermq.spark.jobs.audit_findings import AuditFinding, check_place
-from embermq.spark.jobs.audit_report import audit_report
+from embermq.spark.jobs.audit_page import audit_report
 from embermq.spark.report import check_report_place, write_report
 
 

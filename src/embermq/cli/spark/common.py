@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import embermq.spark
 from embermq.cli.output import Output
-from embermq.spark.error_text import our_errors
-from embermq.spark.jobs.work import Told
+from embermq.spark.jobs.cluster_tasks import Told
+from embermq.spark.runtime.error_parsing import our_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 

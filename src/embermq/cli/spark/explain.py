@@ -5,8 +5,8 @@ from dataclasses import asdict
 import click
 
 from embermq.cli.output import Fact, Facts, Output, Rows, number, output_option, show_bytes
-from embermq.spark.explained import StoreExplained, explain_read
-from embermq.spark.tables import option_texts
+from embermq.spark.planning.explain import StoreExplained, explain_read
+from embermq.spark.reading.tables import option_texts
 
 # People are shown so many slices of a store; programs get all of them.
 SLICES_SHOWN_MAX = 20

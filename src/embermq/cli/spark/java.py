@@ -3,7 +3,7 @@
 import click
 
 from embermq.cli.output import Fact, Facts, Output, output_option, show_yes
-from embermq.spark.java import find_java
+from embermq.spark.runtime.java import find_java
 
 
 @click.command()

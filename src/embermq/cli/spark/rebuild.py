@@ -10,7 +10,7 @@ from embermq.cli.store.options import directory_argument, writing_options
 from embermq.cli.store.rebuild import settings_of, show_rebuilt
 from embermq.files.files import RealFiles
 from embermq.spark.jobs import rebuild as job
-from embermq.store.directory import check_directory
+from embermq.store.layout.directory import check_directory
 
 
 @click.command()

@@ -14,9 +14,9 @@ from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store import BadInput
 from embermq.errors import OptionInvalid, StoreError
 from embermq.spark.jobs import ship as job
+from embermq.spark.jobs.cluster_tasks import Told
 from embermq.spark.jobs.ship import Shipped
 from embermq.spark.jobs.ship_follow import EVERY_SECONDS, Round, keep_shipping
-from embermq.spark.jobs.work import Told
 from embermq.spark.shipped.places import shown
 
 

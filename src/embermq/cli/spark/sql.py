@@ -10,9 +10,9 @@ from embermq.cli.output import Column, Output, Rows, output_option
 from embermq.cli.spark.common import master_option, working
 from embermq.cli.spark.lake_options import json_option
 from embermq.errors import OptionInvalid
-from embermq.spark.error_text import our_errors
 from embermq.spark.jobs import sql as job
 from embermq.spark.lake.json_schemas import schemas_in_words
+from embermq.spark.runtime.error_parsing import our_errors
 
 ROWS_MAX = 10_000
 _COMMENT = re.compile(r"--(?:\s|[^=]*\n)")

@@ -19,7 +19,7 @@ from embermq.cli.output import (
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.clock import SystemClock
 from embermq.spark.jobs import stats as job
-from embermq.spark.jobs.stats_report import stats_report
+from embermq.spark.jobs.stats_page import stats_report
 from embermq.spark.report import check_report_place, write_report
 
 

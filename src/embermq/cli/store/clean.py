@@ -24,11 +24,11 @@ from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.times import time_option
 from embermq.errors import StoreLocked
+from embermq.inspect.retention_preview import Preview, preview
+from embermq.inspect.snapshot import Survey
 from embermq.settings import StoreSettings
-from embermq.store.quiet_store import QuietStore
-from embermq.store.retention import Cleaned, OldSegment, RetentionGuard
-from embermq.store.retention_preview import Preview, preview
-from embermq.store.survey import Survey
+from embermq.store.maintenance_mode import QuietStore
+from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard
 
 
 @click.command()

@@ -8,10 +8,10 @@ from embermq.cli.output import Fact, Facts, Output, output_option, show_count, s
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.errors import StoreLocked
-from embermq.store.lookup import require_topic
-from embermq.store.quiet_store import QuietStore
-from embermq.store.survey import Survey
-from embermq.store.topic_deletion import KEPT_TOPICS
+from embermq.inspect.lookup import require_topic
+from embermq.inspect.snapshot import Survey
+from embermq.store.maintenance_mode import QuietStore
+from embermq.store.services.topic_deletion import KEPT_TOPICS
 
 
 @click.command()

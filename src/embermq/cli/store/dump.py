@@ -13,10 +13,10 @@ from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.times import time_option
 from embermq.format.json_lines import LineForm
+from embermq.inspect.dump import Dump, Wanted
+from embermq.inspect.lookup import require_topic
+from embermq.inspect.snapshot import Damage, Survey
 from embermq.model.properties import tag_texts
-from embermq.store.dump import Dump, Wanted
-from embermq.store.lookup import require_topic
-from embermq.store.survey import Damage, Survey
 
 
 @click.command()

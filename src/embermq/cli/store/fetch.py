@@ -12,10 +12,10 @@ from embermq.cli.store.times import option_ms
 from embermq.errors import QueueUnknown
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
+from embermq.inspect.lookup import message_at, require_topic
+from embermq.inspect.snapshot import QueueSpan, Survey
 from embermq.model.message import StoredMessage
 from embermq.model.properties import SCHEDULE_TOPIC, tag_texts
-from embermq.store.lookup import message_at, require_topic
-from embermq.store.survey import QueueSpan, Survey
 
 UNITS_PER_READ = 1024
 _HASHES = range(-(2**31), 2**31)

@@ -9,8 +9,8 @@ from embermq.cli.output import Fact, Facts, Output, output_option, show_seconds
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
 from embermq.cli.store.times import check_order, time_option
-from embermq.store.lookup import find_messages, require_topic
-from embermq.store.survey import Survey
+from embermq.inspect.lookup import find_messages, require_topic
+from embermq.inspect.snapshot import Survey
 
 
 @click.command()

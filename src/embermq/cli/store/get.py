@@ -9,9 +9,9 @@ from embermq.cli.output import Output, output_option
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_facts
+from embermq.inspect.lookup import message_at, message_by_id
+from embermq.inspect.snapshot import Survey
 from embermq.model.message import StoredMessage
-from embermq.store.lookup import message_at, message_by_id
-from embermq.store.survey import Survey
 
 
 @click.command()

@@ -23,12 +23,12 @@ from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.files.files import RealFiles
 from embermq.format.checkpoint import Checkpoint
-from embermq.store import overview
-from embermq.store.config_files import Progress, config_files, consumer_progress
-from embermq.store.overview import IndexFact, QueueFact, SegmentFact, StartPlan
-from embermq.store.plan import IndexPlan
-from embermq.store.scrub_state import load_scrub_state
-from embermq.store.survey import Survey
+from embermq.inspect import overview
+from embermq.inspect.overview import IndexFact, QueueFact, SegmentFact, StartPlan
+from embermq.inspect.snapshot import Survey
+from embermq.store.layout.config_directory import Progress, config_files, consumer_progress
+from embermq.store.recovery.plan import IndexPlan
+from embermq.store.services.scrub_state import load_scrub_state
 
 _INDEX_PLANS = {
     IndexPlan.KEEP: "believe queues and index as they are",

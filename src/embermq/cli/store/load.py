@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, show_count, show_rate, show_yes
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, standard_input, writing_options
-from embermq.store.loading import LoadReport, Source, Times, load_messages, open_source
+from embermq.repair.load.load import LoadReport, Source, Times, load_messages, open_source
 
 
 @click.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embermq.cli.output import Output
 from embermq.files.files import RealFiles
-from embermq.store.changes import Watched
+from embermq.inspect.changes import Watched
 
 
 @contextmanager

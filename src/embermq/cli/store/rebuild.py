@@ -12,10 +12,10 @@ from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, s
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.verify import progress_line
 from embermq.files.files import RealFiles
+from embermq.repair.rebuild.rebuilding import Rebuilt, settings_as_found
+from embermq.repair.rebuild.rebuilding import rebuild as rebuild_store
 from embermq.settings.store_settings import NAMES
-from embermq.store.damage import Damage
-from embermq.store.rebuild import Rebuilt, settings_as_found
-from embermq.store.rebuild import rebuild as rebuild_store
+from embermq.store.log.damage import Damage
 
 
 @click.command()

@@ -21,8 +21,8 @@ from embermq.cli.output import (
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.verify import progress_line
 from embermq.format.names import segment_name
-from embermq.store.salvage import LostRange, Salvaged
-from embermq.store.salvage import salvage as salvage_store
+from embermq.repair.salvage.salvaging import LostRange, Salvaged
+from embermq.repair.salvage.salvaging import salvage as salvage_store
 
 
 @click.command()

@@ -10,11 +10,11 @@ from embermq.cli.output import Column, Output, Rows, number, output_option, show
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
 from embermq.files.files import RealFiles
+from embermq.inspect.lineage import Life, Step, lives_of, seeds_by_key
+from embermq.inspect.lookup import message_by_id
+from embermq.inspect.snapshot import Survey
 from embermq.model.message import StoredMessage
-from embermq.store.config_files import Progress, consumer_progress
-from embermq.store.lineage import Life, Step, lives_of, seeds_by_key
-from embermq.store.lookup import message_by_id
-from embermq.store.survey import Survey
+from embermq.store.layout.config_directory import Progress, consumer_progress
 
 _COLUMNS = (
     number("step", "step", str),

@@ -22,9 +22,9 @@ from embermq.cli.output import (
 )
 from embermq.cli.store.meanwhile import tell_changes
 from embermq.cli.store.options import directory_argument
-from embermq.store.verify import Report
-from embermq.store.verify import verify as verify_store
-from embermq.store.verify_findings import Flaw
+from embermq.repair.verify.findings import Flaw
+from embermq.repair.verify.store_check import Report
+from embermq.repair.verify.store_check import verify as verify_store
 
 
 @click.command()

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from embermq.spark.error_text import our_errors
-from embermq.spark.jobs.work import Told
+from embermq.inspect.snapshot import Survey
+from embermq.spark.jobs.cluster_tasks import Told
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
-from embermq.spark.stores import StorePlace, find_stores
-from embermq.store.retention import OldSegment, RetentionGuard
-from embermq.store.survey import Survey
+from embermq.spark.planning.stores import StorePlace, find_stores
+from embermq.spark.runtime.error_parsing import our_errors
+from embermq.store.services.retention import OldSegment, RetentionGuard
 
 COMMIT_BYTES = 1 << 30  # a commit every so often: a killed run loses at most this much work
 

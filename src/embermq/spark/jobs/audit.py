@@ -20,17 +20,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from embermq.format.columns import C_STORE_TIME
+from embermq.inspect.snapshot import Survey
+from embermq.repair.verify.store_check import Report, verify
 from embermq.spark.jobs import audit_findings
 from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_findings import AuditFinding, Owner
 from embermq.spark.jobs.audit_pieces import SparkReading
 from embermq.spark.jobs.audit_totals import Totals
-from embermq.spark.jobs.work import Told
-from embermq.spark.stores import StorePlace, find_stores
-from embermq.store.survey import Survey
-from embermq.store.survey_scan import Damage
-from embermq.store.verify import Report, verify
-from embermq.store.verify_log import LogReader, Piece
+from embermq.spark.jobs.cluster_tasks import Told
+from embermq.spark.planning.stores import StorePlace, find_stores
+from embermq.store.compare.log_pieces import LogReader, Piece
+from embermq.store.log.file_scan import Damage
 
 STEPS_MAX = 240
 _NEAR_END_BYTES = 1 << 20

@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from embermq.errors import OptionInvalid
+from embermq.repair.verify.findings import Flaw, Severity
 from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_tally import Gap
-from embermq.store.verify_findings import Flaw, Severity
 
 KINDS = {
     "log": "bytes of the log that are no whole record: a wrong sum, size, magic or place, a missing file",

@@ -20,18 +20,18 @@ from typing import NamedTuple, cast
 import numpy as np
 from pyspark.sql import SparkSession
 
+from embermq.files.fault_tolerant_files import BadBlock, PatientFiles
 from embermq.files.files import Files, OpenFile, RealFiles
-from embermq.files.patient import BadBlock, PatientFiles
 from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import PieceTally
-from embermq.spark.jobs.work import Told, collected, parallelism
-from embermq.spark.worker_heap import settle
-from embermq.store.survey_scan import LogSegment
-from embermq.store.verify_keys import EntryPlace, IndexStream
-from embermq.store.verify_links import IndexPart, LinkFlaw, link_flaws
-from embermq.store.verify_log import Cut, LogPieces, Piece
-from embermq.store.verify_units import QueueFiles, QueueName
+from embermq.spark.jobs.cluster_tasks import Told, collected, parallelism
+from embermq.spark.runtime.gc_freeze import settle
+from embermq.store.compare.entries import QueueFiles, QueueName
+from embermq.store.compare.keys import EntryPlace, IndexStream
+from embermq.store.compare.links import IndexPart, LinkFlaw, link_flaws
+from embermq.store.compare.log_pieces import Cut, LogPieces, Piece
+from embermq.store.log.file_scan import LogSegment
 
 TASK_BYTES_MAX = 512 << 20  # To begin and end a task takes Spark and a worker as long as to read 32 MiB.
 TASK_BYTES_MIN = 4 << 20

@@ -17,10 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
-from embermq.spark.error_text import our_errors
 from embermq.spark.jobs.replay import Replayed, send, where_holds
-from embermq.spark.views import Topics, topic_messages
-from embermq.store.admission import check_topic_name
+from embermq.spark.reading.views import Topics, topic_messages
+from embermq.spark.runtime.error_parsing import our_errors
+from embermq.store.append.admission import check_topic_name
 
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 ORIGIN_ID, ORIGIN_TOPIC = "ORIGIN_MESSAGE_ID", "RETRY_TOPIC"

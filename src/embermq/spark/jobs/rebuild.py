@@ -18,14 +18,14 @@ from pyspark.sql import SparkSession
 
 from embermq.errors import StoreError
 from embermq.files.files import RealFiles
+from embermq.inspect.found_sizes import sizes_found
+from embermq.repair.rebuild.bulk_build import BulkBuild
+from embermq.repair.rebuild.rebuilding import Rebuilt, settings_as_found
+from embermq.repair.rebuild.rebuilding import rebuild as rebuild_store
 from embermq.settings import StoreSettings
-from embermq.spark.clear_errors import clear_errors
-from embermq.spark.error_text import our_errors
-from embermq.spark.jobs.work import Told, parallelism, run
-from embermq.store.found_sizes import sizes_found
-from embermq.store.rebuild import Rebuilt, settings_as_found
-from embermq.store.rebuild import rebuild as rebuild_store
-from embermq.store.rebuild_bulk import BulkBuild
+from embermq.spark.jobs.cluster_tasks import Told, parallelism, run
+from embermq.spark.runtime.error_parsing import our_errors
+from embermq.spark.runtime.error_rendering import clear_errors
 
 P = TypeVar("P")
 R = TypeVar("R")

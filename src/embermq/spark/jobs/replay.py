@@ -19,10 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
-from embermq.spark.error_text import our_errors
-from embermq.spark.stores import find_stores
-from embermq.spark.views import Topics, topic_messages
-from embermq.store.admission import check_topic_name
+from embermq.spark.planning.stores import find_stores
+from embermq.spark.reading.views import Topics, topic_messages
+from embermq.spark.runtime.error_parsing import our_errors
+from embermq.store.append.admission import check_topic_name
 
 ORIGIN_TOPIC = "ORIGIN_TOPIC"
 ORIGIN_PLACE = "ORIGIN_PLACE"  # broker@physicalOffset: one name for one record

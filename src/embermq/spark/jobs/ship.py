@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 
 from embermq.clock import Clock
 from embermq.errors import OptionInvalid
+from embermq.spark.jobs.cluster_tasks import Told
 from embermq.spark.jobs.ship_store import Shipment, Shipped
-from embermq.spark.jobs.work import Told
+from embermq.spark.planning.stores import find_stores
 from embermq.spark.shipped.places import Place
-from embermq.spark.stores import find_stores
 
 __all__ = ["Shipped", "ship"]
 

@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from embermq.clock import Clock
 from embermq.errors import OptionInvalid, PlaceUnavailable
+from embermq.spark.jobs.cluster_tasks import Told
 from embermq.spark.jobs.ship import naming_the_target, shipments_to
 from embermq.spark.jobs.ship_store import Shipment, Shipped, Stop
-from embermq.spark.jobs.work import Told
 
 EVERY_SECONDS = 10.0
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 1.0, 60.0

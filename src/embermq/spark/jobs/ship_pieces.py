@@ -19,8 +19,8 @@ from embermq.spark.shipped.key_lists import KeyListMaker
 from embermq.spark.shipped.manifests import ShippedObject, ShippedPart, ShippedSegment
 from embermq.spark.shipped.places import HALF, Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES, SummaryMaker, to_bytes
-from embermq.store.directory import COMMIT_LOG
-from embermq.store.survey_scan import MISSING, Damage, LogSegment, scan_segments
+from embermq.store.layout.directory import COMMIT_LOG
+from embermq.store.log.file_scan import MISSING, Damage, LogSegment, scan_segments
 
 TAIL = "tail"
 SUMMARIES = "summaries"

@@ -16,6 +16,8 @@ from embermq import errors
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StorePathInvalid, StoreReplaced
 from embermq.format.config_json import parse_config
+from embermq.inspect.snapshot import LogMatch, Survey
+from embermq.spark.jobs.cluster_tasks import Told, parallelism, run
 from embermq.spark.jobs.ship_pieces import (
     CONFIG,
     TAIL,
@@ -26,7 +28,7 @@ from embermq.spark.jobs.ship_pieces import (
     is_left_over,
     ship_piece,
 )
-from embermq.spark.jobs.work import Told, parallelism, run
+from embermq.spark.planning.stores import StorePlace
 from embermq.spark.shipped.deletions import NAME as DELETED
 from embermq.spark.shipped.deletions import Deletions, merged
 from embermq.spark.shipped.manifests import (
@@ -47,9 +49,7 @@ from embermq.spark.shipped.manifests import (
 )
 from embermq.spark.shipped.places import HALF, Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES
-from embermq.spark.stores import StorePlace
-from embermq.store import deleted_topics
-from embermq.store.survey import LogMatch, Survey
+from embermq.store.layout import deleted_topics
 
 CONFIG_FILES = ("topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json")
 _MANIFESTS_KEPT = 100  # besides being read, they tell the story

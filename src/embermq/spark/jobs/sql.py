@@ -15,10 +15,10 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
 from embermq.errors import OptionInvalid
-from embermq.spark.error_text import cause_in, our_errors
 from embermq.spark.lake.json_schemas import JsonSchemas
-from embermq.spark.sql_names import names_in
-from embermq.spark.views import Topics, register
+from embermq.spark.reading.sql_names import names_in
+from embermq.spark.reading.views import Topics, register
+from embermq.spark.runtime.error_parsing import cause_in, our_errors
 
 # Comments of which Spark sees the same end: none inside of others, no backslash before the end of a line.
 _COMMENTS = r"(?:\s|--[^\n\\]*(?:\n|$)|/\*(?:(?!\*/|/\*)[\s\S])*\*/)*"

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq.spark.jobs.lag import Lag, find_lags
-from embermq.spark.stores import find_stores
-from embermq.spark.views import messages
+from embermq.spark.planning.stores import find_stores
+from embermq.spark.reading.views import messages
 
 STEPS_MAX = 240
 SIZE_BOUNDS = (128, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)

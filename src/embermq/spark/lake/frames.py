@@ -19,7 +19,7 @@ from embermq.errors import StoreError
 from embermq.spark.lake.commits import LakeRange
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.spark_paths import literal
-from embermq.spark.schema import spark_schema
+from embermq.spark.options.schema import spark_schema
 
 
 def file_frame(spark: SparkSession, root: str, paths: Sequence[str], value: StructType | None) -> DataFrame:

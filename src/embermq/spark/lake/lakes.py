@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
-from embermq.spark.jobs.work import Told, parallelism, run
-from embermq.spark.lake import joining
+from embermq.inspect.snapshot import LogSegment, Survey
+from embermq.spark.jobs.cluster_tasks import Told, parallelism, run
+from embermq.spark.lake import compaction as joining
 from embermq.spark.lake.commits import (
     LakeCommit,
     LakeFile,
@@ -33,10 +34,11 @@ from embermq.spark.lake.commits import (
     live_files,
     load_commit,
 )
+from embermq.spark.lake.compaction import Compacted, Joining
+from embermq.spark.lake.compaction_grace import keeps_replaced, let_go
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.frames import file_frame, table_frame
-from embermq.spark.lake.heads import check_head, load_head, make_head
-from embermq.spark.lake.joining import Compacted, Joining
+from embermq.spark.lake.header import check_head, load_head, make_head
 from embermq.spark.lake.json_schemas import merged
 from embermq.spark.lake.names import (
     COMMITS,
@@ -52,12 +54,10 @@ from embermq.spark.lake.names import (
     shown_name,
     stem,
 )
-from embermq.spark.lake.replaced import keeps_replaced, let_go
 from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
-from embermq.spark.lake.turns import alone
+from embermq.spark.lake.writer_lock import alone
 from embermq.spark.lake.writing import LakeSlice, SliceRows, clear_disk_errors, write_slice
-from embermq.store.survey import LogSegment, Survey
 
 SLICE_BYTES_MAX = 96 << 20
 SLICE_BYTES_MIN = 4 << 20

@@ -18,7 +18,7 @@ from embermq.errors import OptionInvalid
 from embermq.spark.lake.commits import LakeCommit, LakeFile, LakeFormat, LakeHead
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_bodies import VALUE, value_type
-from embermq.spark.schema import arrow_schema, spark_schema
+from embermq.spark.options.schema import arrow_schema, spark_schema
 
 FORMATS: tuple[LakeFormat, ...] = ("parquet", "delta", "iceberg")
 _PACKAGES = {"delta": "deltalake", "iceberg": "pyiceberg"}

@@ -20,13 +20,13 @@ from embermq import kernels
 from embermq.errors import StoreError
 from embermq.format.columns import RecordColumns
 from embermq.format.select import Selection
-from embermq.spark.arrow import BatchBuilder
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.names import date_of, file_name
-from embermq.spark.schema import spark_schema
-from embermq.store.survey_scan import Damage, LogSegment, scan_segments
+from embermq.spark.options.schema import spark_schema
+from embermq.spark.reading.arrow import BatchBuilder
+from embermq.store.log.file_scan import Damage, LogSegment, scan_segments
 
 ROW_GROUP_ROWS = 131_072
 _SUMMED = ["physicalOffset", "size", "bodyCrc"]

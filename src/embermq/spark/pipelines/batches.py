@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from embermq.spark.jobs.work import Told, parallelism
+from embermq.inspect.snapshot import LogSegment, Survey
+from embermq.spark.jobs.cluster_tasks import Told, parallelism
 from embermq.spark.lake.names import stem
-from embermq.spark.tables import table
-from embermq.store.survey import LogSegment, Survey
+from embermq.spark.reading.tables import table
 
 SLICE_BYTES_MAX = 64 << 20
 SLICE_BYTES_MIN = 4 << 20

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.files.files import RealFiles
+from embermq.inspect.snapshot import Survey
+from embermq.repair.rebuild.follower import Follower, check_nobody_derives
 from embermq.settings import StoreSettings
-from embermq.spark.jobs.work import run
+from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch
 from embermq.spark.pipelines.sinks import SinkFigures
-from embermq.store.follower import Follower, check_nobody_derives
-from embermq.store.survey import Survey
 
 _known: dict[str, Survey] = {}  # In a worker, from one batch to the next: to find the end of a log takes a walk.
 

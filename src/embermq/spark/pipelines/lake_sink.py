@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.pipelines.batches import LogBatch, LogRange
 from embermq.spark.pipelines.sinks import SinkFigures
-from embermq.store.survey import Survey
 
 
 class LakeSink:

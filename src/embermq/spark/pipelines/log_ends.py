@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from embermq.store.survey import Survey
+from embermq.inspect.snapshot import Survey
 
 
 class LogEnds:

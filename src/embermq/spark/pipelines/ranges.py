@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
-from embermq.spark.clear_errors import clear_errors
-from embermq.store.survey import Survey
+from embermq.inspect.snapshot import Survey
+from embermq.spark.runtime.error_rendering import clear_errors
 
 FORMAT = "embermq-log-ranges"
 SCHEMA = "brokerName string, path string, start bigint, end bigint"

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.format.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
-from embermq.spark.jobs.work import run
+from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
-from embermq.store.survey_routes import Routes
-from embermq.store.survey_scan import Damage, scan_segments
+from embermq.store.compare.queue_numbers import Routes
+from embermq.store.log.file_scan import Damage, scan_segments
 
 STEP_MS = 1000
 STEPS_KEPT = 4_000

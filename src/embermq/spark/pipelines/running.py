@@ -25,8 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from embermq.errors import EmberError, OptionInvalid, StoreError
 from embermq.settings import StoreSettings
-from embermq.spark.error_text import error_in
-from embermq.spark.jobs.work import Told
+from embermq.spark.jobs.cluster_tasks import Told
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipelines.batches import LogBatch, LogRange
@@ -42,7 +41,8 @@ from embermq.spark.pipelines.sinks import (
     check_names,
     make_sinks,
 )
-from embermq.spark.stores import find_stores
+from embermq.spark.planning.stores import find_stores
+from embermq.spark.runtime.error_parsing import error_in
 
 BATCH_BYTES_MAX = 512 << 20
 COMPACT_EVERY = 20

@@ -90,7 +90,7 @@ def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
 
 
 def _minutes(context: SinkContext, names: list[str]) -> PipelineSink:
-    from embermq.spark.pipelines.minutes import MinutesSink
+    from embermq.spark.pipelines.minute_statistics import MinutesSink
 
     return MinutesSink(_into(context, "stats"))
 

@@ -1,6 +1,6 @@
 """Which topics of a shipped store were deleted, and up to which place of the log: the store's own note, beside the log.
 
-The object is a file `embermq.deleted.json` (store/deleted_topics.py), byte for byte what a rebuild from the copy wants
+The object is a file `embermq.deleted.json` (store/layout/deleted_topics.py), byte for byte what a rebuild from the copy wants
 to find, and a manifest names it among the files of `config`: what it says counts together with the log that the
 manifest names. A manifest without one knows of no deletion. Driver side.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from embermq.errors import StoreError
 from embermq.spark.shipped.manifests import Manifest
 from embermq.spark.shipped.places import Place
-from embermq.store.deleted_topics import NAME, from_bytes
+from embermq.store.layout.deleted_topics import NAME, from_bytes
 
 __all__ = ["NAME", "Deletions", "merged"]
 

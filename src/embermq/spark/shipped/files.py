@@ -16,8 +16,8 @@ from embermq.format.names import segment_name
 from embermq.spark.shipped.manifests import ShippedSegment
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.streams import ObjectStream
-from embermq.store.directory import COMMIT_LOG
-from embermq.store.survey_scan import LogSegment
+from embermq.store.layout.directory import COMMIT_LOG
+from embermq.store.log.file_scan import LogSegment
 
 _STREAMS_MAX = 16
 _NOWHERE = 1 << 62

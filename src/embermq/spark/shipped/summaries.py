@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from embermq.format.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_STORE_TIME, C_SYS_FLAG, RecordColumns, Rows
+from embermq.inspect.queue_view import Queue
 from embermq.model.flags import PREPARED
-from embermq.store.survey_queues import Queue
-from embermq.store.survey_routes import Routes
-from embermq.store.survey_scan import Damage, Scanned
+from embermq.store.compare.queue_numbers import Routes
+from embermq.store.log.file_scan import Damage, Scanned
 
 STRETCH_BYTES = 8 << 20
 

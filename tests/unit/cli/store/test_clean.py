@@ -8,7 +8,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.cli.store import clean as clean_verb
-from embermq.store.retention import OldSegment
+from embermq.store.services.retention import OldSegment
 from embermq.testing.clock import ManualClock
 from tests.support import golden
 from tests.unit.cli.store.conftest import Command, Ran

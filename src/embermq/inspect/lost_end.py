@@ -1,0 +1,46 @@
+"""How far the log of a store once went, by those who vouch for it: what is missing at its end shows nowhere else.
+
+    the state page          the log was durable up to there
+    closed by one of ours   the inventory says where the log ended
+    closed by others        the newest unit of a queue: whoever closed has written the record before it
+
+Of a store that was not closed, units count for nothing: a power cut may leave them and take the records, and the next
+start cuts them. One thread. Reads only.
+"""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from embermq.files.files import Files
+from embermq.format.frame import FIXED_BYTES
+from embermq.store.layout import directory
+from embermq.store.layout.inventory import load_inventory
+from embermq.store.layout.state_page import load_state_page
+from embermq.store.queues.consume_queue import ConsumeQueue
+
+_RECORD_BYTES_MAX = 1 << 30
+
+
+def vouched_end(files: Files, root: Path, unit_end: Callable[[], int]) -> int:
+    """Where the log ended at least; 0 if nobody says. `unit_end`: where the newest record ends that queues know."""
+    page = load_state_page(files, root, writable=False)
+    ends = [] if page is None else [page.flushed]
+    if directory.was_closed_cleanly(files, root):
+        closed_at = _closed_at(files, root)
+        ends.append(unit_end() if closed_at is None else closed_at)
+    return max(ends, default=0)
+
+
+def _closed_at(files: Files, root: Path) -> int | None:
+    """Where the log ended when one of ours closed it, if nobody else has had it since."""
+    inventory = load_inventory(files, root)
+    if inventory is None:
+        return None
+    return inventory.log_max if directory.checkpoint_times(files, root) == inventory.checkpoint else None
+
+
+def newest_end(queues: Iterable[ConsumeQueue]) -> int:
+    """Where the newest record ends that queues know, whether the log has it or not; 0 if they know none."""
+    newest = (queue.peek(queue.max_offset - 1) for queue in queues)
+    likely = (unit for unit in newest if unit is not None and FIXED_BYTES <= unit[1] <= _RECORD_BYTES_MAX)
+    return max((unit[0] + unit[1] for unit in likely), default=0)

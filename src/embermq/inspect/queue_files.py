@@ -1,0 +1,227 @@
+"""The queue files of a store seen from outside: what they say, and up to which place in the log to believe it.
+
+Units of every record below that place are in the files; derived_trust.py says which place that is.
+
+One thread at a time. Reads only.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.clock import SystemClock
+from embermq.files.files import Files
+from embermq.files.listing import entries_of
+from embermq.format.frame import Frame
+from embermq.format.names import parse_segment_name, segment_name
+from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
+from embermq.inspect.log_view import LogView
+from embermq.model.properties import MULTI_DISPATCH
+from embermq.store.layout import directory
+from embermq.store.layout.inventory import load_inventory
+from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
+from embermq.store.queues.consume_queues import ConsumeQueues
+from embermq.store.queues.loading import FAMILY, QueueState
+from embermq.store.recovery.derived_trust import DerivedTrust
+from embermq.store.sink import Finding
+
+Units = NDArray[np.void]
+NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
+_FILE_BYTES_DEFAULT = 300_000 * ENTRY_BYTES
+_SIZE_SAMPLES = 64
+_LOOK_UNITS = 3276  # just under 64 KiB
+_NEWEST_TRIED = 8
+_LOADS_MAX = 3  # A file of a live store may be looked at between its making and its first unit.
+_FOREIGN_UNITS = MULTI_DISPATCH.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class FiledPart:
+    """What the files have of one queue, of records in the log: queue offsets [min, end)."""
+
+    queue: ConsumeQueue
+    min: int
+    end: int
+    first_physical: int
+    end_physical: int
+
+
+class FilesDisagree(Exception):
+    """Queue files and log do not fit each other: only the log counts."""
+
+
+class QueueFiles:
+    """The files below `consumequeue`, as they were when first asked for."""
+
+    def __init__(self, root: Path, files: Files, log: LogView) -> None:
+        self._store_root, self._root = root, root / directory.CONSUME_QUEUE
+        self._files, self._log = files, log
+        self._loaded: ConsumeQueues | None = None
+        self._findings: list[Finding] = []
+        self._file_bytes_found = _FILE_BYTES_DEFAULT
+
+    def forget(self) -> None:
+        """Look at the disk again when asked next."""
+        if self._loaded is not None:
+            self._loaded.close()
+        self._loaded = None
+
+    def all(self) -> list[ConsumeQueue]:
+        if self._loaded is None:
+            for _ in range(_LOADS_MAX - 1):
+                with suppress(FileNotFoundError):  # A queue was deleted just now.
+                    self._loaded, self._findings = self._load()
+                    if not self._findings:
+                        break
+            else:
+                self._loaded, self._findings = self._load()
+        return self._loaded.all()
+
+    def _load(self) -> tuple[ConsumeQueues, list[Finding]]:
+        self._file_bytes_found = _FILE_BYTES_DEFAULT
+        try:
+            self._file_bytes_found = self._file_bytes()
+            loaded = self._make()
+            return loaded, loaded.load()
+        except FileNotFoundError:
+            raise
+        except OSError as problem:  # The log is there all the same.
+            return self._make(), [Finding(FAMILY, "", f"cannot be read: {problem.strerror or problem}", 0)]
+
+    def _make(self) -> ConsumeQueues:
+        return ConsumeQueues(
+            self._root, self._files, self._file_bytes_found, SystemClock(), read_only=True,
+            log_min=lambda: self._log.min,
+        )  # fmt: skip
+
+    def newest_unit_end(self) -> int:
+        """The end of the newest record that queue files know and the log confirms; 0 if there is none."""
+        newest = sorted(self.all(), key=lambda queue: queue.max_physical, reverse=True)
+        for queue in islice(newest, _NEWEST_TRIED):
+            unit = queue.peek(queue.max_offset - 1)
+            frame = self._log.frame_at(unit[0]) if unit is not None else None
+            if unit is not None and frame is not None and frame.size == unit[1]:
+                return frame.end
+        return 0
+
+    def complete_below(self) -> int:
+        """Units of all records below this place are in the files; 0 if nobody vouches for any.
+
+        Looks at the disk again, and first of all at who vouches for what: files that are read later have at
+        least that, however many are written meanwhile.
+        """
+        trust = DerivedTrust(self._files, self._store_root, self._log.page)
+        place, file_count = trust.queues(self.newest_unit_end)
+        self.forget()
+        queues = self.all()
+        if sum(len(queue.file_starts) for queue in queues) < file_count:
+            return 0
+        if any(map(self._is_cut_short, queues)) or self._differ_from_inventory(queues):
+            return 0
+        return min([place, self._log.end, *(finding.replay_from for finding in self._findings)])
+
+    def _differ_from_inventory(self, queues: list[ConsumeQueue]) -> bool:
+        """Was the store closed by one of ours, with other queues than these?"""
+        closed = directory.was_closed_cleanly(self._files, self._store_root)
+        inventory = load_inventory(self._files, self._store_root) if closed else None
+        if inventory is None or inventory.log_max != self._log.end or inventory.dispatch != "live":
+            return False
+        known = QueueState.parse(inventory.queues, self._file_bytes_found)
+        ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
+        return known is None or {key: state.max_offset for key, state in known.items()} != ends
+
+    def part_below(self, queue: ConsumeQueue, place: int) -> FiledPart | None:
+        """What a queue's files have of records below `place`; FilesDisagree if the log has something else there.
+
+        None for a queue of other topics' records (light queues, multi dispatch): here a record is in the queue
+        it names, and in no other.
+        """
+        end = queue.proven_before(queue.max_offset, place)
+        low = self.first_in_log(queue, end)
+        if low == end:
+            return FiledPart(queue, end, end, place, place)
+        first, last = self._frame_of(queue, low), self._frame_of(queue, end - 1)
+        if last.topic != queue.topic and _FOREIGN_UNITS in last.properties:
+            return None
+        for frame, queue_offset in ((first, low), (last, end - 1)):
+            if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
+                raise FilesDisagree
+        before = queue.peek(low - 1) if low > queue.low_offset else None
+        if before is not None and before != BLANK and (not is_valid(before) or before[0] >= self._log.min):
+            raise FilesDisagree  # What looks like the beginning is a place behind damage.
+        return FiledPart(queue, low, end, first.physical_offset, last.end)
+
+    def _frame_of(self, queue: ConsumeQueue, queue_offset: int) -> Frame:
+        """The record that a unit leads to; FilesDisagree if it leads to none."""
+        unit = queue.peek(queue_offset)
+        frame = self._log.frame_at(unit[0]) if unit is not None else None
+        if unit is None or frame is None or frame.size != unit[1]:
+            raise FilesDisagree
+        return frame
+
+    def _is_cut_short(self, queue: ConsumeQueue) -> bool:
+        """Does the file go on after what looks like the queue's end? Then a unit there was damaged."""
+        end, per_file = queue.max_offset, self._file_bytes_found // ENTRY_BYTES
+        at = end % per_file
+        try:
+            file = self._files.open(queue.directory / segment_name((end - at) * ENTRY_BYTES), False)
+        except FileNotFoundError:
+            return False  # The last file is full.
+        try:
+            behind = file.pread(min(_LOOK_UNITS, per_file - at) * ENTRY_BYTES, at * ENTRY_BYTES)
+            if not behind.strip(b"\0"):
+                return False
+            unit = ENTRY.unpack(file.pread(ENTRY_BYTES, at * ENTRY_BYTES))
+        finally:
+            file.close()
+        last = queue.peek(end - 1)
+        return not is_valid(unit) or last is None or unit[0] < last[0]  # Otherwise it has come since.
+
+    def first_in_log(self, queue: ConsumeQueue, end: int) -> int:
+        """The first queue offset below `end` whose record is still in the log; `end` if none is."""
+        log_min = self._log.min
+
+        def is_there(queue_offset: int) -> bool:
+            unit = queue.peek(queue_offset)
+            return unit is not None and is_valid(unit) and unit[1] != BLANK_SIZE and unit[0] >= log_min
+
+        low = min(queue.low_offset, end)
+        return bisect_left(range(low, end), True, key=is_there) + low
+
+    def _file_bytes(self) -> int:
+        """The length that most queue files have."""
+        sizes = Counter(islice(self._sizes(), _SIZE_SAMPLES))
+        return sizes.most_common(1)[0][0] if sizes else _FILE_BYTES_DEFAULT
+
+    def _sizes(self) -> Iterator[int]:
+        for path in self._queue_directories():
+            for entry in entries_of(self._files, path):
+                is_unit_file = entry.is_file and parse_segment_name(entry.name) is not None
+                if is_unit_file and entry.size and entry.size % ENTRY_BYTES == 0:
+                    yield entry.size
+
+    def _queue_directories(self) -> Iterator[Path]:
+        for topic in entries_of(self._files, self._root):
+            if topic.is_directory:
+                for queue in entries_of(self._files, self._root / topic.name):
+                    if queue.is_directory:
+                        yield self._root / topic.name / queue.name
+
+
+def units_of(queue: ConsumeQueue, start: int, end: int) -> Units:
+    """Units start..end from a queue's files, up to the first that is not there."""
+    parts = []
+    while start < end:
+        found = queue.units(start, end - start)
+        if not len(found):
+            break
+        parts.append(found)
+        start += len(found)
+    return np.concatenate(parts, dtype=ENTRY_DTYPE) if parts else NO_UNITS

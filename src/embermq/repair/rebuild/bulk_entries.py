@@ -1,0 +1,197 @@
+"""Queue units of a stretch of the log, written to their final places: a record says itself where its unit belongs.
+
+Whoever writes them needs to know nothing of the rest of the log. A queue whose offsets do not run on, in one stretch
+or from one to the next, is irregular (damage, holes, repeats): its units here do not count. Of the others the sum is
+taken before they are written, and `units_fault` compares it with what lies on the disk. Any process; others may write
+other places of the same files at the same time.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq import kernels
+from embermq.format.columns import (
+    C_PHYSICAL,
+    C_QUEUE_ID,
+    C_QUEUE_OFFSET,
+    C_SIZE,
+    C_SYS_FLAG,
+    C_TAG_CODE,
+    RecordColumns,
+)
+from embermq.format.names import segment_name
+from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
+from embermq.model.flags import PREPARED
+from embermq.repair.rebuild.bulk_checksums import added, unit_terms
+from embermq.store.queues.consume_queue import BLANK
+from embermq.store.queues.entry_intake import RECORD_BYTES_MIN
+from embermq.store.queues.queue_table import is_directory_name
+
+_UNITS_AT_ONCE = 1 << 16
+_NARROW_MAX = 1 << 15  # So many queues have numbers that are sorted in one go over them.
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRun:
+    """Units of a queue that one slice has, or several in a row: offsets [start, end), `is_regular` if each was there
+    once, in order."""
+
+    topic: bytes  # as records have it; the directory is named by the text it makes
+    queue_id: int
+    start: int
+    end: int
+    is_regular: bool
+    physical_end: int  # where its last record ends
+    sum: int  # of its units, by bulk_sums.py; of no use if it is irregular
+
+    @property
+    def names(self) -> tuple[str, int]:
+        """Of its directories."""
+        return self.topic.decode("utf-8", "replace"), self.queue_id
+
+    def then(self, after: "QueueRun") -> "QueueRun":
+        """This one and what follows it in the log, of the same queue."""
+        return QueueRun(
+            self.topic, self.queue_id, min(self.start, after.start), max(self.end, after.end),
+            self.is_regular and after.is_regular and (self.topic, self.end) == (after.topic, after.start),
+            after.physical_end, added((self.sum, after.sum)),
+        )  # fmt: skip
+
+
+class SliceUnits:
+    """Collects the units of a slice, and writes them queue by queue."""
+
+    def __init__(self, deleted: Mapping[str, int]) -> None:
+        """`deleted`: topics that were deleted, and where the log ended then; records before that have no units."""
+        self._table = kernels.load("derive").QueueTable()
+        self._deleted = deleted
+        self._queues: list[tuple[bytes, int]] = []
+        self._parts: list[NDArray[np.int64]] = []
+        self.runs: dict[tuple[bytes, int], QueueRun] = {}  # of what was written
+
+    def take(self, batch: RecordColumns) -> None:
+        slots = self._table.route(batch)
+        while (slots < 0).any():
+            first = int(np.argmax(slots < 0))
+            self._queues.append((batch.topic_bytes(first), int(batch.rows[first, C_QUEUE_ID])))
+            self._table.add(*self._queues[-1])
+            slots = self._table.route(batch)
+        rows = batch.rows
+        has_unit = (rows[:, C_SYS_FLAG] & PREPARED) == 0  # Rolled back ones have this bit too.
+        if self._deleted:
+            begun = [self._deleted.get(topic.decode("utf-8", "replace"), 0) for topic, _ in self._queues]
+            has_unit &= rows[:, C_PHYSICAL] >= np.array(begun, np.int64)[slots]
+        if not has_unit.all():
+            rows, slots = rows[has_unit], slots[has_unit]
+        part = np.empty((5, len(rows)), np.int64)
+        part[0] = slots
+        for number, column in enumerate((C_QUEUE_OFFSET, C_PHYSICAL, C_SIZE, C_TAG_CODE), 1):
+            part[number] = rows[:, column]
+        self._parts.append(part)
+
+    def write(self, root: Path, file_bytes: int) -> None:
+        """Put what was taken into the queue files below `root`, and let go of it."""
+        if not self._parts:
+            return
+        slots, *columns = np.concatenate(self._parts, axis=1)
+        self._parts.clear()
+        narrow = np.int16 if len(self._queues) <= _NARROW_MAX else np.int32
+        order = np.argsort(slots.astype(narrow), kind="stable")
+        slots = slots[order]
+        offsets, *rest = (column[order] for column in columns)
+        units = np.empty(len(order), ENTRY_DTYPE)
+        for name, column in zip(ENTRY_DTYPE.names or (), rest, strict=True):
+            units[name] = column
+        terms = unit_terms(offsets, *rest)
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(order)]):
+            if start == end:
+                continue
+            mine = slice(start, end)
+            run = self._run(self._queues[int(slots[start])], offsets[mine], units[mine], int(terms[mine].sum()))
+            if not is_directory_name(run.names[0]):
+                continue
+            if run.is_regular:
+                write_units(queue_directory(root, run), run.start, units[mine], file_bytes)
+            queue = run.topic, run.queue_id
+            self.runs[queue] = self.runs[queue].then(run) if queue in self.runs else run
+
+    def _run(
+        self, queue: tuple[bytes, int], offsets: NDArray[np.int64], units: NDArray[np.void], total: int
+    ) -> QueueRun:
+        physical_offset, size, _ = units[-1].item()
+        possible = 0 <= int(offsets[0]) <= int(units[0]["physical_offset"]) // RECORD_BYTES_MIN
+        is_regular = possible and bool((np.diff(offsets) == 1).all())
+        return QueueRun(
+            *queue, int(offsets.min()), int(offsets.max()) + 1, is_regular, physical_offset + size, total
+        )  # fmt: skip
+
+
+def queue_directory(root: Path, run: QueueRun) -> Path:
+    return root / run.names[0] / str(run.queue_id)
+
+
+def write_units(directory: Path, first: int, units: NDArray[np.void], file_bytes: int) -> None:
+    """Put units at their places, in as many files as they reach into; files have their full size from the start."""
+    directory.mkdir(parents=True, exist_ok=True)
+    per_file = file_bytes // ENTRY_BYTES
+    data = units.view(np.uint8).data
+    at, end = first, first + len(units)
+    while at < end:
+        file_start = at - at % per_file
+        until = min(end, file_start + per_file)
+        path = directory / segment_name(file_start * ENTRY_BYTES)
+        _pwrite(path, file_bytes, (at - file_start) * ENTRY_BYTES, data[: (until - at) * ENTRY_BYTES])
+        data = data[(until - at) * ENTRY_BYTES :]
+        at = until
+
+
+def _pwrite(path: Path, size: int, at: int, data: memoryview) -> None:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.ftruncate(handle, size)
+        while data:
+            written = os.pwrite(handle, data, at)
+            data, at = data[written:], at + written
+    except OSError as problem:
+        problem.filename = str(path)
+        raise
+    finally:
+        os.close(handle)
+
+
+def blank_before(directory: Path, first: int, file_bytes: int) -> None:
+    """A queue that does not begin where a file does begins with blanks there."""
+    count = first % (file_bytes // ENTRY_BYTES)
+    if count:
+        blanks = np.empty(count, ENTRY_DTYPE)
+        blanks[:] = BLANK
+        write_units(directory, first - count, blanks, file_bytes)
+
+
+def units_fault(directory: Path, run: QueueRun, file_bytes: int) -> str | None:
+    """Is what lies on the disk what the records said when it was written? The text of the fault, if not."""
+    per_file, at, sums = file_bytes // ENTRY_BYTES, run.start, []
+    while at < run.end:
+        file_start = at - at % per_file
+        until = min(run.end, file_start + per_file)
+        path = directory / segment_name(file_start * ENTRY_BYTES)
+        try:
+            with path.open("rb", buffering=0) as file:
+                file.seek((at - file_start) * ENTRY_BYTES)
+                while at < until:
+                    data = file.read(min(until - at, _UNITS_AT_ONCE) * ENTRY_BYTES)
+                    found = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
+                    if not len(found) or len(data) % ENTRY_BYTES:
+                        return f"the file {path.name} ends too soon"
+                    columns = (found[name].astype(np.int64) for name in ENTRY_DTYPE.names or ())
+                    sums.append(int(unit_terms(np.arange(at, at + len(found)), *columns).sum()))
+                    at += len(found)
+        except FileNotFoundError:
+            return f"the file {path.name} is missing"
+    return None if added(sums) == run.sum else f"units {run.start} to {run.end} are not those of their records"

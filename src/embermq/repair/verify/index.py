@@ -1,0 +1,213 @@
+"""Log against index: every key of every record has its entry, in log order, and links and slots lead to it.
+
+The pieces of the log are compared where they are read (verify_keys.py); here the files are found, what the pieces say
+is put together, and links and slots are checked (verify_links.py). Of a store that is being written, only what was
+there at the beginning counts.
+
+`check_structure` is the fast form: headers, and the order of some entries. One thread. Reads only.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from embermq.files.files import Files
+from embermq.files.listing import entries_of
+from embermq.format.frame import Frame
+from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
+from embermq.format.names import parse_index_name
+from embermq.repair.verify.findings import Flaw, Remedies, Severity
+from embermq.store.compare.keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
+from embermq.store.compare.links import IndexPart, LinkFlaw
+from embermq.store.index.index_files import FAMILY
+from embermq.store.log.file_scan import Damage
+
+FrameAt = Callable[[int], Frame | None]
+EVERYTHING = 1 << 62  # As a place: all that there is.
+_SAMPLES = 200
+_FLAWS_MAX = 100  # told
+_KEPT_MAX = 20_000  # of which most may turn out to be about damaged ranges of the log
+
+
+class IndexCheck:
+    """Compares the index files below `root` with the log."""
+
+    def __init__(
+        self, root: Path, files: Files, shape: tuple[int, int] | None, frame_at: FrameAt, remedies: Remedies, *,
+        believed: int | None, is_live: bool,
+    ) -> None:  # fmt: skip
+        """`believed`: a start believes that keys of all records below this place are there; None: as far as the
+        newest entry says."""
+        self._directory, self._files, self._remedies = root / FAMILY, files, remedies
+        self._is_live, self._frame_at = is_live, frame_at
+        # A start after a crash looks at lengths, headers and slots itself, and makes the index again if need be.
+        self._is_trusted = is_live or (believed is not None and believed >= EVERYTHING)
+        self._flaws: list[Flaw] = []
+        self.parts = self._load(shape)
+        self.stream = IndexStream(self.parts)
+        newest = max((part.header.end_physical for part in self.parts), default=0)
+        self._believed = newest if believed is None else believed
+        self._at = EntryPlace(0, 1)
+        self.entries = sum(part.header.count - 1 for part in self.parts)
+        self.pending = 0  # Keys that nobody vouches for yet.
+
+    def _load(self, shape: tuple[int, int] | None) -> list[IndexPart]:
+        found: list[IndexPart] = []
+        for entry in entries_of(self._files, self._directory):
+            if not entry.is_file or parse_index_name(entry.name) is None:
+                continue
+            if shape is None or entry.size != index_file_bytes(*shape):
+                expected = "its shape cannot be told" if shape is None else f"it should be {index_file_bytes(*shape)}"
+                fault = f"the file is {entry.size} bytes long; {expected}"
+                self._add(entry.name, fault, certain=self._is_trusted)
+                continue
+            try:
+                file = self._files.open(self._directory / entry.name, False)
+            except FileNotFoundError:
+                continue  # Retention took it.
+            header = decode_header(file.pread(HEADER_BYTES, 0))
+            if header.count > shape[1]:
+                fault = f"the header counts {header.count} entries of at most {shape[1]}"
+                self._add(entry.name, fault, at=36, certain=self._is_trusted)
+                continue
+            if header.count == 1 and header.slot_count:
+                fault = f"the header counts no entries, and {header.slot_count} slots that lead to some"
+                self._add(entry.name, fault, at=36, certain=self._is_trusted)
+                continue
+            found.append(IndexPart(entry.name, file, header, *shape))
+        return found
+
+    def _add(
+        self, name: str, fault: str, *, at: int = 0, place: int | None = None, count: int = 1, certain: bool = True
+    ) -> None:
+        if len(self._flaws) >= _KEPT_MAX:
+            return
+        self._flaws.append(
+            Flaw(
+                severity=Severity.FAULT if certain else Severity.NOTE, family=FAMILY, file=f"{FAMILY}/{name}",
+                fault=fault, remedy=self._remedies.index if certain else self._remedies.start, physical_offset=place,
+                byte_offset=at, count=count,
+            )
+        )  # fmt: skip
+
+    # -- taking the log --------------------------------------------------------------------------------------
+
+    def merge(self, part: KeyPart) -> None:
+        """What the next piece of the log says."""
+        for flaw in part.flaws:
+            self._tell(flaw)
+        if part.missing_count:
+            _, physical, _ = (int(number) for number in part.missing[0])
+            if physical < self._believed and self.parts:
+                self._add(
+                    self.parts[-1].name, f"keys of the record at {physical} and of later ones have no entry",
+                    place=physical, count=part.missing_count,
+                )  # fmt: skip
+            else:
+                self.pending += part.missing_count
+        self._at = part.end
+
+    def _tell(self, flaw: KeyFlaw) -> None:
+        certain = flaw.physical < self._believed
+        if flaw.kind == "missing" and not certain:
+            self.pending += 1
+            return
+        if flaw.kind == "twice":
+            self._tell_twice(flaw)
+            return
+        file = min(flaw.place.file, len(self.stream.parts) - 1)
+        part = self.stream.parts[file]
+        number, found = flaw.place.entry, flaw.found or (0, 0, 0)
+        fault = {
+            "missing": f"a key (hash {flaw.key_hash}) of the record at {flaw.physical} has no entry",
+            "extra": f"entry {number} (hash {found[0]}) leads to {found[1]}, where no record has this key",
+            "wrong": f"entry {number} is {found[0]} at {found[1]}; the log has {flaw.key_hash} at {flaw.physical}",
+            "seconds": f"entry {number} is {found[2]} s after the file's begin, its record is not",
+        }[flaw.kind]
+        at = entry_at(number, part.slots_max)
+        self._add(part.name, fault, at=at, place=flaw.physical, certain=certain or self._is_live)
+
+    def _tell_twice(self, flaw: KeyFlaw) -> None:
+        self._flaws.append(
+            Flaw(
+                severity=Severity.NOTE, family=FAMILY, file=FAMILY, remedy=self._remedies.nothing,
+                fault=f"the record at {flaw.physical} is indexed twice, as the reference does after a crash",
+                physical_offset=flaw.physical,
+            )
+        )  # fmt: skip
+
+    # -- after the log ---------------------------------------------------------------------------------------
+
+    def finish(
+        self, log_min: int, log_end: int, damages: list[Damage], links: dict[str, list[LinkFlaw]]
+    ) -> Iterator[Flaw]:
+        """What is wrong with the index; `log_min` is where the log begins now, `damages` what is wrong with it, and
+        `links` what is wrong with the links of each file."""
+        beyond = self.stream.count_between(self._at, self.stream.end) if self.stream.parts else 0
+        if beyond and not self._is_live:
+            self._add(
+                self.parts[-1].name, f"entries lead past the end of the log ({log_end})", place=log_end, count=beyond,
+                certain=self._believed > log_end,
+            )  # fmt: skip
+        if not self.stream.parts and not self._is_live and log_end > log_min:
+            for part in self.parts:
+                self._add(part.name, "holds no entries, and neither does any other", certain=False)
+        for part in self.stream.parts:
+            if not (self._is_live and part is self.parts[-1]):
+                self._check_header(part, log_min, log_end)
+        for name, wrong in links.items():
+            for link in wrong:
+                self._add(name, link.fault, at=link.at, count=link.times, certain=self._is_trusted)
+        told = (flaw for flaw in self._flaws if _is_about_index(flaw.physical_offset, log_min, damages))
+        yield from islice(told, _FLAWS_MAX)
+
+    def _check_header(self, part: IndexPart, log_min: int, log_end: int) -> None:
+        """The header names the first and the last entry and the times of their records. A file that was cut back
+        knows its last time in whole seconds only."""
+        header = part.header
+        ends = (("begin", 1, 0, header.begin_physical, header.begin_timestamp),
+                ("end", header.count - 1, 8, header.end_physical, header.end_timestamp))  # fmt: skip
+        for name, number, at, physical, time_ms in ends:
+            found = int(part.entries(number, number + 1)[0]["physical_offset"])
+            if found != physical:
+                fault = f"the header's {name} is at {physical}, the entry's at {found}"
+                self._add(part.name, fault, at=at + 16, place=found, certain=self._is_trusted)
+                continue
+            frame = self._frame_at(physical) if log_min <= physical < log_end else None
+            if frame is not None and not frame.store_timestamp - 1000 < time_ms <= frame.store_timestamp:
+                fault = f"the header's {name} time is {time_ms}, its record's {frame.store_timestamp}"
+                self._add(part.name, fault, at=at, place=physical, certain=self._is_trusted)
+
+    # -- the fast form ---------------------------------------------------------------------------------------
+
+    def check_structure(self, log_end: int) -> Iterator[Flaw]:
+        """Headers agree with the entries they name; entries, of which some are looked at, are in order."""
+        before = 0
+        for part in self.stream.parts:
+            header = part.header
+            places = part.sampled_places(_SAMPLES)
+            is_growing = self._is_live and part is self.parts[-1]
+            if (int(places[0]), int(places[-1])) != (header.begin_physical, header.end_physical) and not is_growing:
+                fault = "the first or last entry is not the one the header names"
+                self._add(part.name, fault, at=16, certain=self._is_trusted)
+            elif int(places[0]) < before or (np.diff(places) < 0).any():
+                fault = "entries are out of the order of the log"
+                self._add(part.name, fault, place=int(places[0]), certain=header.end_physical < self._believed)
+            elif header.end_physical >= log_end and not self._is_live:
+                self._add(
+                    part.name, f"entries lead past the end of the log ({log_end})", place=header.end_physical,
+                    certain=self._believed > log_end,
+                )  # fmt: skip
+            before = int(places[-1])
+        yield from islice(self._flaws, _FLAWS_MAX)
+
+
+def _is_about_index(place: int | None, log_min: int, damages: list[Damage]) -> bool:
+    """And not about a place that retention took meanwhile, or that is damaged, which is told of the log."""
+    return place is None or (place >= log_min and not _is_in(damages, place))
+
+
+def _is_in(damages: list[Damage], place: int) -> bool:
+    return any(damage.start <= place < damage.end for damage in damages)

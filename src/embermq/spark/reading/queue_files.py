@@ -1,0 +1,76 @@
+"""Units of a queue straight from its files, for processes that know nothing but the store's path.
+
+What the files do not have comes as a unit of size 0; whether a unit leads to its record is for the caller to see.
+Reads only, one thread; files may come and go meanwhile.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.files.files import Files, RealFiles
+from embermq.format.names import parse_segment_name
+from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
+from embermq.store.layout.directory import CONSUME_QUEUE
+
+Units = NDArray[np.void]
+
+
+class QueueFiles:
+    """The files of one queue, as they lay there when it was made."""
+
+    def __init__(self, store: Path, topic: str, queue_id: int, files: Files | None = None) -> None:
+        self._files = files or RealFiles()
+        self._directory = store / CONSUME_QUEUE / topic / str(queue_id)
+        self._parts: list[tuple[int, int, Path]] = []  # first unit, units, file
+        try:
+            entries = self._files.list_directory(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for entry in entries:
+            start = parse_segment_name(entry.name) if entry.is_file else None
+            if start is not None and start % ENTRY_BYTES == 0:
+                place = (start // ENTRY_BYTES, entry.size // ENTRY_BYTES, self._directory / entry.name)
+                self._parts.append(place)
+        self._parts.sort()
+
+    @property
+    def end(self) -> int:
+        """The first offset behind the files; units before it may still be blank."""
+        return self._parts[-1][0] + self._parts[-1][1] if self._parts else 0
+
+    def units(self, start: int, end: int) -> Units:
+        """Units of queue offsets [start, end): as many as asked for, of size 0 where there is none."""
+        found: Units = np.zeros(max(0, end - start), ENTRY_DTYPE)
+        for first, count, path in self._parts:
+            low, high = max(start, first), min(end, first + count)
+            if low < high:
+                read = self._read(path, low - first, high - first)
+                found[low - start : low - start + len(read)] = read
+        found["size"][found["size"] == BLANK_SIZE] = 0
+        return found
+
+    def known_end(self, start: int, end: int) -> int:
+        """Where in [start, end) the units written so far end, by bisection: they are written in order."""
+        low, high = start, min(end, self.end)
+        if low < high == end and int(self.units(end - 1, end)["size"][0]) > 0:
+            return end
+        while low < high:
+            middle = (low + high) // 2
+            if int(self.units(middle, middle + 1)["size"][0]) > 0:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _read(self, path: Path, start: int, end: int) -> Units:
+        try:
+            file = self._files.open(path, False)
+        except FileNotFoundError:
+            return np.zeros(0, ENTRY_DTYPE)
+        try:
+            data = file.pread((end - start) * ENTRY_BYTES, start * ENTRY_BYTES)
+        finally:
+            file.close()
+        return np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_BYTES)

@@ -1,0 +1,110 @@
+"""Progress of a stream as a consumer group's: `config/consumerOffset.json` of the store, for RocketMQ's tools to see.
+
+    {"offsetTable": {"<topic>@<group>": {<queue id>: <next offset to read>, ...}}}
+
+A stream goes on from its checkpoint and never reads this file for itself: it is for people who look at lags, and it
+is written after a micro-batch was committed, never before. Entries of other groups, and whatever else is in the
+file, stay as they are.
+
+A running broker owns the file: it writes its own table over it every few seconds, and would lose what its consumers
+committed since if somebody put an older table there. So while a process that is not ours has the store open, nothing
+is written; it is made up for at the first commit after that process has gone, and a broker that is started then
+shows it. Driver side, one thread.
+"""
+
+import fcntl
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embermq.errors import StorePathInvalid
+from embermq.files.files import Files, RealFiles
+from embermq.format.config_json import format_config, parse_config, with_integer_keys
+from embermq.inspect.log_view import is_ours, lock_holder
+from embermq.store.layout import directory
+from embermq.store.layout.state_page import NAME as STATE_PAGE
+
+NAME = "consumerOffset.json"
+_TABLE = "offsetTable"
+
+_log = logging.getLogger(__name__)
+
+
+class Progress:
+    """The entry of one group in one store."""
+
+    def __init__(self, root: Path, group: str, files: Files | None = None) -> None:
+        self._root, self._group, self._files = root, group, files or RealFiles()
+        self._path = root / directory.CONFIG / NAME
+        self._written: dict[tuple[str, int], int] | None = None
+        self._has_warned = False
+
+    def check(self) -> None:
+        """StorePathInvalid if the file could never be written: better known before a stream runs for days."""
+        place = self._path.parent if self._path.parent.exists() else self._root
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise StorePathInvalid(place, "no permission to write, which groupId needs; leave groupId out, or allow it")
+
+    def write(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Say how far the group is: next offsets to read by topic and queue id. False if that had to be put off."""
+        if self._written == dict(offsets):
+            return True
+        try:
+            done = not self._is_owned_by_broker() and self._merge(offsets)
+        except OSError as problem:
+            self._warn(f"cannot be written: {problem.strerror or problem}")
+            return False
+        if done:
+            self._written, self._has_warned = dict(offsets), False
+        return done
+
+    def _is_owned_by_broker(self) -> bool:
+        holder = lock_holder(self._root)
+        if holder is None or is_ours(holder, self._root / STATE_PAGE):
+            return False
+        self._warn(f"belongs to the broker that is running (process {holder}); written when it has stopped")
+        return True
+
+    def _merge(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Change our entries and nothing else, one process at a time."""
+        self._files.make_directory(self._path.parent)
+        descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            text = self._files.read_all(self._path).decode("utf-8") if self._files.exists(self._path) else ""
+            value = self._parse(text)
+            if value is None:
+                return False
+            table = value.setdefault(_TABLE, {})
+            for (topic, queue_id), queue_offset in sorted(offsets.items()):
+                entry = with_integer_keys(table.get(f"{topic}@{self._group}", {}))
+                table[f"{topic}@{self._group}"] = entry | {queue_id: queue_offset}
+            changed = format_config(value)
+            if changed != text:
+                if text:
+                    self._files.replace_file(self._path.with_name(NAME + ".bak"), text.encode())
+                self._files.replace_file(self._path, changed.encode())
+            return True
+        finally:
+            os.close(descriptor)
+
+    def _parse(self, text: str) -> dict[Any, Any] | None:
+        """What is in the file; None if it cannot be read, and so must not be written over."""
+        if not text.strip():
+            return {}
+        try:
+            value = parse_config(text)
+            for entry in value.get(_TABLE, {}).values():
+                with_integer_keys(entry)
+        except (ValueError, AttributeError, TypeError):
+            self._warn("cannot be read, and is left alone")
+            return None
+        return value if isinstance(value, dict) else None
+
+    def _warn(self, reason: str) -> None:
+        """Once, until it has worked again."""
+        if not self._has_warned:
+            _log.warning("progress not written group=%s file=%s reason=%s", self._group, self._path, reason)
+        self._has_warned = True

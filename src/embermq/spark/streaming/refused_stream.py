@@ -1,0 +1,40 @@
+"""A stream that cannot be: in the place of its reader, and says why when Spark asks the first question.
+
+pyspark's process for streams does not survive an error while a reader is made: it goes on to stop the reader there is
+not, and that mistake of its own is what users would see. Errors of the questions arrive as they are. Driver side.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from embermq.errors import EmberError
+from embermq.spark.runtime.error_rendering import clear_errors
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Answers every question that may be the first with one error."""
+
+    def __init__(self, problem: EmberError) -> None:
+        self._problem = problem
+
+    @clear_errors
+    def _refuse(self) -> NoReturn:
+        raise self._problem
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        self._refuse()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._refuse()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._refuse()

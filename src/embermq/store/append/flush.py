@@ -1,0 +1,295 @@
+"""The flusher: the one thread that makes the log durable, and tells those who wait for it.
+
+SYNC_FLUSH is group commit: while one fdatasync runs, appends queue up behind it, and the next one serves
+them all. ASYNC_FLUSH flushes by the clock. With private buffers, committing comes first.
+
+    group A  --- fdatasync --->  first wakes second wakes third ...
+    group B   (comes together)   --- fdatasync --->  ...
+
+Of a group that was served the flusher wakes one, which wakes the next, and so on. All at once would meet
+at the interpreter's lock and be put to sleep again (docs/decisions/0012-waking-one-another.md).
+
+Before a sync counts, `confirm` is asked whether this process is still the one that writes the store (fence.py); if
+it is not, that is a failure as well.
+
+A failed fdatasync is never tried again: the kernel may have dropped the dirty pages, and a second call
+would succeed without them. Everybody who waits is told, nobody is acknowledged, and the store takes no
+more messages until it is reopened.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from embermq.clock import Clock
+from embermq.errors import AppendRefused, FlushFailed, WriterFenced, again
+from embermq.files.bell import Bell
+from embermq.settings import FlushDisk, StoreSettings
+from embermq.store.append.cpu_pinning import OneCore
+from embermq.store.append.deadlines import Deadlines
+from embermq.store.log.commit_log import CommitLog
+
+log = logging.getLogger(__name__)
+
+PAGE_BYTES = 4096
+# While something waits the thread does not sleep; when nothing does, it still looks up this often.
+IDLE_SECONDS = 0.5
+# A thread that waits for a sync looks by itself this often: the one before it may have been interrupted by a signal
+# handler that raised, and then does not wake it.
+LOOK_SECONDS = 0.1
+
+
+class Group:
+    """Threads that one sync will serve."""
+
+    __slots__ = ("done", "joined")
+
+    def __init__(self) -> None:
+        self.joined = False
+        self.done = threading.Lock()  # Released after the sync; each who waits for it gets it, and passes it on.
+        self.done.acquire()
+
+
+class Waiter:
+    """A callback that waits until `end` is durable; called with this, `failure` set if that cannot be."""
+
+    __slots__ = ("_callbacks", "deadline", "end", "failure")
+
+    def __init__(self, end: int, deadline: float, callback: Callable[["Waiter"], None]) -> None:
+        self.end, self.deadline = end, deadline
+        self._callbacks = [callback]
+        self.failure: AppendRefused | TimeoutError | None = None
+
+    @property
+    def is_told(self) -> bool:
+        return not self._callbacks
+
+    def finish(self, failure: AppendRefused | TimeoutError | None) -> None:
+        """Call back, if nobody did before; what the callback raises is logged. Any thread."""
+        try:
+            callback = self._callbacks.pop()  # Only one gets it.
+        except IndexError:
+            return
+        self.failure = failure
+        try:
+            callback(self)
+        except Exception:
+            log.exception("callback of an append failed")
+
+
+class Flusher:
+    """Flushes one log. `wait` and `when_durable` from any thread."""
+
+    def __init__(
+        self, commit_log: CommitLog, settings: StoreSettings, clock: Clock, *, pooled: bool,
+        on_progress: Callable[[int], None], on_failure: Callable[[AppendRefused], None],
+        confirm: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        """`on_progress` hears the flushed offset when more is durable or readable; both on the flusher's thread.
+
+        `confirm` raises WriterFenced if nothing may be written, and nothing acknowledged, any more.
+        """
+        self._log, self._settings, self._clock = commit_log, settings, clock
+        self._on_progress, self._on_failure, self._confirm = on_progress, on_failure, confirm
+        self._pooled = pooled
+        self._sync = settings.flush is FlushDisk.SYNC
+        self._timeout_seconds = settings.sync_flush_timeout_ms / 1000
+        self._group = Group()  # The one to join. Replaced by the flusher before it syncs.
+        self._waiters: list[Waiter] = []
+        self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
+        self._deadlines = Deadlines(clock, self._timeout_seconds, _expire)
+        self._wake = Bell()
+        self._stopping = self._ended = False
+        self.failure: AppendRefused | None = None
+        self.core = OneCore() if self._sync and settings.waiters_share_core else None
+        self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
+        now = clock.monotonic()
+        self._thorough_at = now + settings.flush_thorough_interval_ms / 1000
+        self._flush_at = now + settings.flush_interval_ms / 1000
+        self._thorough_commit_at = now
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # -- for those who wait ------------------------------------------------------------------------------
+
+    def wait(self, end: int) -> bool:
+        """Block until everything below `end` is durable; False if that takes too long, AppendRefused if it fails."""
+        commit_log, wake = self._log, self._wake
+        if self.core is not None:
+            self.core.join()
+        deadline = self._clock.monotonic() + self._timeout_seconds
+        while commit_log.flushed_offset < end:
+            if self.failure is not None:
+                raise again(self.failure)
+            left = deadline - self._clock.monotonic()
+            group = self._group
+            group.joined = True
+            wake.ring()
+            if left < 0:
+                return commit_log.flushed_offset >= end
+            if group.done.acquire(timeout=min(left, LOOK_SECONDS)):
+                group.done.release()
+        return True
+
+    def when_durable(self, end: int, callback: Callable[[Waiter], None]) -> None:
+        """Call back, on the flusher's thread, once `end` is durable or can no longer be."""
+        waiter = Waiter(end, self._clock.monotonic() + self._timeout_seconds, callback)
+        with self._lock:
+            failure, ended = self.failure, self._ended
+            if failure is None and not ended:
+                self._waiters.append(waiter)
+        if failure is not None:
+            waiter.finish(failure)
+            return
+        if ended:
+            self._settle([waiter])
+            return
+        self._deadlines.add(waiter)
+        self._wake.ring()
+
+    def nudge(self) -> None:
+        """Something was appended that nobody waits for."""
+        if self._sync or not self._settings.flush_timed:
+            self._wake.ring()
+
+    # -- the thread --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Flush everything once more and end the thread."""
+        self._stopping = True
+        self._wake.ring()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._lock:
+            self._ended = True  # Whoever comes now is answered at once.
+        try:
+            while self.failure is None and self._commit():
+                pass
+        finally:
+            self.flush_now()
+            self._deadlines.stop()
+            if self.core is not None:
+                self.core.close()
+
+    def _run(self) -> None:
+        if self.core is not None:
+            self.core.join()
+        while not self._stopping:
+            self._wake.wait(self._pause_seconds())
+            self.turn()
+
+    @property
+    def _somebody_waits(self) -> bool:
+        return bool(self._waiters) or self._group.joined
+
+    def _pause_seconds(self) -> float:
+        if self._somebody_waits:
+            return 0.0
+        pause = IDLE_SECONDS if self._sync else min(IDLE_SECONDS, self._flush_at - self._clock.monotonic())
+        if self._pooled:
+            pause = min(pause, self._settings.commit_interval_ms / 1000)
+        return max(pause, 0.0)
+
+    def turn(self) -> None:
+        """One look: commit and flush what is due, tell those who waited for it."""
+        if self._pooled and self.failure is None:
+            self._commit_due()
+        if self._sync or self._somebody_waits or self._due():
+            self.flush_now()
+
+    def flush_now(self) -> int:
+        """Flush everything readable; the flushed offset. Not to be called while the thread runs, but by it."""
+        with self._lock:
+            waiters, self._waiters = self._waiters, []
+        group, self._group = self._group, Group()
+        try:
+            if self.failure is None:
+                self._flush_log()
+        finally:
+            group.done.release()
+        self._settle(waiters)
+        return self._log.flushed_offset
+
+    def _flush_log(self) -> None:
+        before = self._log.flushed_offset
+        try:
+            flushed = self._log.flush(self._confirm)
+        except OSError as problem:
+            self._fail(problem)
+            return
+        if flushed != before:
+            self._on_progress(flushed)
+
+    def _settle(self, waiters: list[Waiter]) -> None:
+        """Tell callbacks what they wait for; those for whom it is too early wait on."""
+        flushed, late = self._log.flushed_offset, []
+        for waiter in waiters:
+            if waiter.end <= flushed:
+                waiter.finish(None)
+            elif self.failure is not None:
+                waiter.finish(self.failure)
+            elif self._ended or self._clock.monotonic() > waiter.deadline:
+                _expire(waiter)
+            else:
+                late.append(waiter)
+        if late:
+            with self._lock:
+                self._waiters[:0] = late
+
+    def _commit(self) -> bool:
+        """Move private buffers to the files. An OSError is noted, and raised."""
+        try:
+            if self._confirm is not None:
+                self._confirm()
+            return self._log.commit()
+        except OSError as problem:
+            self._fail(problem)
+            raise
+
+    def _fail(self, problem: OSError) -> None:
+        failure: AppendRefused = FlushFailed(problem.strerror or str(problem))
+        if isinstance(problem, WriterFenced):
+            failure = again(problem)
+        with self._lock:
+            self.failure = failure
+        log.error("flush failed error=%s flushed_offset=%d", problem, self._log.flushed_offset)
+        self._on_failure(failure)
+
+    def _due(self) -> bool:
+        """Under ASYNC_FLUSH: is it time, and is enough dirty?"""
+        now = self._clock.monotonic()
+        if now < self._flush_at and self._settings.flush_timed:
+            return False
+        self._flush_at = now + self._settings.flush_interval_ms / 1000
+        if now >= self._thorough_at:
+            self._thorough_at = now + self._settings.flush_thorough_interval_ms / 1000
+            return True
+        return _is_enough(self._log.flushed_offset, self._log.readable_offset, self._settings.flush_pages_min)
+
+    def _commit_due(self) -> None:
+        now = self._clock.monotonic()
+        thorough = now >= self._thorough_commit_at
+        waited_for = self._somebody_waits
+        enough = _is_enough(self._log.readable_offset, self._log.wrote_offset, self._settings.commit_pages_min)
+        if not (thorough or waited_for or enough):
+            return
+        try:
+            moved = more = self._commit()
+            while waited_for and more:
+                more = self._commit()
+        except OSError:
+            return
+        if moved:
+            self._thorough_commit_at = now + self._settings.commit_thorough_interval_ms / 1000
+            self._on_progress(self._log.flushed_offset)  # More can be read now.
+
+
+def _is_enough(start: int, end: int, pages_min: int) -> bool:
+    """Does [start, end) have so many pages? With 0, a byte is enough."""
+    return end > start if pages_min == 0 else end // PAGE_BYTES - start // PAGE_BYTES >= pages_min
+
+
+def _expire(waiter: Any) -> None:
+    waiter.finish(TimeoutError("the disk did not confirm in time"))

@@ -1,0 +1,199 @@
+"""Runs: many ordinary messages written into the log by one kernel call.
+
+    list of Message  --msgspec-->  packed bytes  --kernel-->  rows  --kernel, under the put lock-->  records
+
+Nothing is asked of the messages one by one but what their fields are made of: the serialiser takes more types than
+the store does (an enumeration for its value, a date for its text). A message that is not ordinary (format.messages
+says what that is) is admitted the plain way and keeps its place between two runs; so every list comes out as the
+same bytes as without kernels, or with the same error.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.format import runs as r
+from embermq.format.columns import Rows
+from embermq.format.messages import PackedStop, list_head_bytes
+from embermq.kernels import is_loaded, load
+from embermq.model.hosts import Host
+from embermq.model.message import Message, Receipt
+from embermq.model.status import PutStatus
+from embermq.settings import KernelUse
+from embermq.store.append.admission import Admission, Admitted
+from embermq.store.append.queue_tails import QueueTails
+
+RUN_MESSAGES_MIN = 32
+# Packed at a time: what is read then is still in the CPU's cache, and nobody waits long for the GIL.
+PACKED_MESSAGES_MAX = 4096
+# Loading the kernels takes as long as appending some ten thousand messages without them.
+MESSAGES_BEFORE_KERNEL = 20_000
+# When more than one in so many is not ordinary, the plain way is the shorter one for all.
+ORDINARY_PER_PLAIN_MIN = 4
+
+_PACKER = msgspec.msgpack.Encoder()
+# What the packer answers to something it does not know, too large a number, a lone surrogate, a view with gaps.
+_NOT_PACKED = (TypeError, OverflowError, ValueError, BufferError)
+_NO_KEYS = Message("").keys
+_NO_PROPERTIES = Message("").properties
+
+
+class Run(NamedTuple):
+    """Messages as rows of format.runs; a row's queue is the slot of its tail."""
+
+    packed: bytes
+    properties: NDArray[np.uint8]
+    rows: Rows
+
+
+class RunReader:
+    """Makes runs of the messages for one store. Any thread, without the put lock."""
+
+    def __init__(self, admission: Admission, tails: QueueTails, put_lock: threading.Lock, use: KernelUse) -> None:
+        self._admission, self._tails, self._put_lock, self._use = admission, tails, put_lock, use
+        self._possible = len(admission.packed_store_host) == 8
+        self._seen = 0
+        self._places: Any = None  # kernels.places.Places: the tails that messages may be sent to, for the kernel
+        self._read_messages: Any = None
+        self.encode_batch: Any = None  # The kernel that writes what `read` gives.
+
+    def prefers_kernel(self, count: int) -> bool:
+        """Whether so many messages are worth a run; kernels are loaded when that has become worth it."""
+        if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER or not self._possible:
+            return False
+        self._seen += count
+        return self._use is KernelUse.ALWAYS or self._seen >= MESSAGES_BEFORE_KERNEL or is_loaded("messages")
+
+    def read(self, messages: Sequence[Message]) -> list[Run | Admitted] | None:
+        """The messages as runs, and admitted ones in between; None when all of them should go the plain way.
+
+        MessageRejected if one can never be stored.
+        """
+        if not has_plain_types(messages):
+            return None
+        if self._read_messages is None:
+            self._places = load("places").Places()
+            self.encode_batch = load("encode").encode_batch
+            self._read_messages = load("messages").read_messages
+        parts: list[Run | Admitted] = []
+        for start in range(0, len(messages), PACKED_MESSAGES_MAX):
+            some = messages if len(messages) <= PACKED_MESSAGES_MAX else messages[start : start + PACKED_MESSAGES_MAX]
+            try:
+                packed = _PACKER.encode(some)
+            except _NOT_PACKED:
+                return None
+            if not self._read_some(some, packed, parts):
+                return None
+        return parts
+
+    def _read_some(self, messages: Sequence[Message], packed: bytes, parts: list[Run | Admitted]) -> bool:
+        """Add what `packed` holds to `parts`; False if too little of it is ordinary."""
+        admission = self._admission
+        rows = np.empty((len(messages), r.N_RUN_COLUMNS), np.int64)
+        properties = np.empty(len(packed), np.uint8)
+        at, used, done, plain = list_head_bytes(len(messages)), 0, 0, 0
+        first = 0  # of the run being read
+        while done < len(messages):
+            filled, at, used, stop = self._read_messages(
+                packed, at, self._places, admission.body_bytes_max, admission.record_bytes_max, rows[done:],
+                properties, used,
+            )  # fmt: skip
+            done += filled
+            assert stop is not PackedStop.BROKEN, (at, len(packed))
+            if stop is PackedStop.PLACE:
+                self._make_place(messages[done])
+            elif stop is PackedStop.PLAIN:
+                plain += 1
+                if plain * ORDINARY_PER_PLAIN_MIN > len(messages):
+                    return False
+                if first < done:
+                    parts.append(Run(packed, properties, rows[first:done]))
+                parts.append(admission.admit(messages[done]))
+                done += 1
+                first = done
+        if first < done:
+            parts.append(Run(packed, properties, rows[first:done]))
+        return True
+
+    def _make_place(self, message: Message) -> None:
+        """Let the kernel know the queue of a message; MessageRejected if there can be no such queue."""
+        self._admission.check_place(message.topic, message.queue_id)
+        with self._put_lock:
+            tail = self._tails.obtain(message.topic, message.queue_id)
+            if self._places.find(tail.name, tail.queue_id) < 0:
+                self._places.add(tail.name, tail.queue_id, tail.slot)
+
+
+def has_plain_types(messages: Sequence[Message]) -> bool:
+    """Whether the packer and the store read the same out of these: nothing but plain types where it would matter."""
+    for message in messages:
+        if (
+            message.__class__ is not Message
+            or message.topic.__class__ is not str
+            or message.queue_id.__class__ is not int
+            or message.body.__class__ is not bytes
+        ):
+            return False
+        tags, keys, properties = message.tags, message.keys, message.properties
+        if tags is not None and tags.__class__ is not str:
+            return False
+        if keys is not _NO_KEYS and keys.__class__ is not str and not _is_list_of_texts(keys):
+            return False
+        if properties is not _NO_PROPERTIES and not _is_dict_of_texts(properties):
+            return False
+    return True
+
+
+def _is_list_of_texts(keys: object) -> bool:
+    return isinstance(keys, list | tuple) and all(key.__class__ is str for key in keys)
+
+
+def _is_dict_of_texts(properties: object) -> bool:
+    if properties.__class__ is not dict:
+        return False
+    assert isinstance(properties, dict)
+    return all(name.__class__ is str and value.__class__ is str for name, value in properties.items())
+
+
+class Receipts(Sequence[Receipt]):
+    """The receipts of a run, made when looked at: whoever appends thousands looks at few."""
+
+    __slots__ = ("_host", "_placed", "_status", "_store_timestamp")
+
+    def __init__(self, placed: Rows, store_timestamp: int, host: Host, status: PutStatus = PutStatus.PUT_OK) -> None:
+        self._placed, self._store_timestamp, self._host, self._status = placed, store_timestamp, host, status
+
+    def __len__(self) -> int:
+        return len(self._placed)
+
+    @overload
+    def __getitem__(self, at: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> "Receipts": ...
+
+    def __getitem__(self, at: int | slice) -> "Receipt | Receipts":
+        if isinstance(at, slice):
+            return Receipts(self._placed[at], self._store_timestamp, self._host, self._status)
+        physical_offset, size, queue_offset = self._placed[at].tolist()
+        return Receipt(self._status, physical_offset, size, queue_offset, self._store_timestamp, self._host)
+
+    def __iter__(self) -> Iterator[Receipt]:
+        for physical_offset, size, queue_offset in self._placed.tolist():
+            yield Receipt(self._status, physical_offset, size, queue_offset, self._store_timestamp, self._host)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Receipts({list(self)!r})"
+
+    def with_status(self, status: PutStatus) -> "Receipts":
+        return Receipts(self._placed, self._store_timestamp, self._host, status)
+

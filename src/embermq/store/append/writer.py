@@ -1,0 +1,496 @@
+"""The writer: gives each message its queue offset, its place and its time, and stores it.
+
+One writer at a time: whoever appends takes the put lock, stores into the mapped segment and leaves;
+handing messages to a thread of their own would cost a wake-up each (docs/decisions/0002-one-writer.md).
+
+    admit (no lock)  ->  lock: time, queue offset, roll if full, bytes, position  ->  confirm (no lock)
+
+The first 8 bytes of a record, size and magic, are stored last: a process killed in between leaves
+zeros there, which read as "nothing here", and not half a message.
+
+A signal handler may raise in the middle of an append (Ctrl-C in a notebook, an alarm). Python runs handlers after calls
+and at the ends of loops, so the lock is only taken by `with`, and the two things that make a message stored, the end of
+the log and the next offset of its queue, move in one assignment: what did not move is overwritten by the next message.
+A kernel gives offsets out itself; `_open_run` has what they were until its messages count.
+"""
+
+import logging
+import struct
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from zlib import crc32
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.clock import Clock
+from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError, again
+from embermq.format.columns import Rows
+from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
+from embermq.format.runs import N_PLACED_COLUMNS, R_QUEUE
+from embermq.model import flags
+from embermq.model.message import Message, MessageBatch, Receipt
+from embermq.model.properties import (
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from embermq.model.status import PutStatus
+from embermq.settings import KernelUse
+from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born, has_meaning_to_store
+from embermq.store.append.queue_tails import QueueKey, QueueTail, QueueTails
+from embermq.store.append.runs import Receipts, Run, RunReader
+from embermq.store.layout.fence import Fence
+from embermq.store.log.commit_log import CommitLog
+from embermq.store.statistics import PutCounters
+
+log = logging.getLogger(__name__)
+
+SIZE_MAGIC = struct.Struct(">ii")
+# Everything between size-and-magic and the body, for each pair of host lengths.
+HEADS = {
+    (born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
+}
+_HEAD_V4 = HEADS[8, 8]
+_PROPERTIES_LENGTH = struct.Struct(">h")
+# A global is found faster than a method of an object, or a member of an enumeration.
+PUT_OK = PutStatus.PUT_OK
+_PACK_HEAD_V4, _PACK_PROPERTIES_LENGTH = _HEAD_V4.pack, _PROPERTIES_LENGTH.pack
+_PACK_SIZE_MAGIC_INTO = SIZE_MAGIC.pack_into
+COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
+SLOW_PUT_SECONDS = 0.5
+LMQ_PREFIX = "%LMQ%"
+_SLACK_BYTES = 64  # Lengths and separators of a record that its packed form does not have.
+_NO_TOKEN = memoryview(bytes(8)).cast("q")
+
+
+class Writer:
+    """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
+
+    def __init__(
+        self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse,
+        light_queues_max: int = 0, fence: Fence | None = None,
+    ) -> None:  # fmt: skip
+        self._log, self._admission, self._clock = log, admission, clock
+        self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
+        self._fence = fence
+        self._token, self._own_token = (fence.cell, fence.stamp) if fence is not None else (_NO_TOKEN, 0)
+        self._busy_seconds_max = busy_ms_max / 1000
+        self._lock = threading.Lock()
+        self._locked_since = 0.0
+        self._light_queues_max = light_queues_max
+        self._tails = QueueTails()
+        self._runs = RunReader(admission, self._tails, self._lock, kernels)
+        self._plain_bytes_max = admission.plain_bytes_max
+        self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
+        self.refusal: StoreError | None = None  # Set once something makes appending impossible.
+        self.wake_dispatch: Callable[[], None] = _nothing
+        self.record_slow_put: Callable[[int], None] = _ignore_slow_put
+        # Of a run being written: its slots, their offsets before it, and how many bytes it takes at most.
+        self._open_run: tuple[NDArray[np.int64], NDArray[np.int64], int] | None = None
+        self._count = self._bytes = self._failed = 0
+
+    @property
+    def counters(self) -> PutCounters:
+        """Totals since the store was opened."""
+        return PutCounters(self._count, self._bytes, self._failed)
+
+    def refuse(self, reason: StoreError) -> None:
+        """Wait for the append under way, and refuse every later one, for good."""
+        with self._lock:
+            self.refusal = reason
+
+    def abandon(self, reason: StoreError) -> None:
+        """Refuse everything, in a process in which nobody holds the put lock any more: it may have been forked."""
+        self._lock = threading.Lock()
+        self.refusal = reason
+
+    def refuse_while_full(self, reason: DiskFull | None) -> None:
+        """Refuse while the disk is full, or, with None, no longer. A refusal for good stays."""
+        with self._lock:
+            if self.refusal is None or isinstance(self.refusal, DiskFull):
+                self.refusal = reason
+
+    # -- queue offsets ---------------------------------------------------------------------------------
+
+    def adopt_offsets(self, next_offsets: Iterable[tuple[str, int, int]]) -> None:
+        """Continue these queues (topic, queue id, next offset). Before the first append."""
+        self._tails.adopt(next_offsets)
+
+    def next_offsets(self) -> dict[QueueKey, int]:
+        with self._lock:
+            self._take_back_open_run()
+            return self._tails.all_next()
+
+    def forget_topic(self, topic: str, cut: Callable[[int], None] | None = None) -> None:
+        """A deleted topic starts again at offset 0. `cut` is told where the log ends now, before anything follows."""
+        with self._lock:
+            self._take_back_open_run()
+            self._tails.forget(topic)
+            if cut is not None:
+                cut(self._log.wrote_offset)
+
+    # -- appending -------------------------------------------------------------------------------------
+
+    def append(self, message: Message) -> tuple[Receipt, bool]:
+        """Store one message; the receipt, and whether its sender waits for the disk."""
+        if (
+            message.flag == 0
+            and message.sys_flag == 0
+            and message.delay_level == 0
+            and message.reconsume_times == 0
+            and message.prepared_transaction_offset == 0
+            and message.born_host is None
+            and message.store_host is None
+            and message.wait_for_store is True
+            and message.body.__class__ is bytes
+            and message.queue_id.__class__ is int
+        ):
+            tail = self._tails.by_key.get((message.topic, message.queue_id))
+            if tail is not None and tail.topic_part is not None:
+                properties = message.property_bytes()
+                parts = len(message.body) + len(properties)
+                # Well within every limit, so that none of them has to be looked at one by one.
+                if parts <= self._plain_bytes_max and not has_meaning_to_store(properties):
+                    return self._store_plain(tail, tail.topic_part, message, properties), True
+                admitted = self._admission.admit(message, properties)
+                return self._store_one(admitted), admitted.wait
+        admitted = self._admission.admit(message)
+        return self._store_one(admitted), admitted.wait
+
+    def _store_plain(self, tail: QueueTail, topic_part: bytes, message: Message, properties: bytes) -> Receipt:
+        """Store a message without anything rare about it, by the shortest way: what `_put` does, and no more."""
+        body = message.body
+        body_bytes = len(body)
+        size = FIXED_BUT_TOPIC_LENGTH + body_bytes + len(topic_part) + len(properties)
+        born = message.born_timestamp
+        crc = crc32(body) & 0x7FFFFFFF
+        host = self._packed_host
+        lock, monotonic = self._lock, self._monotonic
+        if lock.locked():
+            self._check_busy()
+        with lock:
+            if self.refusal is not None or self._open_run is not None or self._token[0] != self._own_token:
+                self._check_turn()
+            self._locked_since = began = monotonic()
+            try:
+                now_ms = self._now_ms()
+                segment = self._log.active
+                if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
+                    segment = self._log.roll()
+                at = segment.wrote
+                end = at + size
+                physical_offset = segment.start + at
+                next_offsets = self._tails.next
+                slot = tail.slot
+                queue_offset = next_offsets[slot]
+                record = b"".join(
+                    (
+                        _PACK_HEAD_V4(
+                            crc, tail.queue_id, 0, queue_offset, physical_offset, 0, now_ms if born is None else born,
+                            host, now_ms, host, 0, 0, body_bytes,
+                        ),
+                        body, topic_part, _PACK_PROPERTIES_LENGTH(len(properties)), properties,
+                    )
+                )  # fmt: skip
+                target = segment.target
+                target[at + 8 : end] = record
+                _PACK_SIZE_MAGIC_INTO(target, at, size, MESSAGE_MAGIC)
+                segment.store_timestamp = now_ms
+                segment.wrote, next_offsets[slot] = end, queue_offset + 1
+            except BaseException:
+                self._finish(began, 0, 1)
+                if born is not None:
+                    check_born(born)  # The one number here that nobody has looked at.
+                raise
+            self._bytes += size
+            self._count += 1
+            held = monotonic() - began
+            self._locked_since = 0.0
+        if held >= COUNTED_PUT_SECONDS:
+            self._notice_slow_put(held)
+        self.wake_dispatch()
+        return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
+
+    def append_delivered(self, message: Message) -> tuple[Receipt, bool]:
+        """Store a parked message that is due, in its own topic. Past the mark of a full disk as well: it was taken
+        before, and the log file it is parked in cannot go until it is delivered."""
+        admitted = self._admission.admit_delivered(message)
+        return self._store_one(admitted, although_full=True), admitted.wait
+
+    def _store_one(self, admitted: Admitted, *, although_full: bool = False) -> Receipt:
+        self._check_busy()
+        stored = 0
+        with self._lock:
+            began = self._begin(although_full)
+            try:
+                receipt = self._put(admitted, self._now_ms())
+                stored = 1
+            finally:
+                held = self._finish(began, stored, 1 - stored)
+        self._wake(held)
+        return receipt
+
+    def append_many(self, messages: Sequence[Message]) -> tuple[Sequence[Receipt], bool]:
+        """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
+        if self._runs.prefers_kernel(len(messages)):
+            parts = self._runs.read(messages)
+            if parts is not None:
+                return self._store_parts(parts, len(messages))
+        admit = self._admission.admit
+        admitted = [admit(message) for message in messages]
+        receipts: list[Receipt] = []
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                for one in admitted:
+                    receipts.append(self._put(one, now_ms))
+            finally:
+                held = self._finish(began, len(receipts), len(admitted) - len(receipts))
+        self._wake(held)
+        return receipts, any(one.wait for one in admitted)
+
+    def _store_parts(self, parts: list[Run | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
+        """Store runs, and what is not ordinary between them: `count` messages in all."""
+        receipts: list[Sequence[Receipt]] = []
+        stored = 0
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                for part in parts:
+                    if isinstance(part, Admitted):
+                        receipts.append([self._put(part, now_ms)])
+                        stored += 1
+                    else:
+                        placed = np.empty((len(part.rows), N_PLACED_COLUMNS), np.int64)
+                        for written in self._write_run(part, now_ms, placed):
+                            stored += written
+                        receipts.append(Receipts(placed, now_ms, self._store_host))
+            finally:
+                held = self._finish(began, stored, count - stored)
+        self._wake(held)
+        waits = any(isinstance(part, Run) or part.wait for part in parts)
+        return receipts[0] if len(receipts) == 1 else list(chain.from_iterable(receipts)), waits
+
+    def _write_run(self, run: Run, now_ms: int, placed: Rows) -> Iterator[int]:
+        """Let the kernel write a run, rolling when a segment is full; tells how many came into each. Put lock held."""
+        encode_batch, host_number = self._runs.encode_batch, self._admission.store_host_number
+        done = 0
+        while done < len(run.rows):
+            segment = self._log.active or self._log.roll()
+            at, numbers, slots = segment.wrote, self._tails.numbers(), run.rows[done:, R_QUEUE]
+            room = len(run.packed) + len(run.properties) + FIXED_BUT_TOPIC_LENGTH * len(slots)
+            self._open_run = slots, numbers[slots], room + _SLACK_BYTES * len(slots)
+            count, end = encode_batch(
+                segment.target_array, at, segment.size, segment.start, run.packed, run.properties,
+                run.rows[done:], numbers, now_ms, host_number, placed[done:],
+            )  # fmt: skip
+            segment.wrote, self._open_run = end if count else at, None
+            if count:
+                self._bytes += end - at
+                segment.store_timestamp = now_ms
+                done += count
+                yield count
+            if done < len(run.rows):
+                self._log.roll()
+
+    def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
+        """Store a batch side by side in one segment."""
+        items = self._admission.admit_batch(batch)
+        total = sum(item.size for item in items)
+        receipts: list[Receipt] = []
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                segment = self._log.active
+                if segment is None or segment.wrote + total + BLANK_BYTES > segment.size:
+                    self._log.roll()
+                for item in items:
+                    receipts.append(self._put(item, now_ms))
+            finally:
+                held = self._finish(began, len(receipts), len(items) - len(receipts))
+        self._wake(held)
+        first = receipts[0]
+        later = tuple(receipt.physical_offset for receipt in receipts[1:])
+        whole = Receipt(
+            PutStatus.PUT_OK, first.physical_offset, total, first.queue_offset, first.store_timestamp,
+            first.store_host, len(items), later,
+        )  # fmt: skip
+        return whole, items[0].wait
+
+    def _check_busy(self) -> None:
+        """PageCacheBusy if the put lock has been held for too long. Before it is taken."""
+        since = self._locked_since
+        if since and self._lock.locked():
+            held = self._monotonic() - since
+            if held > self._busy_seconds_max:
+                raise PageCacheBusy(int(held * 1000))
+
+    def _begin(self, although_full: bool = False) -> float:
+        """The time from which the put lock counts as held; raises what there is against appending. Put lock held."""
+        if self.refusal is not None or self._open_run is not None or self._token[0] != self._own_token:
+            self._check_turn(although_full)
+        self._locked_since = began = self._monotonic()
+        return began
+
+    def _check_turn(self, although_full: bool = False) -> None:
+        """Put right what an interrupted run has left; raise what there is against appending. Put lock held."""
+        self._take_back_open_run()
+        if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
+            raise again(self.refusal)
+        if self._token[0] != self._own_token:
+            self._refuse_fenced()
+
+    def _refuse_fenced(self) -> None:
+        """Raise: another process has the store, and what is written now would lie over its messages."""
+        assert self._fence is not None
+        self._fence.check()
+
+    def _take_back_open_run(self) -> None:
+        """Offsets that a run was given whose messages never counted are for the next ones. Put lock held."""
+        if self._open_run is not None:
+            slots, before, room = self._open_run
+            self._tails.numbers()[slots] = before
+            self._clear_end(room)
+            self._open_run = None
+
+    def _clear_end(self, room: int = BLANK_BYTES) -> None:
+        """Make what lies behind the end of the log read as nothing: a record there was never stored. Put lock held."""
+        segment = self._log.active
+        is_ours = self._token[0] == self._own_token
+        if is_ours and segment is not None and segment.wrote < segment.size:
+            at, end = segment.wrote, min(segment.wrote + room, segment.size)
+            segment.target[at:end] = bytes(end - at)
+
+    def _finish(self, began: float, stored: int, failed: int) -> float:
+        """Count, before the put lock is given back; for how long it was held."""
+        held = self._monotonic() - began
+        self._locked_since = 0.0
+        if failed:
+            self._clear_end()
+        self._count += stored
+        self._failed += failed
+        return held
+
+    def _wake(self, held: float) -> None:
+        """Let the dispatcher know, after the put lock was given back."""
+        if held >= COUNTED_PUT_SECONDS:
+            self._notice_slow_put(held)
+        self.wake_dispatch()
+
+    def _notice_slow_put(self, seconds: float) -> None:
+        self.record_slow_put(int(seconds * 1000))
+        if seconds > SLOW_PUT_SECONDS:
+            log.warning("slow append held_ms=%d wrote_offset=%d", int(seconds * 1000), self._log.wrote_offset)
+
+    @property
+    def held_ms(self) -> int:
+        """How long the current append has been going on; 0 when none is."""
+        since = self._locked_since
+        return int((self._monotonic() - since) * 1000) if since and self._lock.locked() else 0
+
+    def _put(self, one: Admitted, now_ms: int) -> Receipt:
+        """Store one record. Put lock held."""
+        if one.multi_dispatch:
+            one = self._with_multi_offsets(one)
+        segment = self._log.active
+        if segment is None or segment.wrote + one.size + BLANK_BYTES > segment.size:
+            segment = self._log.roll()
+        tails = self._tails
+        tail = tails.by_key.get((one.topic, one.queue_id)) or tails.obtain(one.topic, one.queue_id)
+        tail.topic_part = one.topic_part
+        queued = one.sys_flag & flags.PREPARED == 0
+        queue_offset = tails.next[tail.slot] if queued else 0
+        at = segment.wrote
+        physical_offset = segment.start + at
+        body = one.body
+        born_timestamp = one.born_timestamp
+        v4 = one.sys_flag & flags.HOST_V6_MASK == 0
+        head = _HEAD_V4 if v4 else HEADS[len(one.born_host), len(one.packed_store_host)]
+        record = b"".join(
+            (
+                head.pack(
+                    crc32(body) & 0x7FFFFFFF, one.queue_id, one.flag, queue_offset, physical_offset,
+                    one.sys_flag, now_ms if born_timestamp is None else born_timestamp, one.born_host, now_ms,
+                    one.packed_store_host, one.reconsume_times, one.prepared_transaction_offset, len(body),
+                ),
+                body, one.topic_part, _PROPERTIES_LENGTH.pack(len(one.properties)), one.properties,
+            )
+        )  # fmt: skip
+        end = at + one.size
+        target = segment.target
+        target[at + 8 : end] = record
+        SIZE_MAGIC.pack_into(target, at, one.size, MESSAGE_MAGIC)
+        segment.store_timestamp = now_ms
+        if not queued:
+            segment.wrote = end
+        elif one.multi_dispatch:
+            segment.wrote, tails.next = end, self._advanced_multi(one, tail.slot, queue_offset)
+        else:
+            next_offsets, slot = tails.next, tail.slot
+            segment.wrote, next_offsets[slot] = end, queue_offset + 1
+        self._bytes += one.size
+        return Receipt(PUT_OK, physical_offset, one.size, queue_offset, now_ms, one.store_host)
+
+    # -- one message into several queues (light message queues) --------------------------------------------
+
+    def _multi_keys(self, one: Admitted, properties: dict[str, str]) -> list[QueueKey]:
+        """The queues that names stand for; light queues are all queue 0, and there is a limit to their number."""
+        names = properties[MULTI_DISPATCH].split(",")
+        keys = [(name, 0 if self._is_light(name) else one.queue_id) for name in names]
+        new = [key for key in dict.fromkeys(keys) if self._is_light(key[0]) and key not in self._tails.by_key]
+        if new:
+            room = self._light_queues_max - sum(tail.topic.startswith(LMQ_PREFIX) for tail in self._tails)
+            if len(new) > room:
+                raise AppendRefused(
+                    f"{new[max(room, 0)][0]!r} is one light queue too many: maxLmqConsumeQueueNum is"
+                    f" {self._light_queues_max:,}",
+                    "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
+                )
+        return keys
+
+    def _is_light(self, name: str) -> bool:
+        return self._light_queues_max > 0 and name.startswith(LMQ_PREFIX)
+
+    def _with_multi_offsets(self, one: Admitted) -> Admitted:
+        """Write the message's offset in each further queue into its properties. Put lock held."""
+        properties = decode_properties(one.properties)
+        tails = [self._tails.by_key.get(key) for key in self._multi_keys(one, properties)]
+        offsets = [0 if tail is None else self._tails.next[tail.slot] for tail in tails]
+        properties[MULTI_QUEUE_OFFSET] = ",".join(map(str, offsets))
+        properties.pop(WAIT, None)
+        encoded = encode_properties(properties)
+        size = one.size + len(encoded) - len(one.properties)
+        self._admission.check_sizes(len(encoded), size)
+        return msgspec.structs.replace(one, properties=encoded, size=size)
+
+    def _advanced_multi(self, one: Admitted, slot: int, queue_offset: int) -> "array[int]":
+        """Next offsets once the ones that the record says are taken. A name may be there twice, or be the message's own
+        queue."""
+        properties = decode_properties(one.properties)
+        offsets = properties[MULTI_QUEUE_OFFSET].split(",")
+        slots = [self._tails.obtain(*key).slot for key in self._multi_keys(one, properties)]
+        advanced = self._tails.next[:]
+        advanced[slot] = queue_offset + 1
+        for other, offset in zip(slots, offsets, strict=True):
+            advanced[other] = int(offset) + 1
+        return advanced
+
+
+def _nothing() -> None:
+    """Nobody to wake: without a dispatcher."""
+
+
+def _ignore_slow_put(ms: int) -> None:
+    """Nobody counts yet."""

@@ -1,0 +1,36 @@
+"""Where the log of a store lies, for those who look from outside: `broker.conf` in its directory may say elsewhere.
+
+Whoever opens a store knows its settings. Whoever is handed a directory knows only what lies there: `commitlog` in it,
+or the directories that storePathCommitLog and readOnlyCommitLogStorePaths of a `broker.conf` in it name. A file that
+cannot be read or parsed says nothing. Reads only. Any thread.
+"""
+
+from pathlib import Path
+
+from embermq.files.files import Files
+from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
+from embermq.store.layout import directory
+
+BROKER_CONF = "broker.conf"
+_WRITTEN, _READ = "storePathCommitLog", "readOnlyCommitLogStorePaths"
+
+
+def log_places(files: Files, root: Path) -> tuple[Path, ...]:
+    """Every directory that may hold files of the log, the one in use among them."""
+    written, read = places_said(files, root)
+    return (*(written or (root / directory.COMMIT_LOG,)), *read)
+
+
+def places_said(files: Files, root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Log directories that are written to and those that are only read, as broker.conf says; none if it does not."""
+    path = root / BROKER_CONF
+    try:
+        text = files.read_all(path).decode("utf-8") if files.exists(path) else ""
+        said = {entry.key: entry.value for entry in parse_properties(text)}
+    except (OSError, UnicodeDecodeError, PropertiesSyntaxError):
+        return (), ()
+    return _paths(said.get(_WRITTEN, "")), _paths(said.get(_READ, ""))
+
+
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(part.strip()) for part in text.split(",") if part.strip())

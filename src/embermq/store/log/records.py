@@ -1,0 +1,67 @@
+"""Reading single records back as messages, and only as messages that check out.
+
+The reference hands out whatever bytes a queue entry points at. Here a record is given to nobody unless it
+is whole: magic, lengths, place, and the body's sum. Any thread.
+"""
+
+import struct
+
+from embermq.format.frame import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode
+from embermq.model.hosts import pack_host
+from embermq.model.message import StoredMessage
+from embermq.store.log.commit_log import CommitLog
+
+_SIZE_MAGIC = struct.Struct(">ii")
+# Up to this size a record is read at once. A damaged queue entry may claim any: then the record's own head is asked.
+_TRUSTED_BYTES = 64 << 10
+
+
+class Records:
+    """Messages of one log by physical offset."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+
+    def at(self, physical_offset: int, size: int | None = None) -> StoredMessage | None:
+        """The message that starts at `physical_offset` (and is `size` bytes long, if given), or None."""
+        frame = self.frame_at(physical_offset, size)
+        return None if frame is None else as_message(frame)
+
+    def frame_at(self, physical_offset: int, size: int | None = None) -> Frame | None:
+        if size is None or size > _TRUSTED_BYTES:
+            own = self._own_size(physical_offset)
+            if own is None or (size is not None and own != size):
+                return None
+            size = own
+        if size <= 0:
+            return None
+        data = self._log.read(physical_offset, size)
+        if len(data) < size:
+            return None
+        found = decode(data, 0, size, physical_offset=physical_offset, check_crc=True)
+        return found if isinstance(found, Frame) and found.size == size else None
+
+    def _own_size(self, physical_offset: int) -> int | None:
+        """What a record says of its size; None if none begins here. Noise may claim any size, so the magic must fit."""
+        head = self._log.read(physical_offset, _SIZE_MAGIC.size)
+        if len(head) < _SIZE_MAGIC.size:
+            return None
+        size, magic = _SIZE_MAGIC.unpack(head)
+        return size if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) else None
+
+    def store_time(self, physical_offset: int, size: int) -> int:
+        """When the record was stored; -1 if it cannot be read."""
+        if physical_offset < self._log.min_offset:
+            return -1
+        frame = self.frame_at(physical_offset, size)
+        return -1 if frame is None else frame.store_timestamp
+
+
+def as_message(frame: Frame) -> StoredMessage:
+    """A decoded record as the value users get; bodies are copied out of any buffer."""
+    return StoredMessage(
+        frame.physical_offset, frame.size, frame.body_crc, frame.queue_id, frame.flag, frame.queue_offset,
+        frame.sys_flag, frame.born_timestamp, pack_host(frame.born_host), frame.store_timestamp,
+        pack_host(frame.store_host), frame.reconsume_times, frame.prepared_transaction_offset,
+        bytes(frame.body), frame.topic, frame.properties,
+    )  # fmt: skip

@@ -1,0 +1,455 @@
+"""All consume queues of a store: the sink that derives them from the log.
+
+A taken record becomes a row of the pending list (`unit_intake`, `pending_units`); rows are written out
+together, grouped by queue (`unit_files`), when there are many or the oldest is a second old. A start after a
+crash needs none of them: the log has everything, and whoever walks it again gives each unit the same place.
+
+`take`, `truncate_to` and the replay are for the thread that walks the log. `write_out`, `flush`, `discard` and
+`delete_before` may come from another thread at any time. `find`, `topics`, `next_offset` are for any thread.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embermq.clock import Clock
+from embermq.files.files import Entry, Files
+from embermq.files.listing import entries_of
+from embermq.files.open_files import OpenFiles
+from embermq.format.columns import RecordColumns
+from embermq.format.queue_entry import ENTRY_BYTES
+from embermq.format.queue_extension import is_address
+from embermq.store.layout import directory
+from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
+from embermq.store.queues.entry_files import UnitFiles
+from embermq.store.queues.entry_intake import QueueExpired, UnitIntake
+from embermq.store.queues.extension import FAMILY as EXTENSION_FAMILY
+from embermq.store.queues.extension import ExtensionSettings
+from embermq.store.queues.loading import FAMILY, QueueLoader, QueueState, Written, compare
+from embermq.store.queues.multi_dispatch import MultiDispatch
+from embermq.store.queues.pending_entries import Fill, PendingUnits, PendingView, Units
+from embermq.store.queues.queue_state import NOT_SEEN, QueueBooks
+from embermq.store.queues.queue_table import Queues, parse_queue_id
+from embermq.store.sink import Finding
+
+log = logging.getLogger(__name__)
+
+PENDING_ROWS_MAX = 512 * 1024
+# How many units are many: enough for each file to share a write among them.
+PENDING_ROWS_MANY = 64 * 1024
+PENDING_ROWS_PER_QUEUE = 64
+# Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
+PENDING_AGE_MAX_S = 1.5
+_NONE: Mapping[str, int] = {}
+
+
+NOTHING_KNOWN = Written()
+
+
+class ConsumeQueues:
+    """The consume queues below `root`; a Sink."""
+
+    name = FAMILY
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        file_bytes: int,
+        clock: Clock,
+        *,
+        extension: ExtensionSettings | None = None,
+        read_only: bool = False,
+        log_min: Callable[[], int] = lambda: 0,
+        multi_dispatch: MultiDispatch | None = None,
+        check_writer: Callable[[], None] | None = None,
+    ) -> None:
+        """`check_writer` raises an OSError when nothing may be written any more."""
+        units_per_file = -(-file_bytes // ENTRY_BYTES)
+        self.root = root
+        self.file_bytes = units_per_file * ENTRY_BYTES
+        self.position = 0
+        self._files = files
+        self._clock = clock
+        self._check_writer = check_writer
+        self._has_extension = extension is not None
+        self._open = OpenFiles(files, read_only=read_only, quarantine=root.parent / directory.QUARANTINE)
+        self._books = QueueBooks(units_per_file, self._open, read_only=read_only, log_min=log_min)
+        self._queues = Queues(root, self._books, extension)
+        self._unit_files = UnitFiles(self._books, self._queues.by_slot)
+        self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
+        self._pending_since: float | None = None
+        self.lacking: list[str] = []  # Queues whose files lacked records from before the last replay began.
+        self.on_many_pending: Callable[[], None] = _ignore  # For whoever writes out; called by the one who takes.
+
+    # Looking
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, or None when it has no message."""
+        return self._queues.queues.get((topic, queue_id))
+
+    def all(self) -> list[ConsumeQueue]:
+        return list(self._queues.queues.values())
+
+    def topics(self) -> dict[str, list[int]]:
+        """Queue ids by topic."""
+        found: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(self._queues.queues):
+            found.setdefault(topic, []).append(queue_id)
+        return found
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next message; 0 for a queue that does not exist."""
+        queue = self.find(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    @property
+    def max_physical(self) -> int:
+        """End of the newest record any queue knows, or -1."""
+        books = self._books
+        with books.lock:
+            return int(books.max_physical[: books.slot_count].max(initial=-1))
+
+    @property
+    def pending_count(self) -> int:
+        """Units taken and not yet written."""
+        return self._books.pending.count
+
+    @property
+    def has_many_pending(self) -> bool:
+        """Are there enough to be written out before their time?"""
+        books = self._books
+        return books.pending.count >= max(PENDING_ROWS_MANY, PENDING_ROWS_PER_QUEUE * books.slot_count)
+
+    @property
+    def aside(self) -> list[tuple[Path, Path]]:
+        """What was in the place of a queue file or directory, and the name that it was given."""
+        return self._open.aside
+
+    @property
+    def unsynced_files(self) -> int:
+        """How many files hold units that were written and not synced."""
+        return self._open.unsynced_count
+
+    # Taking and writing
+
+    def take(self, batch: RecordColumns, end: int) -> None:
+        if self._is_due(len(batch)):
+            self.write_out()
+        while True:
+            try:
+                with self._books.change:
+                    if len(batch):
+                        if self._pending_since is None:
+                            self._pending_since = self._clock.monotonic()
+                        self._intake.take(batch)
+                    self.position = end
+                if self.has_many_pending:
+                    self.on_many_pending()
+                return
+            except QueueExpired as expired:
+                # Here, without the change lock: this needs the disk lock before it.
+                log.info("queue_restarts queue=%r queue_offset=%d", expired.queue, expired.queue_offset)
+                with self._books.disk, self._books.change:
+                    self._remove(expired.queue)
+                    self._intake.begin(expired.queue.slot, expired.queue_offset)
+
+    def _is_due(self, more: int) -> bool:
+        since = self._pending_since
+        if since is None:
+            return False
+        if self._books.pending.count + more > PENDING_ROWS_MAX:
+            return True
+        return self._clock.monotonic() - since >= PENDING_AGE_MAX_S
+
+    def look_ahead(self, batch: RecordColumns) -> None:
+        """Find out, off the taking thread, which queues a batch goes to. Optional; any thread."""
+        self._queues.look_ahead(batch)
+
+    def write_out(self) -> None:
+        """Write all pending units to their files. On OSError they stay pending, readable and to be retried.
+
+        Records can be taken meanwhile; those are not waited for.
+        """
+        books = self._books
+        with books.disk:
+            if books.read_only or not books.pending:
+                return
+            if self._check_writer is not None:
+                self._check_writer()
+            with books.change:
+                if self._has_extension:
+                    for queue in self._queues.by_slot:
+                        assert queue.extension is not None
+                        queue.extension.set_aside()
+                with books.lock:
+                    books.leaving, books.pending = books.pending, PendingUnits()
+                self._pending_since = None
+            leaving = books.leaving.view()
+            written = None
+            try:
+                if self._has_extension:
+                    for queue in list(self._queues.by_slot):
+                        assert queue.extension is not None
+                        queue.extension.write_out()
+                written = self._unit_files.write(leaving)
+            finally:
+                if written is None:
+                    self._take_back(leaving)
+            with books.lock:
+                books.leaving = None
+                slots, ends = written
+                books.written[slots] = np.maximum(books.written[slots], ends)
+
+    def _take_back(self, leaving: PendingView) -> None:
+        """Put units that could not be written before those taken since."""
+        books = self._books
+        with books.change, books.lock:
+            newer = books.pending.view()
+            books.pending, books.leaving = PendingUnits(), None
+            books.pending.append_all(leaving)
+            books.pending.append_all(newer)
+            self._pending_since = self._clock.monotonic()
+
+    def mend(self, queue: ConsumeQueue, queue_offset: int, units: Units) -> bool:
+        """Write units of one file again that were found to be wrong; False if the queue, or the file, is gone."""
+        books = self._books
+        with books.disk:
+            start = queue_offset - queue_offset % books.units_per_file
+            if self.find(queue.topic, queue.queue_id) is not queue or start not in queue.file_starts:
+                return False
+            if queue_offset + len(units) > books.written[queue.slot]:
+                return False  # Still to be written out.
+            if self._check_writer is not None:
+                self._check_writer()
+            queue.write(queue_offset, units)
+            return True
+
+    def flush(self) -> None:
+        if not self._books.read_only:
+            self.write_out()
+            self._open.sync()
+
+    def close(self) -> None:
+        """Write and sync what is left, then let the files go."""
+        try:
+            self.flush()
+        finally:
+            self._unit_files.let_go()
+            self._open.close()
+
+    # Cutting and deleting
+
+    def truncate_to(self, physical_offset: int) -> None:
+        with self._books.disk, self._books.change:
+            for queue in self.all():
+                if not queue.truncate_to(physical_offset):
+                    self._remove(queue)
+            self.position = min(self.position, physical_offset)
+
+    def correct_min(self, log_min: int) -> None:
+        """Set every queue's minimum to its first record still in the log."""
+        for queue in self.all():
+            queue.correct_min(log_min)
+
+    def delete_before(self, log_min: int) -> int:
+        """Delete queue files whose records have all left the log; answers how many."""
+        return sum(queue.delete_before(log_min) for queue in self.all())
+
+    def discard(self, topic: str, queue_id: int) -> None:
+        """Remove a queue with its files; fine if there is none. A later message begins it anew."""
+        with self._books.disk, self._books.change:
+            queue = self._queues.find_slot(topic, queue_id)
+            if queue is not None:
+                self._remove(queue)
+
+    def _remove(self, queue: ConsumeQueue) -> None:
+        with self._books.disk, self._books.change:
+            self._queues.hide(queue)
+            queue.destroy()
+
+    def destroy_all(self) -> None:
+        with self._books.disk, self._books.change:
+            for queue in self._queues.by_slot:
+                self._remove(queue)
+            self.position = 0
+
+    # Recovery
+
+    def begin_replay(self, walk_start: int = 0, deleted: Mapping[str, int] = _NONE) -> None:
+        """From now on units are overwritten at their places. Files that load refused are removed here: drop
+        whatever vouches for the queues first, or a crash in the middle goes unnoticed.
+
+        The log will be walked from `walk_start` on. `deleted`: topics that were deleted, and where the log ended then.
+        Their older records get no units: damage may have taken the record of queue offset 0 by which a walk would see
+        that the topic began again.
+        """
+        books = self._books
+        with books.disk, books.change:
+            assert not books.replaying
+            self.write_out()
+            books.forget_walk()
+            with books.lock:
+                books.replaying, books.ordered = True, False
+            if not books.read_only:
+                for queue in self._queues.by_slot:
+                    queue.remove_stale_files()
+                    for path in queue.extension.misplaced if queue.extension is not None else ():
+                        self._open.remove(path)  # Which puts a directory aside.
+            self._intake.begin_walk(deleted)
+            for queue in self.all() if deleted else ():
+                if self._is_of_ended_life(queue, deleted.get(queue.topic, 0), walk_start):
+                    self._remove(queue)
+
+    def _is_of_ended_life(self, queue: ConsumeQueue, begun: int, walk_start: int) -> bool:
+        """Does a queue have units from before the place where its topic began again? One that has newer units as well
+        goes only if the walk meets all of these."""
+        if not begun or queue.max_physical <= begun:
+            return begun > 0
+        first = queue.peek(queue.min_offset)
+        return walk_start <= begun and first is not None and first != BLANK and first[0] < begun
+
+    def finish_replay(self, walk_start: int, log_end: int, *, keep_ends: bool = False) -> None:
+        """The log was walked from `walk_start` to its end: units of records there that were not met go.
+
+        With `keep_ends` they stay: records in the middle were lost to damage, and offsets that were given once
+        must not be given again, or a consumer would skip the new messages.
+        """
+        books = self._books
+        with books.disk, books.change:
+            assert books.replaying
+            self._intake.finish_walk()
+            self.lacking = [repr(queue) for queue in self.all() if self._lacks_records(queue, walk_start)]
+            for queue in self.all():
+                if books.walk_next[queue.slot] == NOT_SEEN:
+                    kept = queue.truncate_to(log_end if keep_ends else min(walk_start, log_end))
+                else:
+                    kept = self._confirm(queue, walk_start, log_end if keep_ends else 0)
+                if not kept:
+                    self._remove(queue)
+            books.forget_walk()
+            self.write_out()
+            with books.lock:
+                books.replaying, books.ordered = False, not books.pending
+            self.position = log_end
+
+    def _lacks_records(self, queue: ConsumeQueue, walk_start: int) -> bool:
+        """Did the walk meet a queue further on than its files, which should have all before `walk_start`, come to?"""
+        books = self._books
+        first = int(books.walk_first[queue.slot])
+        if first <= 0 or walk_start <= books.log_min():
+            return False
+        return not queue.file_starts or queue.proven_before(first, walk_start) < first
+
+    def _confirm(self, queue: ConsumeQueue, walk_start: int, keep_below: int) -> bool:
+        """Cut a queue that the walk has met to what was met, and mend what lies just before.
+
+        Units behind it stay if their records lie below `keep_below`.
+        """
+        books = self._books
+        first, end = int(books.walk_first[queue.slot]), int(books.walk_next[queue.slot])
+        low = queue.low_offset
+        proven = queue.proven_before(first, walk_start)
+        begins_here = proven <= low < first  # Nothing before it is known to be right.
+        if begins_here and not books.read_only:
+            queue.drop_files_before(first - first % books.units_per_file)
+            proven = first - first % books.units_per_file
+        if proven < first:
+            unit = queue.peek(first)
+            assert unit is not None
+            with books.lock:
+                books.pending.add_fill(Fill(queue.slot, proven, first, BLANK if begins_here else unit))
+        with books.lock:
+            if begins_here or first < books.min[queue.slot]:
+                books.min[queue.slot] = first
+        if queue.max_offset > end:
+            if not self._ends_with_lost_records(queue, end, keep_below):
+                queue.cut(end)
+        elif walk_start <= books.log_min() and not books.read_only and queue.has_bytes_at(end):
+            queue.cut(end)  # The files were damaged: nothing behind the end is a unit.
+        return queue.has_units()
+
+    @staticmethod
+    def _ends_with_lost_records(queue: ConsumeQueue, end: int, keep_below: int) -> bool:
+        """Do the units from `end` on stand for records behind the newest that was met, and below `keep_below`? Others
+        are of an earlier life of the topic, or were never written."""
+        met, last = queue.peek(end - 1), queue.peek(queue.max_offset - 1)
+        if last is None or not is_valid(last):
+            return False
+        return (-1 if met is None else met[0]) < last[0] < keep_below
+
+    # Loading
+
+    def load(self, state: Any = None, written: Written = NOTHING_KNOWN) -> list[Finding]:
+        """Find the queues on disk and say what is wrong with them. Changes nothing on disk.
+
+        `state` is what state() gave at a clean close: queues that still look like it need no scan, those
+        that do not are reported.
+        """
+        known = QueueState.parse(state, self.file_bytes) or {}
+        findings: list[Finding] = []
+        with self._books.disk, self._books.change:
+            for topic in entries_of(self._files, self.root):
+                if topic.is_directory:
+                    findings += self._load_topic(topic, known, written)
+            self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
+            self.position = max(self.max_physical, 0)
+            for row in known.values():
+                if self._queues.find_slot(row.topic, row.queue_id) is None:
+                    findings.append(Finding(FAMILY, row.where, "is missing", 0))
+        return findings
+
+    def _load_topic(
+        self, found: Entry, known: dict[tuple[str, int], QueueState], written: Written
+    ) -> list[Finding]:
+        findings = []
+        topic = found.name
+        loader = QueueLoader(self._books, self._files, written)
+        for entry in entries_of(self._files, self.root / topic):
+            queue_id = parse_queue_id(entry.name)
+            if not entry.is_directory or queue_id is None:
+                continue
+            queue = self._queues.by_slot[self._queues.slot_named(topic, queue_id)]
+            findings += loader.load(queue, known.get((topic, queue_id)))
+            if (found.is_link or entry.is_link) and not self._books.read_only:
+                loader.check_linked(queue)
+            if queue.extension is not None:
+                findings += self._load_extension(queue)
+        return findings
+
+    def _load_extension(self, queue: ConsumeQueue) -> list[Finding]:
+        extension = queue.extension
+        assert extension is not None
+        extension.load(self._files)
+        if extension.misplaced:
+            where = f"{queue.topic}/{queue.queue_id}/{extension.misplaced[0].name}"
+            return [Finding(EXTENSION_FAMILY, where, "is a directory where a file should be", 0)]
+        unit = queue.peek(queue.max_offset - 1)
+        if unit is None or not is_address(unit[2]) or extension.vouch_for(unit[2]):
+            return []
+        where = f"{queue.topic}/{queue.queue_id}"
+        return [Finding(EXTENSION_FAMILY, where, "the newest queue unit names no extension unit", 0)]
+
+    def state(self) -> dict[str, Any]:
+        """What a start can compare the directory with; take it after flush()."""
+        with self._books.disk, self._books.change:
+            return {"file_bytes": self.file_bytes, "queues": sorted(QueueState.of(queue).row() for queue in self.all())}
+
+    def matches(self, state: Any) -> list[Finding]:
+        """How the directory differs from a state(): names, lengths, and the newest unit of each file."""
+        known = QueueState.parse(state, self.file_bytes)
+        if known is None:
+            return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+        findings = []
+        for row in known.values():
+            findings += compare(row, self.root, self._files, self._open, self.file_bytes)
+        for key in sorted(set(self._queues.queues) - known.keys()):
+            findings.append(Finding(FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
+        return findings
+
+
+def _ignore() -> None:
+    """Nobody writes out but who takes."""
