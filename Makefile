@@ -62,7 +62,7 @@ crash: setup ## The long crash tests: kills, lost writes, failing disks; stores 
 	$(PYTEST) tests/crash tests/spark -m long -q --durations=10
 
 fuzz: setup ## Property and kernel tests with new random examples each time
-	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/kernels -n 2 -q --durations=10
+	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/columns -n 2 -q --durations=10
 
 interop: setup ## Against the Java reference (needs java and mvn)
 	@for tool in java mvn; do command -v $$tool >/dev/null || \

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format.columns import C_PHYSICAL, C_SIZE, N_COLUMNS, Rows, new_rows
+from embermq.columns.rows import C_PHYSICAL, C_SIZE, N_COLUMNS, Rows, new_rows
 from embermq.format.frame import ScanStop
 from embermq.format.index import HEADER_BYTES as INDEX_HEADER_BYTES
 
@@ -61,7 +61,7 @@ def walk(path: Path, scan: Any, *, start: int = 0, check_crc: bool = True) -> It
 
 def log_answer(path: Path) -> LogAnswer:
     """Every byte of every record but the store times."""
-    from embermq.kernels.scan import scan
+    from embermq.columns.compiled.scan import scan
 
     digest = hashlib.sha256()
     records = end = 0

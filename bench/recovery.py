@@ -109,7 +109,7 @@ def _recover(settings: StoreSettings, path: Path) -> tuple[float, int]:
 
 def _scan_seconds(path: Path) -> float:
     """One walk over the log, sums checked, mapping it included."""
-    from embermq.kernels.scan import scan
+    from embermq.columns.compiled.scan import scan
 
     began = time.perf_counter()
     for _ in walk(path, scan):

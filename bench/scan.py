@@ -14,7 +14,7 @@ from bench.answers import log_answer, rows_digest, walk
 from bench.course import Course
 from bench.figures import Figure, at_least
 from bench.workload import fill, load_kernels, quiet, sync_log
-from embermq.format.columns import Rows
+from embermq.columns.rows import Rows
 from embermq.format.frame import scan_rows
 
 NAME = "scan"
@@ -28,7 +28,7 @@ def run(course: Course) -> list[Figure]:
 
 
 def _measure(course: Course, case: str, body_bytes: int) -> list[Figure]:
-    from embermq.kernels.scan import scan
+    from embermq.columns.compiled.scan import scan
 
     messages = course.pick(4_000, 200_000)
     passes = course.pick(5, 10)

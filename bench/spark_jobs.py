@@ -90,7 +90,7 @@ def _rebuild(
 
 
 def _audit(course: Course, spark: "SparkSession", store: Filled) -> list[Figure]:
-    from embermq.kernels.scan import scan
+    from embermq.columns.compiled.scan import scan
     from embermq.spark.jobs.audit import audit
 
     def by_kernel() -> float:

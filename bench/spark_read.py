@@ -201,7 +201,7 @@ def _register_tuples(spark: "SparkSession") -> str:
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
             from datetime import UTC, datetime
 
-            from embermq.format import columns as c
+            from embermq.columns import rows as c
             from embermq.model.hosts import unpack_host
             from embermq.model.ids import message_id
             from embermq.model.properties import decode_properties

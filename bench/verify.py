@@ -25,16 +25,16 @@ BODIES = {"1 KiB": 1024, "100 B": 100}
 
 def run(course: Course) -> list[Figure]:
     load_kernels()
-    import embermq.kernels.check
-    import embermq.kernels.check_log
-    import embermq.kernels.links  # noqa: F401
+    import embermq.columns.compiled.check
+    import embermq.columns.compiled.check_log
+    import embermq.columns.compiled.links  # noqa: F401
 
     figures = [figure for case, body_bytes in BODIES.items() for figure in _verify(course, case, body_bytes)]
     return [*figures, *_mend(course), *_memory(course)]
 
 
 def _verify(course: Course, case: str, body_bytes: int) -> list[Figure]:
-    from embermq.kernels.scan import scan
+    from embermq.columns.compiled.scan import scan
 
     messages = course.pick(4_000, messages_in(GIB - 64 * MIB, body_bytes))
     scans, fulls, fasts, cpu = [], [], [], []

@@ -88,12 +88,12 @@ def messages_in(log_bytes: int, body_bytes: int, form: Form = Form.ENCODED) -> i
 
 def load_kernels() -> None:
     """Load everything that is loaded once, so that no round pays for it."""
-    import embermq.kernels.check
-    import embermq.kernels.check_log
-    import embermq.kernels.derive
-    import embermq.kernels.encode
-    import embermq.kernels.messages
-    import embermq.kernels.scan  # noqa: F401
+    import embermq.columns.compiled.check
+    import embermq.columns.compiled.check_log
+    import embermq.columns.compiled.derive
+    import embermq.columns.compiled.encode
+    import embermq.columns.compiled.messages
+    import embermq.columns.compiled.scan  # noqa: F401
 
 
 def fill(

@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from embermq.columns.rows import C_PHYSICAL, C_SIZE, C_TAG_CODE, RecordColumns, new_rows
 from embermq.errors import PropertyInvalid
 from embermq.format import frame
 from embermq.format import index as index_format
 from embermq.format import queue_extension as extension
 from embermq.format.checkpoint import decode_checkpoint
 from embermq.format.client_batch import decode_batch_items, encode_batch_items
-from embermq.format.columns import C_PHYSICAL, C_SIZE, C_TAG_CODE, RecordColumns, new_rows
 from embermq.format.config_json import format_config, parse_config
 from embermq.format.frame import Frame, Padding
 from embermq.format.names import segment_name

@@ -16,8 +16,8 @@ import msgspec
 
 from embermq import Message, MessageStore, StoredMessage
 from embermq.cli import app
-from embermq.format.columns import C_PHYSICAL, C_SIZE
-from embermq.format.json_lines import LineForm
+from embermq.columns.plain.json_lines import LineForm
+from embermq.columns.rows import C_PHYSICAL, C_SIZE
 from embermq.inspect.dump import Dump
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.repair.load.load import Source, load_messages

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from embermq.format.columns import C_PHYSICAL
+from embermq.columns.rows import C_PHYSICAL
 from embermq.format.names import segment_name
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.settings import FlushDisk

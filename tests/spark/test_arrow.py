@@ -16,21 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns import rows as c
+from embermq.columns.compiled import gather as gather_kernel
+from embermq.columns.compiled.scan import scan
+from embermq.columns.plain import gather as gather_twin
+from embermq.columns.rows import RecordColumns, new_rows
 from embermq.errors import CorruptFrame, OptionInvalid
-from embermq.format import columns as c
-from embermq.format import gather as gather_twin
-from embermq.format.columns import RecordColumns, new_rows
 from embermq.format.frame import Frame, decode, encode
-from embermq.kernels import gather as gather_kernel
-from embermq.kernels.scan import scan
 from embermq.model.hosts import Host
 from embermq.model.message import StoredMessage
 from embermq.spark.options.schema import COLUMNS, SchemaMode, columns_of, spark_schema
 from embermq.spark.reading import arrow
 from embermq.spark.reading.arrow import BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder
 from embermq.store.log.records import as_message
-from tests.kernels.strategies import logs
+from tests.columns.strategies import logs
 from tests.support import golden
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def test_golden_stores(name: str, tmp_path: Path) -> None:
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.data())
 def test_any_records(data: bytes, draw: st.DataObject) -> None:
-    from tests.kernels.strategies import BASE
+    from tests.columns.strategies import BASE
 
     records = scanned(data, BASE)
     expected = [expected_row(message, "broker-a", decompress=False) for message in messages_of(records)]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from embermq.columns.plain.select import is_system_topic
 from embermq.errors import OptionInvalid
-from embermq.format.select import is_system_topic
 from embermq.model.flags import has_queue_entry
 from embermq.model.properties import decode_properties
 from embermq.spark.planning import plan

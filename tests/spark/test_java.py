@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from embermq.columns.compiled.compiling import CACHE_DIRECTORY
 from embermq.errors import JavaMissing
-from embermq.kernels.compiling import CACHE_DIRECTORY
 from embermq.spark.runtime import java
 from embermq.spark.runtime.java import VECTOR_MODULE, Java, find_java
 from tests.support.jvm import SHORT_LIVED_JVM

@@ -13,8 +13,8 @@ import pytest
 
 import embermq.spark
 from embermq import Message, MessageStore
+from embermq.columns.plain.select import Selection
 from embermq.errors import StoreError, TopicUnknown
-from embermq.format.select import Selection
 from embermq.inspect.snapshot import Damage, QueueSpan, Survey
 from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.repair.verify.store_check import verify

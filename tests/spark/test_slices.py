@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from embermq import Message
+from embermq.columns.plain.select import Selection, select_rows
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_ENTRY, ENTRY
-from embermq.format.select import Selection, select_rows
 from embermq.spark.options.schema import spark_schema
 from embermq.spark.planning import plan
 from embermq.spark.planning.plan import LogCut, QueueNeed
@@ -141,7 +141,7 @@ def test_kernels_and_twins_give_the_same(make_store: StoreMaker, monkeypatch: py
     options = {"topic": "t0,t2", "subExpression": "g1 || g2"}
     answers = []
     for load in (True, False):
-        monkeypatch.setattr("embermq.kernels.is_loaded", lambda name, load=load: load)
+        monkeypatch.setattr("embermq.columns.compiled.is_loaded", lambda name, load=load: load)
         got = read(store, **options)
         assert got.methods == {way}
         answers.append(got.rows)

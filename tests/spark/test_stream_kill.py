@@ -21,7 +21,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from embermq import MessageStore
-from embermq.format.select import is_system_topic
+from embermq.columns.plain.select import is_system_topic
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.stream_child import start

@@ -12,8 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from embermq import Message, MessageStore
+from embermq.columns.plain.select import is_system_topic
 from embermq.format.config_json import parse_config
-from embermq.format.select import is_system_topic
 from embermq.settings import FlushDisk
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered

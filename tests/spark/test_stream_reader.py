@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore
+from embermq.columns.plain.select import is_system_topic
 from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, StoreReplaced, TopicUnknown
-from embermq.format.select import is_system_topic
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered

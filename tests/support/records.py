@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embermq.format.columns import RecordColumns, new_rows
+from embermq.columns.rows import RecordColumns, new_rows
 from embermq.format.frame import encode, scan_rows
 from embermq.model.hosts import Host
 from embermq.model.properties import encode_properties

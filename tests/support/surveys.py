@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from embermq.format.columns import C_PHYSICAL
+from embermq.columns.rows import C_PHYSICAL
 from embermq.format.frame import Frame, Padding, decode
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.model.flags import has_queue_entry

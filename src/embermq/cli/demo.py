@@ -60,7 +60,7 @@ APPEND_MESSAGES = 500
 # From about 4 MiB of log on a store uses compiled kernels.
 KERNELS_MESSAGES_MIN = 14_000
 KERNELS_SECONDS_MAX = 6.0
-KERNELS = ("embermq.kernels.scan", "embermq.kernels.derive")
+KERNELS = ("embermq.columns.compiled.scan", "embermq.columns.compiled.derive")
 
 
 @click.command()

@@ -35,7 +35,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format.columns import N_COLUMNS, Rows, as_view
+from embermq.columns.rows import N_COLUMNS, Rows, as_view
 from embermq.format.java import string_hash_utf8, wrap_i64
 from embermq.model.flags import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from embermq.model.hosts import Host, pack_host, unpack_host

@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from embermq.format.columns import C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, RecordColumns
+from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, RecordColumns
 from embermq.format.java import index_key_hash, wrap_i64
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format import columns as c
-from embermq.format.columns import RecordColumns, Rows
-from embermq.format.json_lines import LineForm, LineStop, encode_line
+from embermq.columns import compiled as kernels
+from embermq.columns import rows as c
+from embermq.columns.plain.json_lines import LineForm, LineStop, encode_line
+from embermq.columns.rows import RecordColumns, Rows
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.store.log.file_scan import MISSING
 

@@ -23,7 +23,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from embermq.format.columns import C_PHYSICAL, C_QUEUE_ID, C_STORE_TIME, C_TOPIC_AT
+from embermq.columns.rows import C_PHYSICAL, C_QUEUE_ID, C_STORE_TIME, C_TOPIC_AT
 from embermq.format.frame import parse_delay_level
 from embermq.inspect.dump import text_is
 from embermq.inspect.lookup import FOREVER_MS, has_key, message_at, rows_with

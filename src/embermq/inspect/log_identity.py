@@ -16,7 +16,7 @@ A state page is made anew when a store is copied or its page damaged, so a diffe
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from embermq.format.columns import C_PHYSICAL, C_SIZE
+from embermq.columns.rows import C_PHYSICAL, C_SIZE
 from embermq.inspect.log_view import LogView, RecordMark
 from embermq.store.log.file_scan import Damage, scan_segments, segment_at
 

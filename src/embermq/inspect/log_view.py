@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
+from embermq.columns.rows import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.files.files import Files, OpenFile
 from embermq.files.lock_holders import UNKNOWN, holder_of
 from embermq.files.segments import misfits, size_told
-from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store.layout import directory

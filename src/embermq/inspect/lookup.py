@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embermq.columns.rows import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
 from embermq.errors import TopicUnknown
-from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.model.flags import has_index_entry
 from embermq.model.hosts import Host

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files.files import Files
-from embermq.format.columns import (
+from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_OFFSET,
     C_SIZE,
@@ -27,6 +26,7 @@ from embermq.format.columns import (
     RecordColumns,
     Rows,
 )
+from embermq.files.files import Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.inspect.log_view import LogView
 from embermq.inspect.queue_files import NO_UNITS, FilesDisagree, QueueFiles, Units, units_of

@@ -19,9 +19,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME
 from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
-from embermq.format.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.inspect.key_view import IndexView
 from embermq.inspect.log_identity import Identity, LogMatch, compare, identity_at
 from embermq.inspect.log_view import LogView, RecordMark, lock_holder

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from embermq.format import columns as c
-from embermq.format.columns import RecordColumns, new_rows
+from embermq.columns import rows as c
+from embermq.columns.rows import RecordColumns, new_rows
 from embermq.format.frame import (
     BLANK_MAGIC,
     MESSAGE_MAGIC_V2,

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from embermq.format.columns import RecordColumns, new_rows
+from embermq.columns.rows import RecordColumns, new_rows
 from embermq.format.frame import encode, scan_rows
 from embermq.format.index import (
     IndexHeader,

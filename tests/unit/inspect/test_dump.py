@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.format.json_lines import KEYS, LineForm
+from embermq.columns.plain.json_lines import KEYS, LineForm
 from embermq.inspect.dump import Dump, Wanted
 from embermq.inspect.snapshot import Damage, Survey
 from tests.support import golden
@@ -187,7 +187,7 @@ def test_a_store_that_is_being_written(tmp_path: Path, way: str) -> None:
 
 
 def test_the_kernel_is_for_long_logs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embermq.kernels.is_loaded", lambda _name: False)
+    monkeypatch.setattr("embermq.columns.compiled.is_loaded", lambda _name: False)
     job = Dump(Survey.open(store))
     list(job.pieces())
     assert not job._prefers_kernel()

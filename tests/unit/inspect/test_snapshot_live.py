@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore
+from embermq.columns.rows import C_QUEUE_OFFSET
 from embermq.files.files import RealFiles
-from embermq.format.columns import C_QUEUE_OFFSET
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.settings import FlushDisk
 from embermq.store.layout.state_page import load_state_page

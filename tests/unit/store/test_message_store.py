@@ -23,7 +23,7 @@ from embermq import (
     StoreSettings,
     errors,
 )
-from embermq.format.columns import RecordColumns
+from embermq.columns.rows import RecordColumns
 from embermq.testing import FaultyFiles, LossyFiles, ManualClock
 
 SMALL = {

@@ -12,7 +12,7 @@ from embermq.cli.output import Output, report_option, show_bytes, show_count
 from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.times import time_option
-from embermq.format.json_lines import LineForm
+from embermq.columns.plain.json_lines import LineForm
 from embermq.inspect.dump import Dump, Wanted
 from embermq.inspect.lookup import require_topic
 from embermq.inspect.snapshot import Damage, Survey

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from embermq import kernels
 from embermq.clock import Clock
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import C_PHYSICAL, RecordColumns
 from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.segments import Segments
 from embermq.files.trees import copy_file
-from embermq.format.columns import C_PHYSICAL, RecordColumns
 from embermq.repair.rebuild.journal import Family, Journal, clear_work, load_journal, save_journal
 from embermq.repair.verify.store_check import Aside, Report, verify_aside
 from embermq.settings import StoreSettings

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
 from embermq.clock import SystemClock
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import C_PHYSICAL, RecordColumns
 from embermq.files import memory
 from embermq.files.files import RealFiles
 from embermq.files.trees import remove_tree
-from embermq.format.columns import C_PHYSICAL, RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.repair.rebuild.build import NEW, Build, QueueBytes, open_log
 from embermq.repair.rebuild.bulk_checksums import added, key_sum

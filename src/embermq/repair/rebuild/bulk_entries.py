@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format.columns import (
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_ID,
     C_QUEUE_OFFSET,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
 from embermq.files import memory
 from embermq.files.files import OpenFile, RealFiles
 from embermq.format.index import (

@@ -21,10 +21,10 @@ from typing import Any, Self
 import msgspec
 
 from embermq.clock import Clock, SystemClock
+from embermq.columns.rows import C_PHYSICAL, C_SIZE, RecordColumns
 from embermq.errors import StoreError, StoreLocked
 from embermq.files.files import Files, Lock, RealFiles
 from embermq.files.locking import LockHeld
-from embermq.format.columns import C_PHYSICAL, C_SIZE, RecordColumns
 from embermq.inspect.log_view import lock_holder
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.settings import StoreSettings

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
 from embermq.files.files import Files, OpenFile
 from embermq.files.listing import entries_of
 from embermq.format import frame

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format import check, frame
-from embermq.format.columns import RecordColumns
+from embermq.columns import compiled as kernels
+from embermq.columns.plain import check
+from embermq.columns.rows import RecordColumns
+from embermq.format import frame
 from embermq.format.index import key_rows
 
 

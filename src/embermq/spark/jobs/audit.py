@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from embermq.format.columns import C_STORE_TIME
+from embermq.columns.rows import C_STORE_TIME
 from embermq.inspect.snapshot import Survey
 from embermq.repair.verify.store_check import Report, verify
 from embermq.spark.jobs import audit_findings

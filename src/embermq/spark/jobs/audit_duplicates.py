@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.plain.repeats import repeated
 from embermq.files.files import Files, OpenFile
 from embermq.format.frame import Frame
-from embermq.format.repeats import repeated
 from embermq.model.properties import UNIQ_KEY, decode_properties
 from embermq.spark.jobs.audit_tally import KEY_ROW
 from embermq.store.log.file_scan import LogSegment, frame_at, segment_at

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format.columns import (
+from embermq.columns import compiled as kernels
+from embermq.columns.plain.select import is_system_topic
+from embermq.columns.plain.text_hashes import NO_TEXT, hash_column, mixed, text_hash
+from embermq.columns.rows import (
     C_PHYSICAL,
     C_SIZE,
     C_STORE_TIME,
@@ -24,8 +26,6 @@ from embermq.format.columns import (
     C_UNIQ_LEN,
     RecordColumns,
 )
-from embermq.format.select import is_system_topic
-from embermq.format.text_hashes import NO_TEXT, hash_column, mixed, text_hash
 from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
 
 HOUR_MS = 3_600_000

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.plain.select import Selection
+from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreError
-from embermq.format.columns import RecordColumns
-from embermq.format.select import Selection
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.plain.select import Selection
+from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreReplaced
-from embermq.format.columns import RecordColumns
-from embermq.format.select import Selection
 from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.lake.files import LakeFiles

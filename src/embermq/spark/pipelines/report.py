@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from embermq.format.select import is_system_topic
+from embermq.columns.plain.select import is_system_topic
 from embermq.spark.pipelines.report_sink import LogFigures, RunFigures
 from embermq.spark.pipelines.running import Progress
 from embermq.spark.report import (

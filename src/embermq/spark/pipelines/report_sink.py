@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
+from embermq.columns.rows import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from embermq.columns.plain.select import I64_MAX, I64_MIN, Selection, is_system_topic
+from embermq.columns.rows import C_STORE_TIME
 from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, TopicUnknown
-from embermq.format.columns import C_STORE_TIME
-from embermq.format.select import I64_MAX, I64_MIN, Selection, is_system_topic
 from embermq.inspect.snapshot import Damage, QueueSpan, Survey
 from embermq.model.properties import MULTI_DISPATCH
 from embermq.spark.options.read_options import ReadOptions

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format.columns import C_PHYSICAL, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
-from embermq.format.select import Selection
+from embermq.columns.plain.select import Selection
+from embermq.columns.rows import C_PHYSICAL, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns import rows as c
+from embermq.columns.plain import gather as gather_twin
+from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
+from embermq.columns.rows import RecordColumns, Rows
 from embermq.errors import CorruptFrame
-from embermq.format import columns as c
-from embermq.format import gather as gather_twin
-from embermq.format.columns import RecordColumns, Rows
-from embermq.format.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
 from embermq.model.flags import COMPRESSED
 from embermq.model.message import StoredMessage
 from embermq.model.properties import decode_properties

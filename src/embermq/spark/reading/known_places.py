@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.plain import pick as pick_twin
+from embermq.columns.plain.pick import ANY_SIZE
+from embermq.columns.rows import RecordColumns, new_rows
 from embermq.files.files import OpenFile, RealFiles
-from embermq.format import pick as pick_twin
-from embermq.format.columns import RecordColumns, new_rows
-from embermq.format.pick import ANY_SIZE
 from embermq.spark.planning.plan import PlacesCut
 from embermq.spark.reading.slice_rows import Keep, SliceReader, chooser
 from embermq.store.log.file_scan import MISSING, Damage, LogSegment, segment_at

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns
 from embermq.files.files import RealFiles
-from embermq.format.columns import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns
 from embermq.format.frame import FIXED_BYTES, Frame
 from embermq.spark.planning.plan import UNIT_BYTES, QueueCut
 from embermq.spark.planning.size_samples import can_match, tag_codes

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.plain.select import Selection, select_rows
+from embermq.columns.rows import C_SIZE, RecordColumns
 from embermq.errors import CorruptFrame, DataLost
 from embermq.files.files import Files, RealFiles
-from embermq.format.columns import C_SIZE, RecordColumns
-from embermq.format.select import Selection, select_rows
 from embermq.spark.options.read_options import OnCorrupt, SchemaMode
 from embermq.spark.planning.plan import Cut
 from embermq.spark.planning.topic_incarnations import SelectionOfLives

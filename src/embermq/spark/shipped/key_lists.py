@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreError
 from embermq.format import index as index_twin
-from embermq.format.columns import RecordColumns
 from embermq.format.java import index_key_hash
 from embermq.spark.shipped.places import Place
 

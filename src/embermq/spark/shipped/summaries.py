@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from embermq.format.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_STORE_TIME, C_SYS_FLAG, RecordColumns, Rows
+from embermq.columns.rows import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_STORE_TIME, C_SYS_FLAG, RecordColumns, Rows
 from embermq.inspect.queue_view import Queue
 from embermq.model.flags import PREPARED
 from embermq.store.compare.queue_numbers import Routes

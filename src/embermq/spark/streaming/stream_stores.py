@@ -9,9 +9,9 @@ import logging
 import time
 from collections.abc import Iterator
 
+from embermq.columns.plain.select import Selection, is_system_topic
+from embermq.columns.rows import C_PHYSICAL, C_SIZE
 from embermq.errors import DataLost, StoreReplaced
-from embermq.format.columns import C_PHYSICAL, C_SIZE
-from embermq.format.select import Selection, is_system_topic
 from embermq.inspect.snapshot import Damage, LogMatch, QueueSpan
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.stores import StorePlace

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
+from embermq.columns.plain.select import is_system_topic
 from embermq.errors import MessageRejected, OptionInvalid
 from embermq.format.java import string_hash
-from embermq.format.select import is_system_topic
 from embermq.model.message import Message
 from embermq.model.properties import KEYS, TAGS, UNIQ_KEY, hash_map_order
 from embermq.spark.options.schema import COLUMNS, KAFKA_COLUMNS

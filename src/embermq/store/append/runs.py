@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format import runs as r
-from embermq.format.columns import Rows
-from embermq.format.messages import PackedStop, list_head_bytes
-from embermq.kernels import is_loaded, load
+from embermq.columns.compiled import is_loaded, load
+from embermq.columns.plain import runs as r
+from embermq.columns.plain.messages import PackedStop, list_head_bytes
+from embermq.columns.rows import Rows
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus

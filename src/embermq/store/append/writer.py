@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import Clock
+from embermq.columns.plain.runs import N_PLACED_COLUMNS, R_QUEUE
+from embermq.columns.rows import Rows
 from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError, again
-from embermq.format.columns import Rows
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
-from embermq.format.runs import N_PLACED_COLUMNS, R_QUEUE
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.properties import (

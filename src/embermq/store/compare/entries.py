@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.files.files import Files
-from embermq.format.check import Q_COLUMNS, Q_FIRST, Q_NEXT, Q_WINDOW_AT, Q_WINDOW_END, Q_WINDOW_START, CheckStop
-from embermq.format.columns import (
+from embermq.columns.plain.check import Q_COLUMNS, Q_FIRST, Q_NEXT, Q_WINDOW_AT, Q_WINDOW_END, Q_WINDOW_START, CheckStop
+from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_OFFSET,
     C_SIZE,
@@ -28,6 +27,7 @@ from embermq.format.columns import (
     C_TAG_CODE,
     RecordColumns,
 )
+from embermq.files.files import Files
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.repair.verify.loops import Tools

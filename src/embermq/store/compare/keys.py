@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format.check import CheckStop
-from embermq.format.columns import C_PHYSICAL, RecordColumns
+from embermq.columns.plain.check import CheckStop
+from embermq.columns.rows import C_PHYSICAL, RecordColumns
 from embermq.repair.verify.loops import Tools
 from embermq.store.compare.links import IndexPart
 from embermq.store.index.index_file import ENTRY_DTYPE

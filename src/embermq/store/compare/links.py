@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.plain import links
+from embermq.columns.plain.links import LinkCheck
 from embermq.files.files import OpenFile
-from embermq.format import links
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexHeader, entry_at
-from embermq.format.links import LinkCheck
 from embermq.store.index.index_file import ENTRY_DTYPE
 
 _TWIN_ENTRIES_MAX = 20_000

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from embermq.columns.rows import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, new_rows
 from embermq.files.files import Files
-from embermq.format.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, new_rows
 from embermq.repair.verify.loops import Tools
 from embermq.store.compare.entries import Numbers, QueueFiles, QueueName, QueuePart
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyPart

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import RecordColumns, Rows
 from embermq.files import memory
 from embermq.files.files import Files
-from embermq.format.columns import RecordColumns, Rows
 from embermq.format.frame import BLANK_BYTES, ScanStop, TornReason
 from embermq.store.log.file_scan import DEFAULT_DELAY_MS, LogSegment
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format.columns import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
 
 if TYPE_CHECKING:
-    from embermq.kernels.derive import QueueTable
+    from embermq.columns.compiled.derive import QueueTable
 
 _KERNEL_ROWS = 2_000
 

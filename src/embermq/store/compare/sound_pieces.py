@@ -1,4 +1,4 @@
-"""A piece of the log that is sound, compared in one walk (kernels/check_log.py): what nearly every piece is.
+"""A piece of the log that is sound, compared in one walk (columns/compiled/check_log.py): what nearly every piece is.
 
 The walk stops for what belongs to it, a queue not met before, units or entries that are not in memory yet; at the
 first thing that is not as it should be the piece is given up, and read again step by step (verify_log.py), which
@@ -10,9 +10,19 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format.check import W_AT, W_COUNT, W_ENTRY, W_NEWEST_MS, W_QUEUE, W_RECORDS, W_ROW, W_STOP, CheckStop
-from embermq.format.columns import C_PHYSICAL, C_QUEUE_OFFSET, RecordColumns
+from embermq.columns import compiled as kernels
+from embermq.columns.plain.check import (
+    W_AT,
+    W_COUNT,
+    W_ENTRY,
+    W_NEWEST_MS,
+    W_QUEUE,
+    W_RECORDS,
+    W_ROW,
+    W_STOP,
+    CheckStop,
+)
+from embermq.columns.rows import C_PHYSICAL, C_QUEUE_OFFSET, RecordColumns
 from embermq.format.frame import ScanStop
 from embermq.store.compare.entries import QueuePart
 from embermq.store.compare.keys import KeyPart

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import RecordColumns
 from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
 from embermq.files.open_files import OpenFiles
-from embermq.format.columns import RecordColumns
 from embermq.format.index import (
     ENTRY_BYTES,
     HEADER_BYTES,

@@ -22,11 +22,11 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
+from embermq.columns.rows import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
 from embermq.files.checksums import NO_CHECKSUMS, Checksums, FileDamaged
 from embermq.files.files import Files
 from embermq.files.listing import entries_of
 from embermq.files.open_files import OpenFiles
-from embermq.format.columns import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
 from embermq.format.index import IndexHeader
 from embermq.format.java import index_key_hash
 from embermq.format.names import index_name, parse_index_name

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from embermq.columns.rows import C_PHYSICAL, C_PROPS_AT, C_SYS_FLAG, RecordColumns
 from embermq.files.files import Files
-from embermq.format.columns import C_PHYSICAL, C_PROPS_AT, C_SYS_FLAG, RecordColumns
 from embermq.model.flags import has_index_entry
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.file_scan import Damage, LogSegment, scan_segments

@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import RecordColumns, Rows, new_rows
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.format import frame
-from embermq.format.columns import RecordColumns, Rows, new_rows
 from embermq.format.frame import (
     BLANK_BYTES,
     FIXED_BYTES,

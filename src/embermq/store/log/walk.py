@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embermq import kernels
-from embermq.format.columns import RecordColumns, Rows, new_rows
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import RecordColumns, Rows, new_rows
 from embermq.format.frame import ScanStop, TornReason, scan_rows
 from embermq.settings import KernelUse
 from embermq.store.log.commit_log import CommitLog, Lent

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from embermq.clock import Clock
+from embermq.columns.rows import RecordColumns
 from embermq.files.files import Entry, Files
 from embermq.files.listing import entries_of
 from embermq.files.open_files import OpenFiles
-from embermq.format.columns import RecordColumns
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
 from embermq.store.layout import directory

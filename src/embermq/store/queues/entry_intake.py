@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.format.columns import (
+from embermq.columns.compiled import is_loaded
+from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_ID,
     C_QUEUE_OFFSET,
@@ -29,7 +30,6 @@ from embermq.format.columns import (
 )
 from embermq.format.frame import FIXED_BYTES
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
-from embermq.kernels import is_loaded
 from embermq.model.flags import PREPARED, has_queue_entry
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Unit
 from embermq.store.queues.extension import ExtensionSettings

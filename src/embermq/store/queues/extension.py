@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from embermq.columns.rows import RecordColumns
 from embermq.files.files import Files
 from embermq.files.listing import entries_of
 from embermq.files.open_files import OpenFiles
-from embermq.format.columns import RecordColumns
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import (
     END_MARK,

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq import kernels
-from embermq.format.columns import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.extension import ExtensionSettings, QueueExtension
 from embermq.store.queues.pending_entries import NO_SLOT
 from embermq.store.queues.queue_state import QueueBooks
 
 if TYPE_CHECKING:
-    from embermq.kernels.derive import QueueTable
+    from embermq.columns.compiled.derive import QueueTable
 
 log = logging.getLogger(__name__)
 

@@ -26,10 +26,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from embermq import kernels
 from embermq.clock import Clock
+from embermq.columns import compiled as kernels
+from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME, RecordColumns
 from embermq.files.segment import Bytes, Segment
-from embermq.format.columns import C_PHYSICAL, C_STORE_TIME, RecordColumns
 from embermq.format.frame import BLANK_BYTES, End, Frame, ScanStop, Torn, TornReason, decode, resync
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record

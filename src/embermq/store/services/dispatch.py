@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from embermq.columns.rows import C_STORE_TIME, RecordColumns
 from embermq.files.bell import Bell
-from embermq.format.columns import C_STORE_TIME, RecordColumns
 from embermq.format.frame import ScanStop, resync
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.tail_mark import TailMark

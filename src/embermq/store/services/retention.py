@@ -29,10 +29,10 @@ from typing import Protocol
 import msgspec
 
 from embermq.clock import Clock
+from embermq.columns.rows import C_STORE_TIME
 from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.segment import Segment
-from embermq.format.columns import C_STORE_TIME
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout.kept_offsets import NextOffset, load_kept_offsets, save_kept_offsets

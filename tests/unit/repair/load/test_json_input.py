@@ -12,12 +12,12 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embermq.format.columns import new_rows
+from embermq.columns.plain.json_lines import LineForm, encode_line
+from embermq.columns.rows import new_rows
 from embermq.format.frame import Frame, body_crc, decode, encode, scan_rows
-from embermq.format.json_lines import LineForm, encode_line
 from embermq.model.message import decompress
 from embermq.repair.load.json_input import LineInvalid, decode_line
-from tests.kernels.strategies import messages
+from tests.columns.strategies import messages
 
 
 def line(**fields: Any) -> bytes:

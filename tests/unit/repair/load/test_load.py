@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
+from embermq.columns.plain.json_lines import LineForm
 from embermq.errors import AppendRefused, InputInvalid, StoreLocked
 from embermq.files.files import RealFiles
-from embermq.format.json_lines import LineForm
 from embermq.inspect.dump import Dump
 from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.snapshot import Damage, Survey

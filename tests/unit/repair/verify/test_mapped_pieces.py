@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from embermq.columns.rows import C_PHYSICAL, new_rows
 from embermq.files import memory
-from embermq.format.columns import C_PHYSICAL, new_rows
 from embermq.store.compare.mapped_pieces import Scanned, mapped_records
 from embermq.store.log.file_scan import Damage, LogSegment, scan_segments
 from embermq.testing.lossy_files import LossyFiles

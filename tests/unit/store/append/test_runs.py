@@ -28,7 +28,7 @@ from embermq.store.append.runs import (
     Receipts,
 )
 from embermq.testing import ManualClock
-from tests.kernels.test_messages import messages
+from tests.columns.test_messages import messages
 
 SMALL: dict[str, Any] = {
     "segment_bytes": 64 << 10, "message_bytes_max": 2000, "disk_full_percent": 100, "delayed_delivery": False

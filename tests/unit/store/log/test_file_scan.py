@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embermq import Message
+from embermq.columns.rows import C_PHYSICAL
 from embermq.format import frame
-from embermq.format.columns import C_PHYSICAL
 from embermq.inspect.snapshot import Damage, LogSegment, Survey, scan_segments
 from embermq.store.log import file_scan as survey_scan
 from embermq.testing.builder import StoreBuilder

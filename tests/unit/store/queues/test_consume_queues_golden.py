@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from embermq.columns.rows import C_PHYSICAL, RecordColumns
 from embermq.files.files import RealFiles
-from embermq.format.columns import C_PHYSICAL, RecordColumns
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.extension import ExtensionSettings
 from embermq.store.queues.multi_dispatch import MultiDispatch

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore
+from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreError
-from embermq.format.columns import RecordColumns
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
