@@ -14,8 +14,8 @@ from bench.answers import log_answer, rows_digest, walk
 from bench.course import Course
 from bench.figures import Figure, at_least
 from bench.workload import fill, load_kernels, quiet, sync_log
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import Rows
-from embermq.format.frame import scan_rows
 
 NAME = "scan"
 ABOUT = "kernel scan with sums, and its plain twin"

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from embermq.columns.compiled.check import check_keys, check_units
 from embermq.columns.plain import check
 from embermq.columns.plain.check import Q_COLUMNS, Q_FIRST, Q_NEXT, Q_WINDOW_AT, Q_WINDOW_END, Q_WINDOW_START, CheckStop
+from embermq.columns.plain.derive import put_rows
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_ID,
@@ -22,8 +24,8 @@ from embermq.columns.rows import (
     Rows,
     new_rows,
 )
-from embermq.format.frame import encode, scan_rows
-from embermq.format.index import ENTRY_BYTES, entry_at, index_file_bytes, put_rows
+from embermq.format.frame import encode
+from embermq.format.index import ENTRY_BYTES, entry_at, index_file_bytes
 from embermq.format.queue_entry import ENTRY
 from embermq.model.flags import PREPARED
 from embermq.model.hosts import Host

@@ -25,6 +25,8 @@ from embermq.columns.plain.check import (
     W_STOP,
     CheckStop,
 )
+from embermq.columns.plain.derive import put_rows
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_ID,
@@ -35,8 +37,8 @@ from embermq.columns.rows import (
     RecordColumns,
     new_rows,
 )
-from embermq.format.frame import ScanStop, encode, scan_rows
-from embermq.format.index import ENTRY_BYTES, entry_at, index_file_bytes, put_rows
+from embermq.format.frame import ScanStop, encode
+from embermq.format.index import ENTRY_BYTES, entry_at, index_file_bytes
 from embermq.format.queue_entry import ENTRY
 from embermq.model.flags import PREPARED
 from embermq.model.hosts import Host

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embermq.columns.compiled.derive import QueueTable, index_keys, index_put, index_put_keys, index_rebuild_slots
+from embermq.columns.plain import derive as plain
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import C_KEYS_AT, C_QUEUE_ID, C_TOPIC_LEN, RecordColumns, new_rows
 from embermq.format import index
-from embermq.format.frame import encode, scan_rows
+from embermq.format.frame import encode
 from embermq.format.index import decode_header, entry_at, index_file_bytes
 from embermq.format.java import wrap_i64
 from embermq.model.hosts import Host
@@ -44,7 +46,7 @@ def assert_same_put(
 ) -> tuple[bytes, tuple[int, int, int]]:
     ours, theirs = FILE_MEMORY.hold(start), bytearray(start)
     kernel = index_put(ours, slots, entries, batch, row, key, guard)
-    twin = index.put_rows(theirs, slots, entries, batch, row, key, guard)
+    twin = plain.put_rows(theirs, slots, entries, batch, row, key, guard)
     assert kernel == twin
     assert ours.tobytes() == bytes(theirs)
     return bytes(theirs), twin
@@ -57,13 +59,13 @@ def test_keys_in_two_steps(batches: list[bytes], slots: int, entries: int) -> No
     for data in batches:
         batch = columns_of(data)
         keys = index_keys(batch)
-        assert keys.tolist() == [list(key) for key in index.key_rows(batch)]
+        assert keys.tolist() == [list(key) for key in plain.key_rows(batch)]
         start = bytes(index_file_bytes(slots, entries))
         ours, theirs, by_rows = FILE_MEMORY.hold(start), bytearray(start), bytearray(start)
         done = index_put_keys(ours, slots, entries, keys, 0)
-        assert done == index.put_key_rows(theirs, slots, entries, keys.tolist(), 0)
+        assert done == plain.put_key_rows(theirs, slots, entries, keys.tolist(), 0)
         assert ours.tobytes() == bytes(theirs)
-        _, _, put = index.put_rows(by_rows, slots, entries, batch, 0, 0, 0)
+        _, _, put = plain.put_rows(by_rows, slots, entries, batch, 0, 0, 0)
         assert done == put
         assert theirs == by_rows
 

@@ -16,8 +16,9 @@ from embermq.columns import rows as c
 from embermq.columns.compiled import gather as kernel
 from embermq.columns.plain import gather as twin
 from embermq.columns.plain.gather import COLUMN_BYTES_MAX, HostKind, Pairs, Parts
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import RecordColumns, new_rows
-from embermq.format.frame import encode, scan_rows
+from embermq.format.frame import encode
 from embermq.model.hosts import Host
 from embermq.model.properties import decode_properties
 from tests.columns.guarded import GuardedMemory

@@ -7,8 +7,9 @@ import pytest
 
 from embermq.columns.compiled import scan as kernels
 from embermq.columns.compiled.derive import index_put, index_rebuild_slots
+from embermq.columns.plain.scan import resync, scan_rows
 from embermq.columns.rows import C_PHYSICAL, C_SIZE, C_TAG_CODE, RecordColumns, new_rows
-from embermq.format.frame import ScanStop, resync, scan_rows
+from embermq.format.frame import ScanStop
 from embermq.format.index import IndexHeader, decode_header, encode_header, index_file_bytes
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_DTYPE
 from tests.support import golden

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from embermq.columns.compiled.json_lines import write_lines
 from embermq.columns.plain.json_lines import KEYS, LineForm, LineStop, encode_line
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import Rows, new_rows
-from embermq.format.frame import encode, scan_rows
+from embermq.format.frame import encode
 from embermq.model.hosts import Host
 from tests.columns.guarded import GuardedMemory
 from tests.columns.strategies import BASE, logs

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from embermq.columns.compiled.pick import pick
 from embermq.columns.plain import pick as twin
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import C_PHYSICAL, C_SIZE, new_rows
-from embermq.format.frame import scan_rows
 from tests.columns.guarded import GuardedMemory
 from tests.columns.strategies import BASE, hostile_logs, impostors, logs
 from tests.support.records import LogOfRecords

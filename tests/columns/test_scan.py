@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from embermq.columns.compiled.scan import resync, scan
+from embermq.columns.plain import scan as plain
 from embermq.columns.rows import new_rows
-from embermq.format import frame
 from embermq.format.frame import ScanStop, TornReason, encode
 from embermq.model.hosts import Host
 from tests.columns.guarded import GuardedMemory
@@ -28,7 +28,7 @@ def assert_same_scan(data: bytes, start: int = 0, end: int | None = None, rows: 
         for delays in (DELAYS, NO_DELAYS):
             ours, theirs = new_rows(rows), new_rows(rows)
             kernel = scan(guarded, BASE, start, end, ours, delays, check_crc, check_position)
-            twin = frame.scan_rows(data, BASE, start, end, theirs, delays, check_crc, check_position)
+            twin = plain.scan_rows(data, BASE, start, end, theirs, delays, check_crc, check_position)
             assert kernel == twin
             assert np.array_equal(ours[: kernel[0]], theirs[: kernel[0]])
     return scan(data, BASE, start, end, new_rows(rows), DELAYS, True, True)
@@ -145,7 +145,7 @@ def test_megabytes_of_noise_never_crash() -> None:
         start = int(spot) - 4
         for checks in ((False, False), (True, True)):
             assert scan(noise, BASE, start, len(noise), rows, DELAYS, *checks)[2] > 0
-    assert resync(noise, BASE, 0, len(noise)) == frame.resync(noise, BASE, 0, len(noise)) == -1
+    assert resync(noise, BASE, 0, len(noise)) == plain.resync(noise, BASE, 0, len(noise)) == -1
 
 
 @settings(max_examples=200, deadline=None)
@@ -156,7 +156,7 @@ def test_resync(data: bytes, junk: bytes, draw: st.DataObject | None) -> None:
     start = draw.draw(st.integers(0, len(whole))) if draw else 0
     end = draw.draw(st.integers(start, len(whole))) if draw else len(whole)
     base = BASE - len(junk)
-    assert resync(MEMORY.hold(whole[:end]), base, start, end) == frame.resync(whole, base, start, end)
+    assert resync(MEMORY.hold(whole[:end]), base, start, end) == plain.resync(whole, base, start, end)
 
 
 def test_resync_after_a_damaged_record() -> None:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from embermq.columns import rows as c
 from embermq.columns.compiled.select import Selection, Selector, select
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.plain.select import SYSTEM_TOPICS, is_system_topic, select_rows
 from embermq.columns.rows import RecordColumns, new_rows
-from embermq.format.frame import scan_rows
 from tests.columns.guarded import GuardedMemory
 from tests.columns.strategies import BASE, I64, hostile_logs, logs
 from tests.support.records import START_MS, LogOfRecords

@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from embermq.columns.plain.derive import put_rows
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import C_PHYSICAL, C_SIZE, C_TAG_CODE, RecordColumns, new_rows
 from embermq.errors import PropertyInvalid
 from embermq.format import frame
@@ -157,7 +159,7 @@ def test_tag_codes(name: str, tmp_path: Path) -> None:
     got: list[tuple[int, int, int]] = []
     for start, data in golden.segments(golden.restore(name, tmp_path)):
         rows = new_rows(len(facts.records))
-        count, _, _ = frame.scan_rows(data, start, 0, len(data), rows, delay_ms(facts), True, True)
+        count, _, _ = scan_rows(data, start, 0, len(data), rows, delay_ms(facts), True, True)
         got += [(int(row[C_PHYSICAL]), int(row[C_SIZE]), int(row[C_TAG_CODE])) for row in rows[:count]]
     assert got == [(record.phy, record.size, record.tags_code) for record in facts.records if not record.blank]
 
@@ -234,11 +236,11 @@ def test_index_files(name: str, tmp_path: Path) -> None:
     files = [bytearray(index_format.index_file_bytes(slots, entries))]
     for start, data in golden.segments(store):
         rows = new_rows(len(facts.records))
-        count, _, _ = frame.scan_rows(data, start, 0, len(data), rows, delay_ms(facts), True, True)
+        count, _, _ = scan_rows(data, start, 0, len(data), rows, delay_ms(facts), True, True)
         columns = RecordColumns(data, start, rows[:count])
         row = key = 0
         while True:
-            row, key, _ = index_format.put_rows(files[-1], slots, entries, columns, row, key, 0)
+            row, key, _ = put_rows(files[-1], slots, entries, columns, row, key, 0)
             if row == len(columns):
                 break
             files.append(rolled_over(files[-1]))

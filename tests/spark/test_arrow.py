@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
-from embermq.columns import compiled as kernels
+from embermq.columns import choosing
 from embermq.columns import rows as c
 from embermq.columns.compiled import gather as gather_kernel
 from embermq.columns.compiled.scan import scan
@@ -342,20 +342,20 @@ def test_only_wanted_columns_are_touched() -> None:
 
 def test_many_small_batches_are_worth_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows at a time must not mean the slow way for ever."""
-    loaded: list[str] = []
-    monkeypatch.setattr(kernels, "is_loaded", lambda name: bool(loaded))
+    monkeypatch.setattr(choosing, "is_loaded", lambda module: False)
+    used: list[int] = []
 
-    def load(name: str) -> Any:
-        loaded.append(name)
-        return gather_kernel
+    def counted(*args: Any) -> Any:
+        used.append(1)
+        return gather_kernel.gather_parts(*args)
 
-    monkeypatch.setattr(kernels, "load", load)
+    monkeypatch.setattr(gather_kernel, "gather_parts", counted, raising=True)
     records, builder = log_of(*({} for _ in range(500))), builder_of("topic")
-    for made in range(0, 4000, 500):
-        assert not loaded, made
+    for made in range(500, 4000, 500):
         builder.build(records)
+        assert not used, made
     builder.build(records)
-    assert loaded == ["gather"]
+    assert used
 
 
 def test_batches_outlive_the_records() -> None:

@@ -4,7 +4,7 @@ ends. Tasks run here, without Spark, but for the last test."""
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from embermq.spark.jobs.ship_follow import keep_shipping
 from embermq.spark.options.read_options import parse
 from embermq.spark.planning.stores import find_stores
 from embermq.spark.planning.topic_incarnations import newest_lives
-from embermq.spark.reading import slice_rows
 from embermq.spark.reading.slice_rows import chooser
 from embermq.spark.reading.views import register
 from embermq.spark.shipped.deletions import NAME, Deletions, merged
@@ -33,6 +32,7 @@ from embermq.spark.streaming.stream_queues import QueueFollower
 from embermq.spark.streaming.stream_stores import FollowedStore
 from embermq.store.layout.deleted_topics import from_bytes, load_deleted_topics, to_bytes
 from embermq.testing.builder import StoreBuilder
+from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import LogOfRecords
 from tests.support.shipping import NO_SPARK, objects_in, read_at, rows_of, run_here, ship
 
@@ -195,10 +195,12 @@ def word_of(keys: Iterable[str]) -> str:
     return word
 
 
-@pytest.mark.parametrize("twin_bytes", [1 << 30, -1])
-def test_old_lives_are_told_by_their_place(twin_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("force", [force_plain, force_compiled])
+def test_old_lives_are_told_by_their_place(
+    force: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the plain way and by the kernel; of topics with a name as long, of several at once, of none."""
-    monkeypatch.setattr(slice_rows, "_TWIN_BYTES_MAX", twin_bytes)
+    force(monkeypatch)
     log = LogOfRecords(1000)
     names = ["ab", "ac", "ab", "tü", "a", "ab", "ac", "tü", "ab"]
     for topic in names:

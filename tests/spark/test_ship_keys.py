@@ -24,6 +24,7 @@ from embermq.spark.shipped.manifests import Manifest, load_head, manifest_name, 
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.surveys import ShippedSurvey
 from embermq.testing.builder import StoreBuilder
+from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import LogOfRecords
 from tests.support.shipping import objects_in, read_at, rows_of, run_here, ship
 from tests.support.spark_reads import Read
@@ -73,8 +74,8 @@ def test_both_ways_to_make_one_and_no_keys_at_all(tmp_path: Path, monkeypatch: p
         flag = flags.ROLLBACK if n % 10 == 0 else 0
         log.append("t", 0, n, sys_flag=flag, properties={"KEYS": f" a{n}  b{n} ", "UNIQ_KEY": f"ü{n}"})
     made = []
-    for small in (1 << 30, 0):
-        monkeypatch.setattr(key_lists, "_TWIN_BYTES_MAX", small)
+    for force in (force_plain, force_compiled):
+        force(monkeypatch)
         maker = KeyListMaker(log.start, log.end)
         maker.take(log.columns())
         made.append(maker.to_bytes())

@@ -25,6 +25,7 @@ from embermq.spark.reading.queue_files import QueueFiles
 from embermq.spark.reading.queue_reader import merged
 from embermq.spark.reading.slice_rows import Counts, Reading, Slice, SliceReader, chooser
 from tests.spark.conftest import StoreMaker
+from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import LogOfRecords
 from tests.support.spark_reads import read, reader_of
 
@@ -140,8 +141,8 @@ def test_kernels_and_twins_give_the_same(make_store: StoreMaker, monkeypatch: py
     store = make_store(messages)
     options = {"topic": "t0,t2", "subExpression": "g1 || g2"}
     answers = []
-    for load in (True, False):
-        monkeypatch.setattr("embermq.columns.compiled.is_loaded", lambda name, load=load: load)
+    for force in (force_compiled, force_plain):
+        force(monkeypatch)
         got = read(store, **options)
         assert got.methods == {way}
         answers.append(got.rows)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import RecordColumns, new_rows
-from embermq.format.frame import encode, scan_rows
+from embermq.format.frame import encode
 from embermq.model.hosts import Host
 from embermq.model.properties import encode_properties
 from embermq.settings.values import parse_delay_levels

@@ -23,7 +23,7 @@ A blank is 8 bytes: the room left in the file, and the blank magic. The CRC cove
 physical offset is what tells a record from the same bytes in a wrong place, so it is compared as well.
 
 Decoding never raises on foreign bytes: it answers Frame, Padding, End or Torn, and the caller decides.
-`scan_rows` and `resync` are the plain twins of the kernels of the same purpose.
+Many records at once are the business of `embermq.columns`.
 """
 
 import struct
@@ -32,10 +32,7 @@ from enum import IntEnum, unique
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from embermq.columns.rows import N_COLUMNS, Rows, as_view
 from embermq.format.java import string_hash_utf8, wrap_i64
 from embermq.model.flags import BORN_HOST_V6, HOST_V6_MASK, STORE_HOST_V6
 from embermq.model.hosts import Host, pack_host, unpack_host
@@ -57,8 +54,6 @@ _HEADS = tuple(struct.Struct(f">5i2qiq{born}sq{store}siqi") for born, store in (
 _SIZE_MAGIC = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _I16 = struct.Struct(">h")
-_POSITION = struct.Struct(">q")
-_RESYNC_BYTES = 1 << 20
 assert _HEADS[0].size == BODY_AT
 
 
@@ -129,7 +124,7 @@ class Torn(msgspec.Struct, frozen=True, gc=False):
     reason: TornReason
 
 
-class _Parts(msgspec.Struct, frozen=True, gc=False):
+class RecordParts(msgspec.Struct, frozen=True, gc=False):
     """A record that adds up: its head, and where its variable parts lie in the buffer."""
 
     head: tuple[Any, ...]
@@ -219,8 +214,8 @@ def decode(
     buffer: Any, at: int, limit: int, *, physical_offset: int | None, check_crc: bool
 ) -> Frame | Padding | End | Torn:
     """What lies at `buffer[at:limit]`. With `physical_offset`, a record must have been written for it."""
-    parts = _measure(buffer, at, limit, physical_offset, check_crc)
-    if not isinstance(parts, _Parts):
+    parts = measure(buffer, at, limit, physical_offset, check_crc)
+    if not isinstance(parts, RecordParts):
         return parts
     (size, _magic, crc, queue_id, flag, queue_offset, stored, sys_flag, born, born_host, store, store_host,
      reconsume, prepared, body_len) = parts.head  # fmt: skip
@@ -246,9 +241,9 @@ def decode(
     )
 
 
-def _measure(
+def measure(
     buffer: Any, at: int, limit: int, physical_offset: int | None, check_crc: bool
-) -> _Parts | Padding | End | Torn:
+) -> RecordParts | Padding | End | Torn:
     """Every check of a record. The kernel makes the same ones in the same order."""
     assert 0 <= at <= limit <= len(buffer), (at, limit, len(buffer))
     if limit - at < BLANK_BYTES:
@@ -289,7 +284,7 @@ def _measure(
         return Torn(at, TornReason.BAD_PROPERTIES)
     if check_crc and body_len > 0 and head[2] != body_crc(buffer[body_at : body_at + body_len]):
         return Torn(at, TornReason.BAD_CRC)
-    return _Parts(head, body_at, topic_at, topic_len, properties_at, properties_len)
+    return RecordParts(head, body_at, topic_at, topic_len, properties_at, properties_len)
 
 
 def _has_zeroed_property(properties: bytes) -> bool:
@@ -330,79 +325,3 @@ def tag_code(topic: bytes, tags: bytes | None, delay: bytes | None, store_time: 
         if level > 0:
             return wrap_i64(store_time + int(delay_ms[level - 1]))
     return 0 if tags is None else string_hash_utf8(tags)
-
-
-def scan_rows(
-    data: Any,
-    base: int,
-    start: int,
-    end: int,
-    rows_out: Rows,
-    delay_ms: NDArray[np.int64],
-    check_crc: bool,
-    check_position: bool,
-) -> tuple[int, int, int]:
-    """Walk records from data[start] to data[end], one row each. Returns (rows filled, position of the stop,
-    ScanStop or TornReason code). `base` is the physical offset of data[0]."""
-    view = as_view(data)
-    assert 0 <= start <= end <= len(view), (start, end, len(view))
-    count, at = 0, start
-    while at < end:
-        if count == len(rows_out):
-            return count, at, ScanStop.ROWS_FULL
-        parts = _measure(view, at, end, base + at if check_position else None, check_crc)
-        match parts:
-            case _Parts():
-                rows_out[count] = _row(view, base, at, parts, delay_ms)
-                count += 1
-                at += parts.head[0]
-            case Padding():
-                return count, at, ScanStop.BLANK
-            case End():
-                return count, at, ScanStop.NOTHING
-            case Torn(_, reason):
-                return count, at, reason
-    return count, at, ScanStop.BUFFER_END
-
-
-def _row(view: memoryview, base: int, at: int, parts: _Parts, delay_ms: Any) -> tuple[int, ...]:
-    """The columns of one record, in the order of columns.py."""
-    (size, _magic, _crc, queue_id, flag, queue_offset, stored, sys_flag, born, _born_host, store, _store_host,
-     reconsume, prepared, body_len) = parts.head  # fmt: skip
-    properties_at, properties_len = parts.properties_at, parts.properties_len
-    topic = bytes(view[parts.topic_at : parts.topic_at + parts.topic_len])
-    properties = bytes(view[properties_at : properties_at + properties_len])
-    found = locate_properties(properties)
-    keys_at, keys_len = found.get(b"KEYS", (-1 - properties_at, -1))
-    uniq_at, uniq_len = found.get(b"UNIQ_KEY", (-1 - properties_at, -1))
-    tags_at, tags_len = found.get(b"TAGS", (-1 - properties_at, -1))
-    delay_at, delay_len = found.get(b"DELAY", (-1, -1))
-    tags = None if tags_len < 0 else properties[tags_at : tags_at + tags_len]
-    delay = None if delay_len < 0 else properties[delay_at : delay_at + delay_len]
-    row = (
-        base + at, size, queue_id, queue_offset, tag_code(topic, tags, delay, store, delay_ms), store,
-        sys_flag, parts.body_at, body_len, parts.topic_at, parts.topic_len, properties_at, properties_len,
-        properties_at + keys_at, keys_len, properties_at + uniq_at, uniq_len,
-        properties_at + tags_at, tags_len,
-        born, flag, reconsume, prepared, stored,
-    )  # fmt: skip
-    assert len(row) == N_COLUMNS
-    return row
-
-
-def resync(data: Any, base: int, start: int, end: int) -> int:
-    """The first position >= start of a record that passes every check, sum and place included, or -1."""
-    view = as_view(data)
-    stem = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]
-    # Piece by piece: the next record is mostly near, and a log file large.
-    for piece in range(start, end, _RESYNC_BYTES):
-        raw = bytes(view[piece : min(piece + _RESYNC_BYTES + 6, end)])
-        found = raw.find(stem, 4)
-        while found >= 0:
-            at = piece + found - 4
-            # The place first: every record of a log file that lies in the place of another has the magic.
-            is_of_place = at + 36 <= end and _POSITION.unpack_from(view, at + 28)[0] == base + at
-            if is_of_place and isinstance(_measure(view, at, end, base + at, True), _Parts):
-                return at
-            found = raw.find(stem, found + 1)
-    return -1

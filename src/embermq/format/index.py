@@ -15,18 +15,16 @@
 An entry counts once the index count says so: the entry is written first, then the slot, then the header
 with the count last. A writer stopped in between leaves a slot pointing at the entry that comes next: it is
 complete, so readers may follow it, and the next put under that slot takes over its link.
-`put_rows` and `rebuild_slots` are the plain twins of the kernels `index_put` and `index_rebuild_slots`.
+Keys of many records at once: `embermq.columns`.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, RecordColumns
-from embermq.format.java import index_key_hash, wrap_i64
-from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
+from embermq.format.java import wrap_i64
 
 HEADER_BYTES = 40
 SLOT_BYTES = 4
@@ -120,56 +118,6 @@ def put(buffer: Any, slots_max: int, entries_max: int, key_hash: int, physical_o
         _SLOT.pack_into(buffer, 32, slots + 1)
     _SLOT.pack_into(buffer, 36, count + 1)
     return True
-
-
-def put_rows(
-    buffer: Any,
-    slots_max: int,
-    entries_max: int,
-    columns: RecordColumns,
-    first_row: int,
-    first_key: int,
-    guard: int,
-) -> tuple[int, int, int]:
-    """Put the keys of rows first_row.. (of the first row only those from first_key on): UNIQ_KEY, then the
-    words of KEYS. Records below physical offset `guard` and rolled-back ones are passed over. Returns (row,
-    key, put): the row and key to go on with (row == len(columns) when all is done; otherwise the file is
-    full) and how many keys were put."""
-    done = 0
-    for i in range(first_row, len(columns)):
-        row = columns.rows[i]
-        physical, store_time = int(row[C_PHYSICAL]), int(row[C_STORE_TIME])
-        if physical < guard or int(row[C_SYS_FLAG]) & TRANSACTION_MASK == ROLLBACK:
-            continue
-        keys = columns.keys(i)
-        topic = columns.topic(i)
-        for k in range(first_key if i == first_row else 0, len(keys)):
-            if not put(buffer, slots_max, entries_max, index_key_hash(topic, keys[k]), physical, store_time):
-                return i, k, done
-            done += 1
-    return len(columns), 0, done
-
-
-def key_rows(columns: RecordColumns) -> list[tuple[int, int, int]]:
-    """(key hash, physical offset, store time) of every key of every row, in the order `put_rows` takes them."""
-    found = []
-    for i in range(len(columns)):
-        row = columns.rows[i]
-        if int(row[C_SYS_FLAG]) & TRANSACTION_MASK == ROLLBACK:
-            continue
-        topic = columns.topic(i)
-        for key in columns.keys(i):
-            found.append((index_key_hash(topic, key), int(row[C_PHYSICAL]), int(row[C_STORE_TIME])))
-    return found
-
-
-def put_key_rows(buffer: Any, slots_max: int, entries_max: int, keys: Sequence[Sequence[int]], start: int) -> int:
-    """Put keys[start:] as `key_rows` gives them; the number of the first one that found the file full."""
-    for number in range(start, len(keys)):
-        key_hash, physical_offset, store_time = (int(one) for one in keys[number])
-        if not put(buffer, slots_max, entries_max, key_hash, physical_offset, store_time):
-            return number
-    return len(keys)
 
 
 def rebuild_slots(buffer: Any, slots_max: int, count: int) -> int:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
 from embermq.columns import rows as c
+from embermq.columns.choosing import is_loaded, pays
+from embermq.columns.operations import compiled_write_lines
 from embermq.columns.plain.json_lines import LineForm, LineStop, encode_line
 from embermq.columns.rows import RecordColumns, Rows
 from embermq.inspect.snapshot import Damage, Survey
@@ -22,7 +23,6 @@ from embermq.store.log.file_scan import MISSING
 # A store's clock may have been set back: messages are looked for this much around the times asked for.
 CLOCK_SLACK_MS = 3_600_000
 _OUT_BYTES = 4 << 20
-_KERNEL_BYTES = 16 << 20  # A log at least this long is worth the loading of the kernel.
 _PLAIN_LINES = 256  # Lines joined to one piece, the plain way.
 
 
@@ -147,7 +147,7 @@ class Dump:
                 continue
             if not len(self._out):
                 self._out = np.empty(_OUT_BYTES, np.uint8)
-            write_lines = kernels.load("json_lines").write_lines
+            write_lines = compiled_write_lines()
             at, used, stop = write_lines(records.data, records.base, rows, at, self._out, self.form)
             if used:
                 yield self._out[:used].data
@@ -165,7 +165,7 @@ class Dump:
         return b"".join(lines)
 
     def _prefers_kernel(self) -> bool:
-        if kernels.is_loaded("json_lines"):
+        if is_loaded("json_lines"):
             return True
         few = self.wanted.limit is not None and self.wanted.limit < 10 * _PLAIN_LINES
-        return self.end - self.start >= _KERNEL_BYTES and not few
+        return not few and pays("json_lines", self.end - self.start)

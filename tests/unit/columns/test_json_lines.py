@@ -12,8 +12,9 @@ import pytest
 import zstandard
 
 from embermq.columns.plain.json_lines import KEYS, LineForm, encode_in_order, encode_line
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import new_rows
-from embermq.format.frame import ScanStop, body_crc, encode, scan_rows
+from embermq.format.frame import ScanStop, body_crc, encode
 from embermq.model.hosts import Host
 from embermq.model.ids import message_id
 

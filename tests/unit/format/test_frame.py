@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from embermq.columns import rows as c
+from embermq.columns.plain.scan import resync, scan_rows
 from embermq.columns.rows import RecordColumns, new_rows
 from embermq.format.frame import (
     BLANK_MAGIC,
@@ -22,8 +23,6 @@ from embermq.format.frame import (
     encode_blank,
     parse_delay_level,
     record_size,
-    resync,
-    scan_rows,
     tag_code,
 )
 from embermq.format.java import string_hash

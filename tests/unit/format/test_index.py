@@ -4,8 +4,10 @@ import struct
 
 import numpy as np
 
+from embermq.columns.plain.derive import put_rows
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import RecordColumns, new_rows
-from embermq.format.frame import encode, scan_rows
+from embermq.format.frame import encode
 from embermq.format.index import (
     IndexHeader,
     decode_entry,
@@ -15,7 +17,6 @@ from embermq.format.index import (
     index_file_bytes,
     lookup,
     put,
-    put_rows,
     rebuild_slots,
     slot_at,
 )

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import Rows, as_view
-from embermq.format.frame import scan_rows
 
 ANY_SIZE = -1  # the record itself says how long it is
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import queue_table
 from embermq.columns.rows import C_PHYSICAL, RecordColumns
 from embermq.errors import StoreError
 from embermq.files.files import Files
@@ -270,7 +270,7 @@ class _Only:
     def __init__(self, sink: Sink, only: Collection[QueueBytes]) -> None:
         self.name, self._sink = sink.name, sink
         self.position = sink.position
-        self._table = kernels.load("derive").QueueTable()
+        self._table = queue_table()
         for topic, queue_id in only:
             self._table.add(topic, queue_id)
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import compiled_index_keys
 from embermq.columns.rows import C_PHYSICAL, RecordColumns
 from embermq.files import memory
 from embermq.files.files import RealFiles
@@ -122,7 +122,7 @@ class _SliceSink:
         self._site, self._piece = site, piece
         self.position = self.records = self._kept = 0
         self.units = SliceUnits(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
-        self._index_keys = kernels.load("derive").index_keys if site.index else None
+        self._index_keys = compiled_index_keys() if site.index else None
         self._keys: list[NDArray[np.int64]] = []
         self.keys = self.key_sum = 0  # of those written
 

@@ -26,10 +26,10 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
+from embermq.columns.plain.scan import resync
 from embermq.errors import StoreError
 from embermq.files.files import Files
 from embermq.files.trees import remove_tree
-from embermq.format.frame import resync
 from embermq.format.names import index_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.inspect.snapshot import Survey

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import queue_table
 from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_ID,
@@ -69,7 +69,7 @@ class SliceUnits:
 
     def __init__(self, deleted: Mapping[str, int]) -> None:
         """`deleted`: topics that were deleted, and where the log ended then; records before that have no units."""
-        self._table = kernels.load("derive").QueueTable()
+        self._table = queue_table()
         self._deleted = deleted
         self._queues: list[tuple[bytes, int]] = []
         self._parts: list[NDArray[np.int64]] = []

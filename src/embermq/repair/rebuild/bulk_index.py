@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import check_index_links, compiled_put_index_keys
 from embermq.files import memory
 from embermq.files.files import OpenFile, RealFiles
 from embermq.format.index import (
@@ -92,7 +92,7 @@ def _put_all(site: Site, part: IndexPart, file: OpenFile) -> IndexBuilt:
         carried = IndexHeader(store_time, store_time, physical_offset, physical_offset, 0, 0)
         view[:HEADER_BYTES] = encode_header(carried)
     data = np.frombuffer(view, np.uint8)
-    put_keys = kernels.load("derive").index_put_keys
+    put_keys = compiled_put_index_keys()
     check = _Check(file, carried, slots_max)
     waiting: deque[Future[None]] = deque()
     number = 1
@@ -129,7 +129,7 @@ class _Check:
 
     def __init__(self, file: OpenFile, carried: IndexHeader, slots_max: int) -> None:
         self._file, self._slots_max = file, slots_max
-        self._check_links = kernels.load("links").check_links
+        self._check_links = check_index_links
         self._begin_ms = carried.begin_timestamp  # That of the file before, until the first entry is there.
         self._newest = np.zeros(slots_max, np.int32)  # Number of the newest entry of each slot.
         self._next_number = 1

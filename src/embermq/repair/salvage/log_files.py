@@ -12,17 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import resync_for
 from embermq.files.files import Files, OpenFile
 from embermq.files.listing import entries_of
-from embermq.format import frame
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, encode_blank
 from embermq.format.names import parse_segment_name
 
 _WINDOW_BYTES = 8 << 20
 _OVERLAP_BYTES = 1 << 20
 _CANDIDATES_MAX = 64
-_TWIN_BYTES_MAX = 1 << 20
 _MAGICS = tuple((magic & 0xFFFF_FFFF).to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
 
 
@@ -150,7 +148,4 @@ def _start_by_content(file: OpenFile, size: int, segment_bytes: int) -> int | No
 
 
 def _resync(data: NDArray[np.uint8], base: int) -> int:
-    if len(data) <= _TWIN_BYTES_MAX and not kernels.is_loaded("scan"):
-        return frame.resync(data, base, 0, len(data))
-    found: int = kernels.load("scan").resync(data, base, 0, len(data))
-    return found
+    return resync_for(len(data))(data, base, 0, len(data))

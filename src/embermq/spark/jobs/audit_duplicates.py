@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
-from embermq.columns.plain.repeats import repeated
+from embermq.columns.operations import repeated
 from embermq.files.files import Files, OpenFile
 from embermq.format.frame import Frame
 from embermq.model.properties import UNIQ_KEY, decode_properties
@@ -75,8 +74,7 @@ def split(keys: KeyRows, parts: int) -> Iterator[tuple[int, bytes]]:
 def find_duplicates(blocks: Iterable[bytes], segments: Sequence[LogSegment], files: Files) -> DuplicatesOfPart:
     """Messages with the same topic and unique key among these rows."""
     pairs = [np.frombuffer(block, np.int64).reshape(-1, 2) for block in blocks]
-    is_much = sum(map(len, pairs)) > KEYS_WORTH_A_TASK
-    twice = (kernels.load("repeats").repeated if is_much else repeated)(pairs)
+    twice = repeated(pairs)
     if not len(twice):
         return DuplicatesOfPart([], 0, 0)
     rows = np.concatenate([block.view(KEY_ROW)[:, 0] for block in pairs])

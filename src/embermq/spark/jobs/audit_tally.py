@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.choosing import is_loaded
+from embermq.columns.operations import hash_column_for
 from embermq.columns.plain.select import is_system_topic
-from embermq.columns.plain.text_hashes import NO_TEXT, hash_column, mixed, text_hash
+from embermq.columns.plain.text_hashes import NO_TEXT, mixed, text_hash
 from embermq.columns.rows import (
     C_PHYSICAL,
     C_SIZE,
@@ -109,8 +110,7 @@ class PieceTally:
     def __init__(self, step_ms: int) -> None:
         self._step_ms = step_ms
         # As the rest of the audit: what is read by kernels is counted with them.
-        is_compiled = kernels.is_loaded("check_log")
-        self._hash_column = kernels.load("text_hashes").hash_column if is_compiled else hash_column
+        self._hash_column = hash_column_for(compiled=is_loaded("check"))
         self._topics = _Topics()
         self._batches: list[Numbers] = []
         self._tags: dict[int, str] = {int(NO_TEXT): ""}

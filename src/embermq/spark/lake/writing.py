@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import compiled_scan, select_for
 from embermq.columns.plain.select import Selection
 from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreError
@@ -90,7 +90,7 @@ def _memory_given_back() -> Iterator[None]:
 @_memory_given_back()
 def write_slice(piece: LakeSlice) -> SliceRows:
     """Write the files of a slice."""
-    kernels.load("scan")
+    compiled_scan()  # Loaded before the rest: its threads would wait for one another.
     builder = BatchBuilder(spark_schema("rocketmq"), mode="rocketmq", broker_name=piece.broker_name, decompress=True)
     damages: list[Damage] = []
     parts: dict[tuple[str, str], list[pa.RecordBatch]] = {}
@@ -116,11 +116,10 @@ def _batches(piece: LakeSlice, builder: BatchBuilder, damages: list[Damage]) -> 
     def note(start: int, end: int, reason: str) -> None:
         damages.append(Damage(start, end, reason))
 
-    select = kernels.load("select").select
-    selection = Selection(include_system=piece.include_system)
+    select = select_for(Selection(include_system=piece.include_system), piece.end - piece.start)
     for item in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(item, RecordColumns):
-            yield builder.build(item, select(item, selection), note), len(item)
+            yield builder.build(item, select(item), note), len(item)
         else:
             damages.append(item)
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import select_for
 from embermq.columns.plain.select import Selection
 from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreReplaced
@@ -141,12 +141,12 @@ def count_slice(piece: RangeSlice) -> _Counted:
     whole = spark_schema("rocketmq")
     schema = type(whole)([whole[name] for name in _COLUMNS])
     builder = BatchBuilder(schema, mode="rocketmq", broker_name=piece.broker_name, decompress=False)
-    select = kernels.load("select").select
+    select = select_for(Selection(), piece.end - piece.start)
     tables, damages, records = [], [], 0
     for item in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(item, RecordColumns):
             records += len(item)
-            tables.append(_counted(builder.build(item, select(item, Selection()))))
+            tables.append(_counted(builder.build(item, select(item))))
         else:
             assert isinstance(item, Damage)
             damages.append(f"{piece.broker_name}: {item.start:,} to {item.end:,}: {item.reason}")

@@ -23,9 +23,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
-from embermq.columns import compiled as kernels
 from embermq.columns import rows as c
-from embermq.columns.plain import gather as gather_twin
+from embermq.columns.operations import Gather, gather_for
 from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
 from embermq.columns.rows import RecordColumns, Rows
 from embermq.errors import CorruptFrame
@@ -38,7 +37,6 @@ BATCH_ROWS_MAX = 16_384
 BATCH_BYTES_MAX = 16 << 20
 
 # The plain twin makes some 30 rows a millisecond; a builder that has made so many by it loads the kernel.
-_TWIN_ROWS_MAX = 4_000
 _FIRST_MS = -62_135_596_800_000  # 0001-01-01T00:00:00Z
 _LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 _INT_MAX = (1 << 31) - 1
@@ -126,7 +124,7 @@ class BatchBuilder:
 
     def _make(self, chosen: _Chosen) -> pa.RecordBatch:
         self._rows_made += len(chosen.keep)
-        gather: Any = _gather(self._rows_made)
+        gather = gather_for(self._rows_made)
         arrays = [
             make(self, chosen, gather, field.type) for make, field in zip(self._makers, self._schema, strict=True)
         ]
@@ -168,21 +166,14 @@ class BatchBuilder:
             made = self._constants[name] = pa.repeat(pa.scalar(value, type_), max(count, BATCH_ROWS_MAX))
         return made.slice(0, count)
 
-    def _broker(self, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def _broker(self, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return self._constant("brokerName", self._broker_name, len(chosen.keep), type_)
 
-    def _append_time(self, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def _append_time(self, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return self._constant("timestampType", _LOG_APPEND_TIME, len(chosen.keep), type_)
 
-    def _whole(self, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def _whole(self, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return self._constant(CORRUPT.name, None, len(chosen.keep), type_)
-
-
-def _gather(rows_made: int) -> Any:
-    """The kernel, or its twin while so few rows are not worth loading it."""
-    if rows_made <= _TWIN_ROWS_MAX and not kernels.is_loaded("gather"):
-        return gather_twin
-    return kernels.load("gather")
 
 
 def _portions(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -236,21 +227,21 @@ def _array(type_: pa.DataType, count: int, values: NDArray[Any]) -> pa.Array:
 
 
 def _long(column: int) -> Callable[..., pa.Array]:
-    def make(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def make(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return _array(type_, len(chosen.keep), chosen.numbers(column))
 
     return make
 
 
 def _int(column: int) -> Callable[..., pa.Array]:
-    def make(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def make(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return _array(type_, len(chosen.keep), chosen.numbers(column).astype(np.int32))
 
     return make
 
 
 def _time(column: int) -> Callable[..., pa.Array]:
-    def make(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def make(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         times_ms = chosen.numbers(column)
         if not len(times_ms) or (times_ms.min() >= _FIRST_MS and times_ms.max() <= _LAST_MS):
             return _array(type_, len(times_ms), times_ms * 1000)
@@ -264,35 +255,35 @@ def _time(column: int) -> Callable[..., pa.Array]:
 
 
 def _part(at_column: int) -> Callable[..., pa.Array]:
-    def make(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def make(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return _parts_array(gather.gather_parts(chosen.records, chosen.keep, at_column), type_)
 
     return make
 
 
-def _body(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+def _body(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
     if chosen.body_rows is None:
         return _parts_array(gather.gather_parts(chosen.records, chosen.keep, c.C_BODY_AT), type_)
     every = np.arange(len(chosen.keep), dtype=np.int64)
     return _parts_array(gather.gather_parts(chosen.records, every, c.C_BODY_AT, chosen.more, chosen.body_rows), type_)
 
 
-def _id(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+def _id(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
     return _parts_array(gather.gather_ids(chosen.records, chosen.keep), type_)
 
 
 def _host(kind: HostKind) -> Callable[..., pa.Array]:
-    def make(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+    def make(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return _parts_array(gather.gather_hosts(chosen.records, chosen.keep, kind), type_)
 
     return make
 
 
-def _crc(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.DataType) -> pa.Array:
+def _crc(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
     return _array(type_, len(chosen.keep), gather.gather_crcs(chosen.records, chosen.keep))
 
 
-def _map(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.MapType) -> pa.Array:
+def _map(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.MapType) -> pa.Array:
     pairs: Pairs = gather.gather_pairs(chosen.records, chosen.keep)
     names = _raw_parts_array(pairs.names, type_.key_type)
     values = _raw_parts_array(pairs.values, type_.item_type)
@@ -306,7 +297,7 @@ def _map(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.MapType)
     )  # fmt: skip
 
 
-def _headers(builder: BatchBuilder, chosen: _Chosen, gather: Any, type_: pa.ListType) -> pa.Array:
+def _headers(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.ListType) -> pa.Array:
     pairs: Pairs = gather.gather_pairs(chosen.records, chosen.keep)
     key, value = type_.value_type
     entries = pa.StructArray.from_arrays(

@@ -5,14 +5,12 @@ Log files are mapped a stretch at a time, so that a worker's memory does not gro
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
-from embermq.columns.plain import pick as pick_twin
+from embermq.columns.operations import pick_for
 from embermq.columns.plain.pick import ANY_SIZE
 from embermq.columns.rows import RecordColumns, new_rows
 from embermq.files.files import OpenFile, RealFiles
@@ -94,7 +92,7 @@ class Picker:
 
     def _pick_from(self, file: OpenFile, segment: LogSegment, wanted: Candidates) -> Iterator[Picked]:
         at, size = 0, min(segment.size, file.size)
-        pick = _pick_for(len(wanted))
+        pick = pick_for(len(wanted))
         while at < len(wanted):
             stretch = int(np.searchsorted(wanted.place, wanted.place[at] + _STRETCH_BYTES))
             end = min(max(stretch, at + 1), at + len(self._rows))
@@ -107,13 +105,6 @@ class Picker:
             self._reader.count(records)
             yield Picked(here, records, found)
             at = end
-
-
-def _pick_for(count: int) -> Callable[..., Numbers]:
-    if count <= TWIN_RECORDS_MAX and not kernels.is_loaded("pick"):
-        return pick_twin.pick
-    kernel: Any = kernels.load("pick")
-    return kernel.pick  # type: ignore[no-any-return]
 
 
 def read_places(reader: SliceReader, cut: PlacesCut) -> Iterator[pa.RecordBatch]:

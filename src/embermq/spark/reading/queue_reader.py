@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.choosing import pays
+from embermq.columns.operations import queue_table
 from embermq.columns.rows import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns
 from embermq.files.files import RealFiles
 from embermq.format.frame import FIXED_BYTES, Frame
 from embermq.spark.planning.plan import UNIT_BYTES, QueueCut
 from embermq.spark.planning.size_samples import can_match, tag_codes
-from embermq.spark.reading.known_places import TWIN_RECORDS_MAX, Candidates, Picker
+from embermq.spark.reading.known_places import Candidates, Picker
 from embermq.spark.reading.queue_files import QueueFiles
 from embermq.spark.reading.slice_rows import SliceReader, chooser
 from embermq.store.log.file_scan import MISSING, Damage, LogSegment, frame_at, segment_at
@@ -99,11 +100,11 @@ class QueueReader:
         return right
 
     def _topics_right(self, records: RecordColumns, here: Candidates) -> NDArray[np.bool_]:
-        if len(records) <= TWIN_RECORDS_MAX and not kernels.is_loaded("derive"):
+        if not pays("derive", len(records)):
             topics = [records.topic_bytes(i) == self._topics[part] for i, part in enumerate(here.part.tolist())]
             return np.array(topics, np.bool_)
         if self._table is None:
-            self._table = kernels.load("derive").QueueTable()
+            self._table = queue_table()
             for topic, part in zip(self._topics, self._parts, strict=True):
                 self._table.add(topic, part.queue_id)  # Parts are different queues: the slot is the number.
         routed: NDArray[np.bool_] = self._table.route(records) == here.part

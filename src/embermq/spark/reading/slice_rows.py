@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from embermq.columns import compiled as kernels
-from embermq.columns.plain.select import Selection, select_rows
+from embermq.columns.operations import select_for
+from embermq.columns.plain.select import Selection
 from embermq.columns.rows import C_SIZE, RecordColumns
 from embermq.errors import CorruptFrame, DataLost
 from embermq.files.files import Files, RealFiles
@@ -32,8 +32,6 @@ _log = logging.getLogger(__name__)
 # A window becomes a batch. Of a small one, making the columns costs more than filling them; one of 8 MiB no longer fits
 # any cache. With 2 MiB a task takes a sixth less CPU time for whole rows of 1 KiB than with the 1 MiB that scan best.
 _WINDOW_BYTES = 2 << 20
-# Below so many bytes the plain way to choose rows is done before the kernel is loaded.
-_TWIN_BYTES_MAX = 4 << 20
 
 Keep = NDArray[np.int64]
 
@@ -129,10 +127,7 @@ def chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns], 
 def _chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns], Keep | None]:
     if selection.is_everything:
         return lambda records: None
-    if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("select"):
-        return lambda records: select_rows(records, selection)
-    choose: Callable[[RecordColumns], Keep] = kernels.load("select").Selector(selection).select
-    return choose
+    return select_for(selection, byte_count)
 
 
 def _portions(

@@ -1,7 +1,7 @@
 """Which topics of a shipped store were deleted, and up to which place of the log: the store's own note, beside the log.
 
-The object is a file `embermq.deleted.json` (store/layout/deleted_topics.py), byte for byte what a rebuild from the copy wants
-to find, and a manifest names it among the files of `config`: what it says counts together with the log that the
+The object is a file `embermq.deleted.json` (store/layout/deleted_topics.py), byte for byte what a rebuild from the copy
+wants to find, and a manifest names it among the files of `config`: what it says counts together with the log that the
 manifest names. A manifest without one knows of no deletion. Driver side.
 """
 

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import index_keys_for
 from embermq.columns.rows import RecordColumns
 from embermq.errors import StoreError
-from embermq.format import index as index_twin
 from embermq.format.java import index_key_hash
 from embermq.spark.shipped.places import Place
 
@@ -34,7 +33,7 @@ ENTRY_BYTES = 8
 FENCE_BYTES = 8
 BLOCK_BYTES = BLOCK_ENTRIES * ENTRY_BYTES
 FIRST_READ_BYTES = 4 << 10  # head and fence of two million keys
-_TWIN_BYTES_MAX = 4 << 20
+RECORD_BYTES_TYPICAL = 2 << 10  # For an estimate of how many records a part has.
 _PLACE_END = 1 << 32
 
 Packed = NDArray[np.uint64]
@@ -63,10 +62,7 @@ class KeyListMaker:
 
     def _keys(self, batch: RecordColumns) -> NDArray[np.int64]:
         """(hash, place, time) of all keys."""
-        if self._size <= _TWIN_BYTES_MAX and not kernels.is_loaded("derive"):
-            return np.array(index_twin.key_rows(batch), np.int64).reshape(-1, 3)
-        found: NDArray[np.int64] = kernels.load("derive").index_keys(batch)
-        return found
+        return index_keys_for(self._size // RECORD_BYTES_TYPICAL)(batch)
 
     def to_bytes(self) -> bytes | None:
         """The list; None if there are more keys than one can hold. The same part gives the same bytes."""

@@ -10,13 +10,14 @@ same bytes as without kernels, or with the same error.
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, overload
+from typing import NamedTuple, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled import is_loaded, load
+from embermq.columns.choosing import pays
+from embermq.columns.operations import RunLoops, run_loops
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.messages import PackedStop, list_head_bytes
 from embermq.columns.rows import Rows
@@ -30,8 +31,6 @@ from embermq.store.append.queue_tails import QueueTails
 RUN_MESSAGES_MIN = 32
 # Packed at a time: what is read then is still in the CPU's cache, and nobody waits long for the GIL.
 PACKED_MESSAGES_MAX = 4096
-# Loading the kernels takes as long as appending some ten thousand messages without them.
-MESSAGES_BEFORE_KERNEL = 20_000
 # When more than one in so many is not ordinary, the plain way is the shorter one for all.
 ORDINARY_PER_PLAIN_MIN = 4
 
@@ -57,16 +56,21 @@ class RunReader:
         self._admission, self._tails, self._put_lock, self._use = admission, tails, put_lock, use
         self._possible = len(admission.packed_store_host) == 8
         self._seen = 0
-        self._places: Any = None  # kernels.places.Places: the tails that messages may be sent to, for the kernel
-        self._read_messages: Any = None
-        self.encode_batch: Any = None  # The kernel that writes what `read` gives.
+        self._loops: RunLoops | None = None  # Loaded when they pay.
+
+    @property
+    def loops(self) -> RunLoops:
+        """The compiled loops; `places` has the tails that messages may be sent to."""
+        if self._loops is None:
+            self._loops = run_loops()
+        return self._loops
 
     def prefers_kernel(self, count: int) -> bool:
         """Whether so many messages are worth a run; kernels are loaded when that has become worth it."""
         if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER or not self._possible:
             return False
         self._seen += count
-        return self._use is KernelUse.ALWAYS or self._seen >= MESSAGES_BEFORE_KERNEL or is_loaded("messages")
+        return pays("messages", self._seen, self._use)
 
     def read(self, messages: Sequence[Message]) -> list[Run | Admitted] | None:
         """The messages as runs, and admitted ones in between; None when all of them should go the plain way.
@@ -75,10 +79,6 @@ class RunReader:
         """
         if not has_plain_types(messages):
             return None
-        if self._read_messages is None:
-            self._places = load("places").Places()
-            self.encode_batch = load("encode").encode_batch
-            self._read_messages = load("messages").read_messages
         parts: list[Run | Admitted] = []
         for start in range(0, len(messages), PACKED_MESSAGES_MAX):
             some = messages if len(messages) <= PACKED_MESSAGES_MAX else messages[start : start + PACKED_MESSAGES_MAX]
@@ -92,14 +92,14 @@ class RunReader:
 
     def _read_some(self, messages: Sequence[Message], packed: bytes, parts: list[Run | Admitted]) -> bool:
         """Add what `packed` holds to `parts`; False if too little of it is ordinary."""
-        admission = self._admission
+        admission, loops = self._admission, self.loops
         rows = np.empty((len(messages), r.N_RUN_COLUMNS), np.int64)
         properties = np.empty(len(packed), np.uint8)
         at, used, done, plain = list_head_bytes(len(messages)), 0, 0, 0
         first = 0  # of the run being read
         while done < len(messages):
-            filled, at, used, stop = self._read_messages(
-                packed, at, self._places, admission.body_bytes_max, admission.record_bytes_max, rows[done:],
+            filled, at, used, stop = loops.read_messages(
+                packed, at, loops.places, admission.body_bytes_max, admission.record_bytes_max, rows[done:],
                 properties, used,
             )  # fmt: skip
             done += filled
@@ -124,8 +124,8 @@ class RunReader:
         self._admission.check_place(message.topic, message.queue_id)
         with self._put_lock:
             tail = self._tails.obtain(message.topic, message.queue_id)
-            if self._places.find(tail.name, tail.queue_id) < 0:
-                self._places.add(tail.name, tail.queue_id, tail.slot)
+            if self.loops.places.find(tail.name, tail.queue_id) < 0:
+                self.loops.places.add(tail.name, tail.queue_id, tail.slot)
 
 
 def has_plain_types(messages: Sequence[Message]) -> bool:

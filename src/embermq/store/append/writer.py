@@ -283,7 +283,7 @@ class Writer:
 
     def _write_run(self, run: Run, now_ms: int, placed: Rows) -> Iterator[int]:
         """Let the kernel write a run, rolling when a segment is full; tells how many came into each. Put lock held."""
-        encode_batch, host_number = self._runs.encode_batch, self._admission.store_host_number
+        encode_batch, host_number = self._runs.loops.encode_batch, self._admission.store_host_number
         done = 0
         while done < len(run.rows):
             segment = self._log.active or self._log.roll()

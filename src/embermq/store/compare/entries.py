@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
+from embermq.columns.operations import CheckLoops
 from embermq.columns.plain.check import Q_COLUMNS, Q_FIRST, Q_NEXT, Q_WINDOW_AT, Q_WINDOW_END, Q_WINDOW_START, CheckStop
 from embermq.columns.rows import (
     C_PHYSICAL,
@@ -30,7 +31,6 @@ from embermq.columns.rows import (
 from embermq.files.files import Files
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
-from embermq.repair.verify.loops import Tools
 from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.consume_queues import ConsumeQueues
@@ -179,7 +179,7 @@ class QueueFiles:
         return out
 
     @contextmanager
-    def part(self, tools: Tools) -> Iterator["QueuePart"]:
+    def part(self, tools: CheckLoops) -> Iterator["QueuePart"]:
         """A part, with a pool lent to it."""
         with self._free:
             pool = self._pools.pop() if self._pools else None
@@ -195,7 +195,7 @@ class QueueFiles:
 class QueuePart:
     """What one piece of the log says about the queues. One thread."""
 
-    def __init__(self, files: QueueFiles, pool: NDArray[np.uint8], tools: Tools) -> None:
+    def __init__(self, files: QueueFiles, pool: NDArray[np.uint8], tools: CheckLoops) -> None:
         self._files, self._check_units = files, tools.check_units
         self.pool = pool
         self.table: Numbers = np.zeros((0, Q_COLUMNS), np.int64)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.columns.operations import CheckLoops
 from embermq.columns.plain.check import CheckStop
 from embermq.columns.rows import C_PHYSICAL, RecordColumns
-from embermq.repair.verify.loops import Tools
 from embermq.store.compare.links import IndexPart
 from embermq.store.index.index_file import ENTRY_DTYPE
 
@@ -88,7 +88,7 @@ def _physical(part: IndexPart, number: int) -> int:
 class KeyPart:
     """What one piece of the log says about the index. One thread."""
 
-    def __init__(self, stream: IndexStream, start: EntryPlace, tools: Tools) -> None:
+    def __init__(self, stream: IndexStream, start: EntryPlace, tools: CheckLoops) -> None:
         self._stream, self._tools = stream, tools
         self.start = self.end = start
         self._window: Entries = _NO_ENTRIES

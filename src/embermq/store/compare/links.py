@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
-from embermq.columns.plain import links
+from embermq.columns.operations import check_index_links
 from embermq.columns.plain.links import LinkCheck
 from embermq.files.files import OpenFile
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexHeader, entry_at
@@ -81,7 +80,4 @@ def _slot_flaws(part: IndexPart, newest: NDArray[np.int32]) -> list[LinkFlaw]:
 
 def _check_links(entries: NDArray[np.void], first: int, newest: NDArray[np.int32]) -> LinkCheck:
     data = np.ascontiguousarray(entries).view(np.uint8)
-    if len(entries) <= _TWIN_ENTRIES_MAX and not kernels.is_loaded("links"):
-        return links.check_links(data.data, first, newest)
-    found: LinkCheck = kernels.load("links").check_links(data, first, newest)
-    return found
+    return check_index_links(data, first, newest)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from embermq.columns.operations import check_loops_for
 from embermq.columns.rows import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, new_rows
 from embermq.files.files import Files
-from embermq.repair.verify.loops import Tools
 from embermq.store.compare.entries import Numbers, QueueFiles, QueueName, QueuePart
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyPart
 from embermq.store.compare.links import LinkFlaw, link_flaws
@@ -35,7 +35,6 @@ _FIRST_BYTES = 64 << 10
 _THREADS_MAX = 4
 _QUEUES_PER_PIECE = 256
 _LONGER_MAX = 8
-_TWIN_BYTES_MAX = 4 << 20
 
 
 class Tally(Protocol):
@@ -95,7 +94,7 @@ class LogPieces:
         # Each piece begins to read every queue anew: with many queues pieces are longer.
         self._piece_bytes = PIECE_BYTES * min(max(queues.queue_count // _QUEUES_PER_PIECE, 1), _LONGER_MAX)
         # Loading kernels takes most of a second: not for a log that is read in less.
-        self._tools = Tools.kernels() if end - start > _TWIN_BYTES_MAX or Tools.are_loaded() else Tools.twins()
+        self._tools = check_loops_for(end - start)
 
     @property
     def names(self) -> Iterable[QueueName]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import compiled_scan
 from embermq.columns.rows import RecordColumns, Rows
 from embermq.files import memory
 from embermq.files.files import Files
@@ -89,8 +89,8 @@ def mapped_records(
     with mapped(files, segment, start, end) as stretch:
         if stretch is None:
             return Scanned(start, False)
-        scan = kernels.load("scan").scan
-        at, code, data = stretch.start, ScanStop.ROWS_FULL, stretch.data
+        scan = compiled_scan()
+        at, code, data = stretch.start, int(ScanStop.ROWS_FULL), stretch.data
         while at < stretch.end:
             count, at, code = scan(data, segment.start, at, stretch.limit, rows, DEFAULT_DELAY_MS, True, True)
             if count:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.choosing import pays
+from embermq.columns.operations import queue_table
 from embermq.columns.rows import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
 
 if TYPE_CHECKING:
     from embermq.columns.compiled.derive import QueueTable
 
-_KERNEL_ROWS = 2_000
 
 
 class Routes:
@@ -35,7 +35,7 @@ class Routes:
 
     def route(self, batch: RecordColumns) -> NDArray[np.int64]:
         """The number of each row's queue."""
-        if self._table is None and (len(batch) >= _KERNEL_ROWS or kernels.is_loaded("derive")):
+        if self._table is None and pays("derive", len(batch)):
             self._make_table()
         if self._table is None:
             return np.array([self._number_of(batch, i) for i in range(len(batch))], np.int64)
@@ -55,7 +55,7 @@ class Routes:
         return *self._table.lent(), self._table_numbers.copy()
 
     def _make_table(self) -> None:
-        self._table = kernels.load("derive").QueueTable()
+        self._table = queue_table()
         for topic, queue_id in self._by_bytes:
             self._tell_table(topic, queue_id)
 

@@ -7,10 +7,7 @@ knows all the cases. So this way finds nothing, and says that there is nothing t
 
 import threading
 
-import numpy as np
-from numpy.typing import NDArray
-
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import log_check, new_log_check_walk
 from embermq.columns.plain.check import (
     W_AT,
     W_COUNT,
@@ -38,11 +35,10 @@ class SoundPiece:
         self, stretch: Stretch, queues: QueuePart, keys: KeyPart, routes: Routes, routing: threading.Lock
     ) -> None:
         """`routes` belongs to all threads; who has `routing` may use it."""
-        loaded = kernels.load("check_log")
         self._stretch, self._queues, self._keys = stretch, queues, keys
         self._routes, self._routing = routes, routing
-        self._check = loaded.LogCheck(DEFAULT_DELAY_MS)
-        self._walk: NDArray[np.int64] = loaded.new_walk(stretch.start)
+        self._check = log_check(DEFAULT_DELAY_MS)
+        self._walk = new_log_check_walk(stretch.start)
         with routing:
             self._lent = routes.lent()
 

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import put_index_rows, rebuild_index_slots
+from embermq.columns.plain.derive import put_key_rows
 from embermq.columns.rows import RecordColumns
 from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
 from embermq.files.open_files import OpenFiles
@@ -29,9 +30,6 @@ from embermq.format.index import (
     encode_header,
     entry_at,
     index_file_bytes,
-    put_key_rows,
-    put_rows,
-    rebuild_slots,
     slot_at,
 )
 
@@ -39,15 +37,7 @@ ENTRY_DTYPE = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("secon
 assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
-_KERNEL_ROWS = 2_000
-_KERNEL_ROWS_LOADED = 2
-_KERNEL_ENTRIES = 20_000
 _CLEAR_BYTES = 1 << 20
-
-
-def is_worth_a_kernel(row_count: int) -> bool:
-    """Loading numba takes longer than a few thousand keys by hand; once it is there, it is there."""
-    return row_count >= (_KERNEL_ROWS_LOADED if kernels.is_loaded("derive") else _KERNEL_ROWS)
 
 
 class IndexFile:
@@ -251,12 +241,7 @@ class IndexFile:
     def put(self, batch: RecordColumns, row: int, key: int, guard: int) -> tuple[int, int]:
         """Put the keys of rows from (row, key) on; the row and key to go on with. A row past the last one
         means that all is done, any other that the file is full."""
-        if is_worth_a_kernel(len(batch) - row):
-            file = np.frombuffer(self._view(), np.uint8)
-            index_put = kernels.load("derive").index_put
-            row, key, _ = index_put(file, self.slots_max, self.entries_max, batch, row, key, guard)
-        else:
-            row, key, _ = put_rows(self._view(), self.slots_max, self.entries_max, batch, row, key, guard)
+        row, key, _ = put_index_rows(self._view(), self.slots_max, self.entries_max, batch, row, key, guard)
         self._files.touch(self.path)
         return row, key
 
@@ -272,10 +257,7 @@ class IndexFile:
         self.blocks.replace(self.growing(self.blocks.checksums, header.count))
         # The count first: killed in between, the file has fewer entries than it could, and never wrong ones.
         view[:HEADER_BYTES] = encode_header(header)
-        if header.count > _KERNEL_ENTRIES:
-            kernels.load("derive").index_rebuild_slots(np.frombuffer(view, np.uint8), self.slots_max, header.count)
-        else:
-            rebuild_slots(view, self.slots_max, header.count)
+        rebuild_index_slots(view, self.slots_max, header.count)
         self._files.touch(self.path)
 
     def header_before(self, physical_offset: int) -> IndexHeader:

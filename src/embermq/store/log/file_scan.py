@@ -10,7 +10,7 @@ memory stays flat over any length of log. One thread per iterator.
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import resync_for, scan_for
 from embermq.columns.rows import RecordColumns, Rows, new_rows
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.format import frame
@@ -38,8 +38,6 @@ WINDOW_BYTES = 1 << 20  # With 4 MiB a scan is a tenth slower, with 8 MiB half a
 FIRST_WINDOW_BYTES = 64 << 10
 MISSING = "log file missing"
 ZEROS = "zeros where records should be"
-# The plain twin walks about 100 records a millisecond; past this many bytes loading the kernel pays.
-_TWIN_BYTES_MAX = 4 << 20
 _SEARCH_BYTES = 4 << 20
 _SIZE_MAGIC = struct.Struct(">ii")
 _MAGIC_STEM = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]  # What both magics begin with.
@@ -155,7 +153,7 @@ def records_of(
         want = min(at + window_bytes, end)
         data = np.frombuffer(file.pread(want - at, at - segment.start), np.uint8)
         here, short = 0, len(data) < want - at
-        scan = _scan_for(at - begun + len(data))
+        scan = scan_for(at - begun + len(data))
         while True:
             count, here, code = scan(data, at, here, len(data), how.rows, how.delay_ms, how.check_crc, True)
             if count:
@@ -197,7 +195,7 @@ def _one_record(
         return Stop(stop.at, TornReason.BAD_SIZE if len(head) == BLANK_BYTES else ScanStop.NOTHING)
     data = np.frombuffer(file.pread(size, place), np.uint8)
     rows = how.rows[:1]
-    count, here, code = _scan_for(size)(data, stop.at, 0, len(data), rows, how.delay_ms, how.check_crc, True)
+    count, here, code = scan_for(size)(data, stop.at, 0, len(data), rows, how.delay_ms, how.check_crc, True)
     if not count:
         return Stop(stop.at, code)
     yield RecordColumns(data, stop.at, rows)
@@ -256,7 +254,7 @@ def next_record(file: OpenFile, segment: LogSegment, physical_offset: int, limit
     size = min(segment.size, file.size)
     end = size if limit is None else min(size, limit - segment.start)
     end = min(file.data_end(at), end) if at < end else at
-    resync, window_bytes = _resync_for(end - at), FIRST_WINDOW_BYTES
+    resync, window_bytes = resync_for(end - at), FIRST_WINDOW_BYTES
     while end - at >= BLANK_BYTES:
         data = np.frombuffer(file.pread(min(window_bytes, end - at), at), np.uint8)
         is_blank = not data[: len(data) & -8].view(np.int64).any() and not data[-8:].any()  # A file made ahead is.
@@ -285,21 +283,3 @@ def _cut_record(file: OpenFile, segment: LogSegment, at: int, data: NDArray[np.u
             return place
         found = raw.find(_MAGIC_STEM, found + 1, stop)
     return known
-
-
-Scan = Callable[..., tuple[int, int, int]]
-
-
-def _scan_for(byte_count: int) -> Scan:
-    """The kernel for much, or if it is loaded anyway; its plain twin for little."""
-    if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("scan"):
-        return frame.scan_rows
-    scan: Scan = kernels.load("scan").scan
-    return scan
-
-
-def _resync_for(byte_count: int) -> Callable[..., int]:
-    if byte_count <= _TWIN_BYTES_MAX and not kernels.is_loaded("scan"):
-        return frame.resync
-    search: Callable[..., int] = kernels.load("scan").resync
-    return search

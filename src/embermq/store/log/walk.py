@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embermq.columns import compiled as kernels
+from embermq.columns.choosing import pays
+from embermq.columns.operations import Scan, compiled_scan
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import RecordColumns, Rows, new_rows
-from embermq.format.frame import ScanStop, TornReason, scan_rows
+from embermq.format.frame import ScanStop, TornReason
 from embermq.settings import KernelUse
 from embermq.store.log.commit_log import CommitLog, Lent
 
@@ -25,7 +27,6 @@ ROWS_OF_TWIN = 512
 TWIN_BYTES_MAX = 4 << 20
 
 Take = Callable[[RecordColumns, int], None]
-Scan = Callable[..., tuple[int, int, int]]
 
 
 class Step(NamedTuple):
@@ -94,7 +95,7 @@ class Walker:
 
     def _scan(self, lent: Lent, check_crc: bool) -> Scanned:
         if self._prefer_kernel(lent.end - lent.start):
-            return self._scan_with(_kernel_scan(), lent, self._rows(ROWS_OF_KERNEL), check_crc)
+            return self._scan_with(compiled_scan(), lent, self._rows(ROWS_OF_KERNEL), check_crc)
         return self._scan_with(scan_rows, lent, self._rows(ROWS_OF_TWIN), check_crc)
 
     def _scan_with(self, scan: Scan, lent: Lent, rows: Rows, check_crc: bool) -> Scanned:
@@ -102,7 +103,7 @@ class Walker:
         return Scanned(RecordColumns(lent.data, lent.base, rows[:count]), rows, stop_at, stop)
 
     def _scan_on_second_thread(self, lent: Lent, rows: Rows, check_crc: bool) -> Scanned:
-        found = self._scan_with(_kernel_scan(), lent, rows, check_crc)
+        found = self._scan_with(compiled_scan(), lent, rows, check_crc)
         if self.look_ahead is not None and len(found.columns):
             self.look_ahead(found.columns)
         return found
@@ -139,13 +140,4 @@ class Walker:
         return None
 
     def _prefer_kernel(self, byte_count: int) -> bool:
-        if self._use is not KernelUse.AUTO:
-            return self._use is KernelUse.ALWAYS
-        if kernels.is_loaded("scan"):
-            return True
-        return self._walked_bytes + byte_count > TWIN_BYTES_MAX
-
-
-def _kernel_scan() -> Scan:
-    scan: Scan = kernels.load("scan").scan
-    return scan
+        return pays("scan", self._walked_bytes + byte_count, self._use)

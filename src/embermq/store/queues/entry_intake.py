@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled import is_loaded
+from embermq.columns.choosing import is_loaded
 from embermq.columns.rows import (
     C_PHYSICAL,
     C_QUEUE_ID,

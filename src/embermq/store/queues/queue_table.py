@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import compiled as kernels
+from embermq.columns.choosing import pays
+from embermq.columns.operations import queue_table
 from embermq.columns.rows import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.extension import ExtensionSettings, QueueExtension
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_KERNEL_ROWS = 2_000
 _NAME_BYTES_MAX = 255
 
 
@@ -88,7 +88,7 @@ class Queues:
 
     def route(self, batch: RecordColumns) -> NDArray[np.int32]:
         """The slot of each row. The kernel needs numba, which is slow to load: only when it pays."""
-        if self._table is None and (len(batch) >= _KERNEL_ROWS or kernels.is_loaded("derive")):
+        if self._table is None and pays("derive", len(batch)):
             self._make_table()
         if self._table is None:
             unknown: Iterable[int] = range(len(batch))
@@ -113,7 +113,7 @@ class Queues:
                 batch.routes = self._table.route(batch)
 
     def _make_table(self) -> None:
-        self._table = kernels.load("derive").QueueTable()
+        self._table = queue_table()
         self._table_slots = np.full(64, NO_SLOT, np.int32)
         for (topic, queue_id), slot in self._slots.items():
             self._tell_table(topic, queue_id, slot)

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from embermq.clock import Clock
-from embermq.columns import compiled as kernels
+from embermq.columns.operations import resync_for
 from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME, RecordColumns
-from embermq.files.segment import Bytes, Segment
-from embermq.format.frame import BLANK_BYTES, End, Frame, ScanStop, Torn, TornReason, decode, resync
+from embermq.files.segment import Segment
+from embermq.format.frame import BLANK_BYTES, End, Frame, ScanStop, Torn, TornReason, decode
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record
 from embermq.store.log.tail_mark import TailMark
@@ -250,7 +250,7 @@ class Recovery:
             start = min(at + FILLER_BYTES_MIN, len(data))
             # A log file is mostly hole where it was not written yet: do not read that.
             end = min(segment.file.data_end(start), len(data)) if segment.file is not None else len(data)
-            return _resync_for(end - start)(data, segment.start, start, end)
+            return resync_for(end - start)(data, segment.start, start, end)
 
     def _good_segment_after(self, segment: Segment) -> Segment | None:
         for other in self._log.segments.all:
@@ -338,14 +338,6 @@ def _written_bytes(segment: Segment, end: int) -> int:
         if len(stripped) < len(data):
             return at + len(stripped) - start
     return segment.size - start
-
-
-def _resync_for(byte_count: int) -> Callable[[Bytes, int, int, int], int]:
-    """The kernel for long searches, its plain twin for short ones."""
-    if byte_count < 1 << 20:
-        return resync
-    search: Callable[[Bytes, int, int, int], int] = kernels.load("scan").resync
-    return search
 
 
 def is_inside_record(commit_log: CommitLog, physical_offset: int) -> bool:

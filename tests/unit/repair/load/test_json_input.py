@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embermq.columns.plain.json_lines import LineForm, encode_line
+from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import new_rows
-from embermq.format.frame import Frame, body_crc, decode, encode, scan_rows
+from embermq.format.frame import Frame, body_crc, decode, encode
 from embermq.model.message import decompress
 from embermq.repair.load.json_input import LineInvalid, decode_line
 from tests.columns.strategies import messages

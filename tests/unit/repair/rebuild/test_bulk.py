@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from embermq import Message, kernels
+from embermq import Message
 from embermq.clock import SystemClock
+from embermq.columns.compiled import derive
 from embermq.errors import StoreError
 from embermq.files.files import RealFiles
 from embermq.format.frame import encode
@@ -382,7 +383,7 @@ def test_an_index_that_was_put_wrongly_is_not_swapped_in(tmp_path: Path, monkeyp
     """In its header, its slots or its first entries."""
     monkeypatch.setattr(rebuild_bulk, "SLICE_BYTES_MIN", 1 << 20)
     live = filled(tmp_path / "store", 60)
-    put_keys = kernels.load("derive").index_put_keys
+    put_keys = derive.index_put_keys
     slots = live.settings.index_slots_max
     for at in [*range(0, entry_at(0, slots), 9), *range(entry_at(1, slots), entry_at(3, slots), 5)]:
 
@@ -392,7 +393,7 @@ def test_an_index_that_was_put_wrongly_is_not_swapped_in(tmp_path: Path, monkeyp
             return int(put)
 
         with monkeypatch.context() as patch:
-            patch.setattr(kernels.load("derive"), "index_put_keys", put_wrongly)
+            patch.setattr(derive, "index_put_keys", put_wrongly)
             with pytest.raises(StoreError, match="does not agree with the log"):
                 made(live.root, live.settings, Hands(), queues=False)
     made(live.root, live.settings, Hands())

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from embermq import Message
-from embermq.repair.verify.loops import Tools
 from embermq.repair.verify.store_check import Report, verify
 from embermq.store.compare import log_pieces as verify_log
 from embermq.store.compare.log_pieces import LogPieces, Piece
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks
 from tests.crash.disks import ROOT
+from tests.support.kernels import force_compiled
 
 COUNT = 120
 ROUNDS = 60
@@ -25,7 +25,7 @@ def sound() -> LossyFiles:
 
 @pytest.fixture(autouse=True)
 def with_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tools, "are_loaded", staticmethod(lambda: True))
+    force_compiled(monkeypatch)
 
 
 class Walks:

@@ -15,7 +15,6 @@ from embermq.format.index import HEADER_BYTES, entry_at
 from embermq.format.queue_entry import ENTRY
 from embermq.model.hosts import Host
 from embermq.repair.verify.findings import Flaw
-from embermq.repair.verify.loops import Tools
 from embermq.repair.verify.store_check import Report, verify
 from embermq.settings import FlushDisk
 from embermq.store.compare import entries as verify_units
@@ -26,6 +25,7 @@ from embermq.testing.lossy_files import LossyFiles, random_fates
 from tests.crash import disks, numbered
 from tests.crash.disks import ROOT
 from tests.support.bad_disk import BadDisk
+from tests.support.kernels import force_compiled, force_plain
 
 COUNT = 120
 SLOTS, ENTRIES = 16, 40  # As in numbered.TINY.
@@ -58,8 +58,8 @@ def sound() -> LossyFiles:
 @pytest.fixture(params=["twins", "kernels"])
 def tools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both forms of the loops."""
-    is_compiled = request.param == "kernels"
-    monkeypatch.setattr(Tools, "are_loaded", staticmethod(lambda: is_compiled))
+    force = force_compiled if request.param == "kernels" else force_plain
+    force(monkeypatch)
     return str(request.param)
 
 

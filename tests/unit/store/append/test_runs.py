@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embermq import Host, Message, MessageStore, PutStatus, Receipt, StoreSettings
+from embermq.columns.choosing import WORTH_LOADING
 from embermq.settings import KernelUse
 from embermq.store.append.runs import (
-    MESSAGES_BEFORE_KERNEL,
     ORDINARY_PER_PLAIN_MIN,
     PACKED_MESSAGES_MAX,
     RUN_MESSAGES_MIN,
@@ -239,10 +239,10 @@ def test_a_store_with_an_ipv6_address(tmp_path: Path) -> None:
 
 
 def test_kernels_are_used_when_they_have_become_worth_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embermq.store.append.runs.is_loaded", lambda name: False)
+    monkeypatch.setattr("embermq.columns.choosing.is_loaded", lambda name: False)
     few = [order(number) for number in range(1000)]
     with MessageStore.open(tmp_path / "store", StoreSettings(segment_bytes=16 << 20), dispatch="none") as store:
-        answers = [isinstance(store.append_many(few), Receipts) for _ in range(MESSAGES_BEFORE_KERNEL // 1000 + 2)]
+        answers = [isinstance(store.append_many(few), Receipts) for _ in range(WORTH_LOADING["messages"] // 1000 + 2)]
         assert [(worth, len(list(same))) for worth, same in groupby(answers)] == [(False, 19), (True, 3)]
         assert not isinstance(store.append_many(ORDERS[1:]), Receipts)
 

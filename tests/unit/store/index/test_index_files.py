@@ -11,11 +11,11 @@ from embermq.files.files import Files
 from embermq.format.index import IndexHeader, decode_entry, decode_header
 from embermq.format.java import index_key_hash
 from embermq.model.flags import COMMIT, PREPARED, ROLLBACK
-from embermq.store.index import index_file
 from embermq.store.index.index_files import IndexFiles, stamp_after
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles, random_fates
+from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import START_MS, LogOfRecords
 
 DIRECTORY = Path("/store/index")
@@ -56,9 +56,8 @@ def entries(files: Files) -> list[tuple[int, int, int]]:
 @pytest.fixture(autouse=True, params=[False, True], ids=["plain", "kernel"])
 def by_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test runs with the plain loop and with the kernel."""
-    monkeypatch.setattr(index_file, "is_worth_a_kernel", lambda rows: request.param)
-    if request.param:
-        monkeypatch.setattr(index_file, "_KERNEL_ENTRIES", 0)
+    force = force_compiled if request.param else force_plain
+    force(monkeypatch)
 
 
 # What is found

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from embermq.files.files import RealFiles
-from embermq.store.index import index_file
 from embermq.store.index.index_files import IndexFiles
 from embermq.testing.clock import ManualClock
 from tests.support.golden import CLEAN_STORES, Manifest, content, manifest, restore
+from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import feed_golden
 
 # The log of deleted-segments has lost its beginning, and default-size has files of 420 MB.
@@ -33,7 +33,7 @@ def levels(name: str) -> str:
 def test_derived_index_has_the_bytes_of_the_reference(
     name: str, batch: int, by_kernel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_file, "is_worth_a_kernel", lambda rows: by_kernel)
+    (force_compiled if by_kernel else force_plain)(monkeypatch)
     store = restore(name, tmp_path)
     index = index_of(name, tmp_path / "index")
     feed_golden(store, levels(name), index, batch=batch)

@@ -15,6 +15,7 @@ from embermq.inspect.snapshot import Damage, LogSegment, Survey, scan_segments
 from embermq.store.log import file_scan as survey_scan
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
+from tests.support.kernels import force_compiled, force_plain
 from tests.support.surveys import Seen, frames_of, places_of, seen_by
 
 SEGMENT_BYTES = 8192
@@ -35,10 +36,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to scan: compiled, and plain."""
     if request.param == "kernel":
-        monkeypatch.setattr(survey_scan, "_TWIN_BYTES_MAX", -1)
+        force_compiled(monkeypatch)
     else:
-        monkeypatch.setattr(survey_scan, "_scan_for", lambda _: frame.scan_rows)
-        monkeypatch.setattr(survey_scan, "_resync_for", lambda _: frame.resync)
+        force_plain(monkeypatch)
     return str(request.param)
 
 

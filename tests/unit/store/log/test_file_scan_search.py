@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from embermq.columns.plain.scan import resync
 from embermq.files.files import RealFiles
-from embermq.format.frame import resync
 from embermq.store.log import file_scan as survey_scan
 from embermq.store.log.file_scan import LogSegment, next_record
 from tests.support.records import LogOfRecords
