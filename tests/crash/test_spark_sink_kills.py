@@ -21,8 +21,8 @@ import pytest
 
 from embermq import MessageStore
 from embermq.files.files import RealFiles
-from embermq.inspect.log_view import lock_holder
 from embermq.spark.writing.commits import Committer
+from embermq.store.layout.owner import lock_holder
 from tests.crash.sink_batches import QUERY, Sink, check_queues, rows_in
 from tests.crash.sink_child import SETTINGS
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from embermq.inspect.log_view import is_ours, lock_holder
 from embermq.inspect.snapshot import Survey
 from embermq.model.flags import has_queue_entry
+from embermq.store.layout.owner import is_ours, lock_holder
 from tests.interop.appender import append, opened
 from tests.interop.reference import Dump, ReferenceSession, copied
 from tests.interop.workload import DEFAULT_FILES, SMALL_FILES, mixed, put_of

@@ -20,11 +20,12 @@ from embermq.files.files import Files
 from embermq.files.listing import entries_of
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, decode_header, index_file_bytes
 from embermq.format.names import parse_index_name
-from embermq.inspect.log_view import LogView, lock_holder
+from embermq.inspect.log_view import LogView
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import places_with
 from embermq.store.layout import directory
 from embermq.store.layout.index_proof import load_index_proof
+from embermq.store.layout.owner import lock_holder
 from embermq.store.layout.state_page import NAME as STATE_PAGE
 from embermq.store.log.file_scan import Damage, scan_segments
 

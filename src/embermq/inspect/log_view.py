@@ -17,7 +17,6 @@ One thread at a time. Reads only.
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +24,12 @@ from time import monotonic
 
 from embermq.columns.rows import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
 from embermq.files.files import Files, OpenFile
-from embermq.files.lock_holders import UNKNOWN, holder_of
 from embermq.files.segments import misfits, size_told
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store.layout import directory
 from embermq.store.layout.log_location import log_places
-from embermq.store.layout.state_page import NAME as STATE_PAGE
+from embermq.store.layout.owner import must_be_flushed
 from embermq.store.layout.state_view import PageNumbers, PageReader
 from embermq.store.log.file_scan import (
     LogSegment,
@@ -361,38 +359,3 @@ class LogView:
         if len(head) < _HEAD_BYTES:
             return None
         return RecordMark(physical_offset, hashlib.blake2b(head, digest_size=8).hexdigest())
-
-
-def must_be_flushed(files: Files, root: Path, page: PageNumbers) -> bool:
-    """May readers be shown no more than what the page says is flushed?
-
-    Not so after a clean close, and not if RocketMQ has taken over the directory: the page is old then.
-    """
-    if not page.sync_flush or page.boot not in (0, files.boot()):
-        return False
-    if directory.was_closed_cleanly(files, root):
-        return False
-    holder = lock_holder(root)
-    return holder is None or is_ours(holder, root / STATE_PAGE) is not False
-
-
-def lock_holder(root: Path) -> int | None:
-    """The process that has the store open for writing, UNKNOWN if the system does not name it; None if none has.
-
-    The lock itself is not touched: opening and closing its file would give up what this process has of it.
-    """
-    return holder_of(root / directory.LOCK)
-
-
-def is_ours(process: int, page: Path) -> bool | None:
-    """Is this process a store of ours, which has the state page mapped? None: it cannot be told."""
-    if process == UNKNOWN:
-        return None
-    try:
-        inode = os.stat(page).st_ino
-        maps = Path(f"/proc/{process}/maps").read_text()
-    except FileNotFoundError:
-        return False  # No page, or no such process.
-    except OSError:
-        return None
-    return any(line.split()[4:5] == [str(inode)] for line in maps.splitlines())

@@ -14,12 +14,12 @@ from embermq.files.listing import entries_of
 from embermq.format.checkpoint import Checkpoint, decode_checkpoint
 from embermq.format.index import HEADER_BYTES, IndexHeader, decode_header
 from embermq.format.names import parse_index_name
-from embermq.inspect.log_view import lock_holder
 from embermq.inspect.lookup import message_at
 from embermq.inspect.snapshot import LogSegment, QueueSpan, Survey
 from embermq.settings import StoreSettings
 from embermq.store.layout import directory
 from embermq.store.layout.log_location import log_places
+from embermq.store.layout.owner import lock_holder
 from embermq.store.log.damage import DIRECTORY as QUARANTINE
 from embermq.store.log.damage import REPORT
 from embermq.store.recovery.opening import decide_opening

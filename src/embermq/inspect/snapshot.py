@@ -24,12 +24,13 @@ from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.inspect.key_view import IndexView
 from embermq.inspect.log_identity import Identity, LogMatch, compare, identity_at
-from embermq.inspect.log_view import LogView, RecordMark, lock_holder
+from embermq.inspect.log_view import LogView, RecordMark
 from embermq.inspect.lost_end import newest_end, vouched_end
 from embermq.inspect.queue_files import NO_UNITS
 from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import load_deleted_topics
+from embermq.store.layout.owner import lock_holder
 from embermq.store.layout.state_view import PageNumbers
 from embermq.store.log.file_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
 

@@ -15,9 +15,9 @@ from embermq.errors import StorePathInvalid
 from embermq.files import files
 from embermq.files.files import RealFiles
 from embermq.format.frame import encode_blank
-from embermq.inspect.log_view import is_ours, lock_holder
 from embermq.inspect.snapshot import LogMatch, Survey
 from embermq.settings import FlushDisk
+from embermq.store.layout.owner import is_ours, lock_holder
 from embermq.store.layout.state_page import NAME as STATE_PAGE
 from embermq.store.layout.state_page import load_state_page
 from embermq.testing.builder import StoreBuilder

@@ -25,10 +25,10 @@ from embermq.columns.rows import C_PHYSICAL, C_SIZE, RecordColumns
 from embermq.errors import StoreError, StoreLocked
 from embermq.files.files import Files, Lock, RealFiles
 from embermq.files.locking import LockHeld
-from embermq.inspect.log_view import lock_holder
 from embermq.inspect.snapshot import Damage, Survey
 from embermq.settings import StoreSettings
 from embermq.store.layout import directory
+from embermq.store.layout.owner import lock_holder
 from embermq.store.layout.state_page import load_state_page
 from embermq.store.queues.loading import QueueState
 from embermq.store.recovery.opening import DerivedFiles

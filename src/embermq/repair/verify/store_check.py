@@ -24,7 +24,6 @@ from embermq.format.frame import Frame
 from embermq.format.index import index_file_bytes
 from embermq.inspect.changes import Watched, is_about_missing_file
 from embermq.inspect.found_sizes import sizes_found
-from embermq.inspect.log_view import lock_holder
 from embermq.inspect.snapshot import Survey
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.repair.verify.index import EVERYTHING, IndexCheck
@@ -37,6 +36,7 @@ from embermq.store.layout import directory
 from embermq.store.layout.directory import INDEX
 from embermq.store.layout.index_proof import load_index_proof
 from embermq.store.layout.inventory import load_inventory
+from embermq.store.layout.owner import lock_holder
 from embermq.store.log.damage import FILLER_TOPIC, repaired_ranges
 from embermq.store.log.file_scan import Damage, LogSegment, frame_at, segment_at
 from embermq.store.queues.extension import FAMILY as EXTENSION_FAMILY

@@ -22,8 +22,8 @@ from typing import Any
 from embermq.errors import StorePathInvalid
 from embermq.files.files import Files, RealFiles
 from embermq.format.config_json import format_config, parse_config, with_integer_keys
-from embermq.inspect.log_view import is_ours, lock_holder
 from embermq.store.layout import directory
+from embermq.store.layout.owner import is_ours, lock_holder
 from embermq.store.layout.state_page import NAME as STATE_PAGE
 
 NAME = "consumerOffset.json"

@@ -22,10 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embermq.files.files import Files
-from embermq.inspect.log_view import lock_holder
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout import directory
 from embermq.store.layout.index_proof import IndexProof
+from embermq.store.layout.owner import lock_holder
 from embermq.store.layout.state_page import NAME as STATE_PAGE
 from embermq.store.layout.state_view import PageNumbers
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from embermq.files.files import Files
-from embermq.inspect.log_view import must_be_flushed
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout.index_proof import IndexProof
 from embermq.store.layout.inventory import Inventory
+from embermq.store.layout.owner import must_be_flushed
 from embermq.store.layout.state_view import PageNumbers, PageReader
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.records import Records
