@@ -35,7 +35,7 @@ from bench import (
 )
 from bench.course import GIB, Course, Size
 from bench.figures import Figure, show_number
-from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option
+from embermq.cli.output import NamedValue, NamedValues, Output, Rows, TableColumn, output_option
 
 SCENARIOS: dict[str, ModuleType] = {
     module.NAME: module
@@ -46,14 +46,14 @@ SCENARIOS: dict[str, ModuleType] = {
 }
 _NO_DISK = ("tmpfs", "ramfs")
 _COLUMNS = [
-    Column("case", "case"),
-    Column("measure", "measure"),
-    Column("median", "median", right=True),
-    Column("range", "[min..max]"),
-    Column("unit", "unit"),
-    Column("target", "target"),
-    Column("verdict", "verdict"),
-    Column("answer", "answer"),
+    TableColumn("case", "case"),
+    TableColumn("measure", "measure"),
+    TableColumn("median", "median", right=True),
+    TableColumn("range", "[min..max]"),
+    TableColumn("unit", "unit"),
+    TableColumn("target", "target"),
+    TableColumn("verdict", "verdict"),
+    TableColumn("answer", "answer"),
 ]
 
 
@@ -109,22 +109,22 @@ def _cells(figure: Figure) -> list[str]:
     ]  # fmt: skip
 
 
-def _machine(course: Course) -> Facts:
+def _machine(course: Course) -> NamedValues:
     """What the figures depend on besides the code."""
     disk = os.statvfs(course.directory)
-    return Facts(
+    return NamedValues(
         "machine", "machine",
         [
-            Fact("processor", "processor", _processor()),
-            Fact("cores", "cores", os.cpu_count()),
-            Fact("load", "load average (1 min)", round(os.getloadavg()[0], 1)),
-            Fact("system", "system", f"{platform.system()} {platform.release()}"),
-            Fact("python", "python", platform.python_version()),
-            Fact("directory", "directory", str(course.directory)),
-            Fact("file_system", "file system", _file_system(course.directory)),
-            Fact("free_gib", "free there (GiB)", round(disk.f_bavail * disk.f_frsize / GIB)),
-            Fact("size", "size", course.size),
-            Fact("rounds", "rounds", course.rounds),
+            NamedValue("processor", "processor", _processor()),
+            NamedValue("cores", "cores", os.cpu_count()),
+            NamedValue("load", "load average (1 min)", round(os.getloadavg()[0], 1)),
+            NamedValue("system", "system", f"{platform.system()} {platform.release()}"),
+            NamedValue("python", "python", platform.python_version()),
+            NamedValue("directory", "directory", str(course.directory)),
+            NamedValue("file_system", "file system", _file_system(course.directory)),
+            NamedValue("free_gib", "free there (GiB)", round(disk.f_bavail * disk.f_frsize / GIB)),
+            NamedValue("size", "size", course.size),
+            NamedValue("rounds", "rounds", course.rounds),
         ],
     )  # fmt: skip
 

@@ -207,14 +207,14 @@ def _register_tuples(spark: "SparkSession") -> str:
             from embermq.model.properties import decode_properties
             from embermq.spark.planning.plan import LogCut
             from embermq.spark.reading.slices import Slice
-            from embermq.store.log.file_scan import Damage, scan_segments
+            from embermq.store.log.file_scan import DamagedRange, scan_segments
 
             assert isinstance(partition, Slice)
             cut = partition.cut
             assert isinstance(cut, LogCut)
             broker = partition.broker_name
             for scanned in scan_segments(partition.segments, cut.start, cut.end):
-                assert not isinstance(scanned, Damage)
+                assert not isinstance(scanned, DamagedRange)
                 data, base = scanned.data.tobytes(), scanned.base
                 for row in scanned.rows.tolist():
                     start = row[c.C_PHYSICAL] - base

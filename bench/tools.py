@@ -18,7 +18,7 @@ from bench.figures import Figure, at_least, at_most
 from bench.workload import FIRST_NUMBER, TOPIC, Form, fill, messages_in, quiet
 from embermq.inspect.dump import Dump
 from embermq.inspect.lookup import find_messages
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 
 NAME = "tools"
 ABOUT = "dump, find, trace and load over a store directory"
@@ -63,7 +63,7 @@ def _lines_answer(path: Path, *, hashed: bool = True) -> tuple[str, int]:
     digest = hashlib.sha256()
     job = Dump(Survey.open(path))
     for piece in job.pieces():
-        assert not isinstance(piece, Damage), piece
+        assert not isinstance(piece, DamagedRange), piece
         if hashed:
             digest.update(piece)
     return digest.hexdigest()[:DIGITS], job.messages

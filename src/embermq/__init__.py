@@ -21,14 +21,11 @@ if TYPE_CHECKING:
     from embermq.model.message import BatchItem, Message, MessageBatch, Receipt, StoredMessage
     from embermq.model.status import FetchStatus, PutStatus
     from embermq.settings import BrokerRole, FlushDisk, StoreSettings
-    from embermq.store.log.damage import Damage
-    from embermq.store.message_store import MessageStore, StatsSnapshot
-    from embermq.store.plugins import StorePlugin
-    from embermq.store.queues.fetch import FetchOutcome
-    from embermq.store.recovery.replay import RecoveryReport
-    from embermq.store.services.arrivals import Arrival
-    from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard
-    from embermq.store.sink import Sink
+    from embermq.store import MessageStore, Sink, StatsSnapshot, StorePlugin
+    from embermq.store.log import Damage
+    from embermq.store.queues import FetchOutcome
+    from embermq.store.recovery import RecoveryReport
+    from embermq.store.services import Arrival, Cleaned, OldSegment, RetentionGuard
 
 __version__ = "0.1.0"
 

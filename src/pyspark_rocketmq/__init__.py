@@ -5,6 +5,6 @@ its `DefaultSource`. That happens in a process of its own and for every user of 
 who asked for another format: nothing heavy may be imported from here.
 """
 
-from embermq.spark.reading.source import RocketMQSource as DefaultSource
+from embermq.spark.reading import RocketMQSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -12,7 +12,7 @@ from embermq import Host, Message
 from embermq.columns.compiled.messages import read_messages
 from embermq.columns.compiled.places import Places
 from embermq.columns.plain import runs as r
-from embermq.columns.plain.messages import FIELDS, PAIRS_MAX, PackedStop, Reading, list_head_bytes, read_packed
+from embermq.columns.plain.messages import FIELDS, PAIRS_MAX, PackedReading, PackedStop, list_head_bytes, read_packed
 from tests.columns.guarded import GuardedMemory
 
 MEMORY = GuardedMemory(1 << 17)
@@ -82,7 +82,7 @@ def places() -> Places:
 TABLE = places()
 
 
-def read_both(packed: bytes, at: int, count: int) -> tuple[Reading, list[list[int]], bytes]:
+def read_both(packed: bytes, at: int, count: int) -> tuple[PackedReading, list[list[int]], bytes]:
     """What the kernel says, having said the same as its twin."""
     outcomes = []
     for kernel in (True, False):

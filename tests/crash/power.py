@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embermq import Arrival, MessageStore
-from embermq.store.layout.state_page import NAME as STATE_PAGE
+from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import Choose, Fate, LossyFiles, Unsynced, keep_everything, lose_everything
+from embermq.testing.lossy_files import Choose, Fate, LossyFiles, UnsyncedChange, keep_everything, lose_everything
 from tests.crash import numbered
 
 _STEPS_MAX = 100_000
@@ -28,7 +28,7 @@ def random_choice(seed: int, *, torn: bool) -> Choose:
     The numbers of the state page lie in one sector, which a disk writes as a whole: that page is never torn.
     """
 
-    def choose(change: Unsynced) -> Fate:
+    def choose(change: UnsyncedChange) -> Fate:
         drawn = zlib.crc32(f"{seed} {change.kind} {change.path.name} {change.at}".encode())
         if torn and change.kind == "page" and change.path.name != STATE_PAGE:
             return tuple(Fate)[drawn % len(Fate)]
@@ -38,18 +38,18 @@ def random_choice(seed: int, *, torn: bool) -> Choose:
 
 
 def torn_everywhere(fate: Fate) -> Choose:
-    def choose(change: Unsynced) -> Fate:
+    def choose(change: UnsyncedChange) -> Fate:
         return fate if change.kind == "page" and change.path.name != STATE_PAGE else Fate.KEPT
 
     return choose
 
 
-def pages_only(change: Unsynced) -> Fate:
+def pages_only(change: UnsyncedChange) -> Fate:
     """File contents are kept and new names lost, as a journal that lags behind does."""
     return Fate.KEPT if change.kind in ("page", "length") else Fate.LOST
 
 
-def names_only(change: Unsynced) -> Fate:
+def names_only(change: UnsyncedChange) -> Fate:
     return Fate.LOST if change.kind in ("page", "length") else Fate.KEPT
 
 

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from embermq import MessageStore, StoredMessage
 from embermq.errors import EmberError
-from embermq.store.layout.deleted_topics import NAME as DELETED_TOPICS
+from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE as DELETED_TOPICS
 from embermq.store.log.damage import FILLER_TOPIC
 from tests.crash.store_fuzz_truth import Record, Truth
 

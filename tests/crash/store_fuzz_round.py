@@ -19,11 +19,11 @@ from embermq.cli import app
 from embermq.columns.plain.json_lines import LineForm
 from embermq.columns.rows import C_PHYSICAL, C_SIZE
 from embermq.inspect.dump import Dump
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.repair.load.load import Source, load_messages
 from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.repair.salvage.salvaging import salvage
-from embermq.repair.verify.store_check import Report, verify
+from embermq.repair.verify.store_check import VerifyReport, verify
 from embermq.testing.clock import START_MS, ManualClock
 from tests.crash.store_fuzz_checks import Answers, Check, Expected, Failures, ask, check_same
 from tests.crash.store_fuzz_mutations import CANARY, Mutator
@@ -113,7 +113,7 @@ class Round:
     def _dump(self) -> list[bytes]:
         def dump() -> list[bytes]:
             job = Dump(Survey.open(self.root), form=LineForm.RAW)
-            return b"".join(bytes(one) for one in job.pieces() if not isinstance(one, Damage)).splitlines()
+            return b"".join(bytes(one) for one in job.pieces() if not isinstance(one, DamagedRange)).splitlines()
 
         lines = self.failures.run("dump", dump, may_refuse=self.expected.may_refuse) or []
         places = set()
@@ -142,7 +142,7 @@ class Round:
         survey = Survey.open(self.root)
         places = set()
         for scanned in survey.scan(survey.log_min, survey.log_end):
-            if isinstance(scanned, Damage):
+            if isinstance(scanned, DamagedRange):
                 continue
             for row in scanned.rows.tolist():
                 places.add(row[C_PHYSICAL])
@@ -277,7 +277,7 @@ class Round:
             self.failures.add("files outside", f"changed or gone: {changed} {lost}")
 
     def _check_sound(self, root: Path, name: str) -> None:
-        report: Report | None = self.failures.run(f"verify {name}", lambda: verify(root))
+        report: VerifyReport | None = self.failures.run(f"verify {name}", lambda: verify(root))
         faults = [flaw for flaw in report.flaws if flaw.is_fault] if report is not None else []
         faults = [flaw for flaw in faults if flaw.file not in self.expected.odd_logs]
         if name == "opened" and self.expected.index_unproven:

@@ -28,7 +28,7 @@ from embermq import BatchItem, Message, MessageBatch, MessageStore, Receipt, Sto
 from embermq.files.files import RealFiles
 from embermq.model import flags
 from embermq.settings import FlushDisk, KernelUse
-from embermq.store.layout.state_page import NAME as STATE
+from embermq.store.layout.state_page import STATE_FILE as STATE
 from embermq.store.log import tail_mark
 from embermq.testing.clock import ManualClock
 

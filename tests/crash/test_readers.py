@@ -12,7 +12,7 @@ import pytest
 
 from embermq.columns.rows import C_PHYSICAL
 from embermq.format.names import segment_name
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.settings import FlushDisk
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
@@ -204,7 +204,7 @@ def test_an_empty_log_file_ends_what_was_not_flushed_for_everybody(number: int) 
     survey = Survey.open(disks.ROOT, files=disk)
     places: list[int] = []
     for columns in survey.scan(0, survey.log_end):
-        assert not isinstance(columns, Damage)
+        assert not isinstance(columns, DamagedRange)
         places += columns.column(C_PHYSICAL).tolist()
     with plan.on(disks.copy(disk)).open(read_only=True) as reader:
         shown = [one.physical_offset for one in reader.scan()]

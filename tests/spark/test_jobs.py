@@ -12,7 +12,7 @@ from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.dead_letters import dead_letters, resend
 from embermq.spark.jobs.lag import find_lags
-from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, Pace, Window, replay
+from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, RateLimit, Window, replay
 from embermq.spark.jobs.stats import STEPS_MAX, stats
 from embermq.spark.jobs.stats_page import stats_report
 from embermq.spark.planning.stores import StorePlace
@@ -199,7 +199,7 @@ def test_a_pace_has_no_bursts(rate: float | None, batch: int) -> None:
         nonlocal at
         at += seconds
 
-    pace = Pace(rate, sleep, lambda: at)
+    pace = RateLimit(rate, sleep, lambda: at)
     assert pace.batch == batch
     for number in range(100):
         at += 1.0 if number == 50 else 0.0
@@ -213,7 +213,7 @@ def test_a_pace_has_no_bursts(rate: float | None, batch: int) -> None:
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
 def test_a_pace_that_is_none(rate: float) -> None:
     with pytest.raises(OptionInvalid, match="a number above 0"):
-        Pace(rate)
+        RateLimit(rate)
 
 
 def test_a_replay_leaves_out_what_it_brought(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:

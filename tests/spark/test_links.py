@@ -13,7 +13,7 @@ from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake, lakes
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.planning import shared_filters
-from embermq.spark.writing.journal import Journal
+from embermq.spark.writing.journal import CommitJournal
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.test_lake import BROKER, fill
@@ -143,7 +143,7 @@ def test_shipping_removes_only_what_it_shipped(tmp_path: Path, monkeypatch: pyte
 
 
 def test_forgetting_old_notes_and_filters(tmp_path: Path) -> None:
-    journal = Journal(RealFiles(), tmp_path)
+    journal = CommitJournal(RealFiles(), tmp_path)
     canaries = [put_canary(journal.directory / "job-notes.txt"), put_canary(tmp_path / "filters" / "my notes.txt")]
     (journal.directory / "job-1.json").symlink_to(put_canary(tmp_path / "outside.txt"))
     put_canary(journal.directory / "job-2.json")

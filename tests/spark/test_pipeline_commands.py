@@ -15,7 +15,7 @@ import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
 from embermq.cli.spark import pipeline as verb
-from embermq.spark.pipelines import Progress, SinkFigures
+from embermq.spark.pipelines import BatchProgress, SinkFigures
 from embermq.testing.builder import StoreBuilder
 from tests.spark.test_job_commands import Lent
 
@@ -56,7 +56,7 @@ def test_of_batches_without_end_the_last_are_kept_and_the_sums_of_all() -> None:
     told = verb._Run()
     for number in range(200):
         figures = SinkFigures(1, 1, [f"place {number}"] if number < 3 else [], undecoded=1)
-        told.add(Progress(number, 1, 1, 1.0, 0, {}, {"lake": figures}), 50)
+        told.add(BatchProgress(number, 1, 1, 1.0, 0, {}, {"lake": figures}), 50)
     assert [one.batch for one in told.done] == list(range(150, 200))
     assert (told.undecoded, told.damage_count) == (200, 3)
     assert told.damages == ["place 0", "place 1", "place 2"]

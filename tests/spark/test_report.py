@@ -12,15 +12,15 @@ from embermq.errors import OptionInvalid
 from embermq.spark.report import (
     Bar,
     Bars,
+    DamagedStretch,
     DamageMap,
-    Fact,
+    KeyFigure,
     Percentiles,
-    Report,
+    ReportPage,
     Section,
     Series,
     Spread,
     Steps,
-    Stretch,
     Table,
     render,
     write_report,
@@ -61,10 +61,10 @@ def checked(html: str) -> str:
     return " ".join(parser.texts)
 
 
-def example() -> Report:
-    return Report(
+def example() -> ReportPage:
+    return ReportPage(
         "Audit of orders", "/var/store", START_MS,
-        [Fact("records", "1,204"), Fact("damaged", "2", "64 B", "bad"), Fact("sums", "all right", mood="good")],
+        [KeyFigure("records", "1,204"), KeyFigure("damaged", "2", "64 B", "bad"), KeyFigure("sums", "all right", mood="good")],
         [
             Section("Volume", [
                 Series("Messages", START_MS, HOUR_MS, [float(n % 24) for n in range(72)]),
@@ -72,7 +72,7 @@ def example() -> Report:
             ]),
             Section("Delay", [Percentiles("Born to stored", [Spread("orders", 2, 9, 250, 4000)])]),
             Section("Log", [
-                DamageMap("The log", 0, 4096, [0, 1024, 2048, 3072], [Stretch(1000, 1100, "bad sum")]),
+                DamageMap("The log", 0, 4096, [0, 1024, 2048, 3072], [DamagedStretch(1000, 1100, "bad sum")]),
                 Table("Findings", ["place", "fault"], [[1000, "bad sum"], [None, "<none>"]]),
             ], "What the log looks like."),
         ],
@@ -91,12 +91,12 @@ def test_a_page_holds_everything_and_fetches_nothing() -> None:
 
 def test_texts_of_messages_stay_texts() -> None:
     evil = '<img src=x onerror="alert(1)">&'
-    report = Report(
-        evil, evil, START_MS, [Fact(evil, evil, evil)],
+    report = ReportPage(
+        evil, evil, START_MS, [KeyFigure(evil, evil, evil)],
         [Section(evil, [
             Series(evil, START_MS, 1000, [1.0]), Bars(evil, [Bar(evil, 1, evil)]),
             Steps(evil, [evil], [1.0]), Percentiles(evil, [Spread(evil, 1, 2, 3, 4)]),
-            DamageMap(evil, 0, 10, [0], [Stretch(0, 5, evil)]),
+            DamageMap(evil, 0, 10, [0], [DamagedStretch(0, 5, evil)]),
             Table(evil, [evil], [[evil]]),
         ], evil)],
     )  # fmt: skip
@@ -155,7 +155,7 @@ def marks(html: str) -> list[tuple[float, float]]:
 
 
 def test_damage_is_marked_where_it_is() -> None:
-    html = draw(DamageMap("d", 0, 1600, [0, 800], [Stretch(400, 401, "flipped bit"), Stretch(700, 1000, "zeros")]))
+    html = draw(DamageMap("d", 0, 1600, [0, 800], [DamagedStretch(400, 401, "flipped bit"), DamagedStretch(700, 1000, "zeros")]))
     # In the log; then in each of its two files.
     assert marks(html) == [(250, 3), (437.5, 187.5), (500, 3), (875, 125), (0, 250)]
     assert re.findall(r'<line x1="([0-9.]+)"', html) == ["500.00"]
@@ -173,13 +173,13 @@ def test_damage_is_marked_where_it_is() -> None:
 
 
 def test_damage_at_the_very_end_is_seen() -> None:
-    ((x, width),) = marks(draw(DamageMap("d", 0, 1 << 40, [], [Stretch((1 << 40) - 1, 1 << 40, "cut")])))[:1]
+    ((x, width),) = marks(draw(DamageMap("d", 0, 1 << 40, [], [DamagedStretch((1 << 40) - 1, 1 << 40, "cut")])))[:1]
     assert x + width == 1000
 
 
 def test_a_log_of_very_many_files() -> None:
     segments = [n << 20 for n in range(5000)]
-    damaged = [Stretch((n << 20) + 5, (n << 20) + 10, "bad crc") for n in range(0, 5000, 100)]
+    damaged = [DamagedStretch((n << 20) + 5, (n << 20) + 10, "bad crc") for n in range(0, 5000, 100)]
     html = draw(DamageMap("d", 0, 5000 << 20, segments, damaged))
     assert "<line" not in html  # Borders would hide the log.
     assert html.count('class="row"') == 24

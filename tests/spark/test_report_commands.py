@@ -16,7 +16,7 @@ from embermq.inspect.snapshot import Survey
 from embermq.spark.pipelines.batches import RangeSlice
 from embermq.spark.pipelines.report import pipeline_report
 from embermq.spark.pipelines.report_sink import STEPS_KEPT, RunFigures, SliceFigures, TopicFigures, count_slice
-from embermq.spark.pipelines.running import Progress
+from embermq.spark.pipelines.running import BatchProgress
 from embermq.spark.report import render
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
@@ -191,6 +191,6 @@ def test_long_runs_are_counted_in_coarser_steps() -> None:
 
 def test_a_pipeline_that_had_nothing_to_do() -> None:
     assert "nothing to show" in render(pipeline_report(RunFigures(), [], "a", START_MS))
-    one = Progress(0, 5, 100, 0.0, 0, {})
+    one = BatchProgress(0, 5, 100, 0.0, 0, {})
     figures = RunFigures({"orders": TopicFigures(5, 100, np.ones(368, np.int64))})
     assert "orders" in render(pipeline_report(figures, [one], "a", START_MS))

@@ -15,7 +15,7 @@ import embermq.spark
 from embermq import Message, MessageStore
 from embermq.columns.plain.select import Selection
 from embermq.errors import StoreError, TopicUnknown
-from embermq.inspect.snapshot import Damage, QueueSpan, Survey
+from embermq.inspect.snapshot import DamagedRange, QueueSpan, Survey
 from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.repair.verify.store_check import verify
 from embermq.spark.jobs import ship_follow
@@ -25,12 +25,12 @@ from embermq.spark.planning.stores import find_stores
 from embermq.spark.planning.topic_incarnations import newest_lives
 from embermq.spark.reading.slice_rows import chooser
 from embermq.spark.reading.views import register
-from embermq.spark.shipped.deletions import NAME, Deletions, merged
+from embermq.spark.shipped.deletions import DELETED_TOPICS_FILE, Deletions, merged
 from embermq.spark.shipped.manifests import Manifest, manifest_name, newest_manifest, write_manifest
 from embermq.spark.shipped.places import Place
 from embermq.spark.streaming.stream_queues import QueueFollower
 from embermq.spark.streaming.stream_stores import FollowedStore
-from embermq.store.layout.deleted_topics import from_bytes, load_deleted_topics, to_bytes
+from embermq.store.layout.deleted_topics import load_deleted_topics, parse_deleted_topics, to_bytes
 from embermq.testing.builder import StoreBuilder
 from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import LogOfRecords
@@ -183,7 +183,7 @@ def chosen_words(survey: Survey, selection: Selection) -> set[str]:
     """Which messages of a log a selection takes."""
     found: set[str] = set()
     for scanned in survey.scan(0, survey.log_end):
-        assert not isinstance(scanned, Damage)
+        assert not isinstance(scanned, DamagedRange)
         rows = chooser(selection, 1)(scanned)
         assert rows is not None
         found |= {word_of(scanned.keys(row)) for row in rows.tolist()}
@@ -249,7 +249,7 @@ def test_every_manifest_of_a_turn_knows(
     assert shown[0][0] < places["again"] < shown[-1][0]
     assert shown[0][1] == {"steady"}
     assert shown[-1][1] == {"steady", "again", "twice"}
-    assert len([name for name in objects_in(tmp_path / "far") if name.endswith(NAME)]) == 1
+    assert len([name for name in objects_in(tmp_path / "far") if name.endswith(DELETED_TOPICS_FILE)]) == 1
 
 
 def test_deleted_behind_what_is_shipped(builder: StoreBuilder, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_deletion_alone_is_something_new(builder: StoreBuilder, tmp_path: Path
         put(store, "gone", 30, "old")
         put(store, "steady", 30, "s")
         before = ship(builder.root, tmp_path / "far")
-        assert NAME not in manifest_at(tmp_path / "far").config
+        assert DELETED_TOPICS_FILE not in manifest_at(tmp_path / "far").config
         store.delete_topic("gone")
         done = ship(builder.root, tmp_path / "far")
         assert (done.objects, done.manifest) == (0, before.manifest + 1)
@@ -357,7 +357,7 @@ def test_end_lost_in_a_crash(builder: StoreBuilder, tmp_path: Path, *, keeps_not
     ship(builder.root, tmp_path / "far")
     place = noted_at(tmp_path / "far")["again"]
     if keeps_note:
-        shutil.copy(builder.root / NAME, tmp_path / "earlier" / NAME)
+        shutil.copy(builder.root / DELETED_TOPICS_FILE, tmp_path / "earlier" / DELETED_TOPICS_FILE)
     shutil.rmtree(builder.root)
     (tmp_path / "earlier").rename(builder.root)
     with builder.open() as store:
@@ -393,9 +393,9 @@ def test_back_into_a_store(builder: StoreBuilder, tmp_path: Path) -> None:
     (tail,) = (far / "tail").iterdir()
     whole = b"".join(part.read_bytes() for part in sorted(tail.iterdir()) if not part.suffix)
     (back / "commitlog" / tail.name).write_bytes(whole.ljust(SEGMENT_BYTES, b"\0"))
-    note = far / manifest_at(tmp_path / "far").config[NAME].name
-    assert note.read_bytes() == (builder.root / NAME).read_bytes()
-    shutil.copy(note, back / NAME)
+    note = far / manifest_at(tmp_path / "far").config[DELETED_TOPICS_FILE].name
+    assert note.read_bytes() == (builder.root / DELETED_TOPICS_FILE).read_bytes()
+    shutil.copy(note, back / DELETED_TOPICS_FILE)
     rebuild(back, builder.settings)
     assert topics_at(back) == {"steady", "again", "twice"}
     assert spans_at(back) == spans_at(builder.root)
@@ -411,7 +411,7 @@ def shipped_note(builder: StoreBuilder, tmp_path: Path) -> Path:
     with builder.open() as store:
         live(store)
     ship(builder.root, tmp_path / "far")
-    return tmp_path / "far" / "broker-a" / manifest_at(tmp_path / "far").config[NAME].name
+    return tmp_path / "far" / "broker-a" / manifest_at(tmp_path / "far").config[DELETED_TOPICS_FILE].name
 
 
 def test_a_manifest_without_a_note_knows_of_no_deletion(
@@ -419,10 +419,10 @@ def test_a_manifest_without_a_note_knows_of_no_deletion(
 ) -> None:
     """As those that were written before there was one; the next turn adds it."""
     place, manifest = Place(str(tmp_path / "far" / "broker-a")), manifest_at(tmp_path / "far")
-    config = {name: one for name, one in manifest.config.items() if name != NAME}
+    config = {name: one for name, one in manifest.config.items() if name != DELETED_TOPICS_FILE}
     place.remove(manifest_name(manifest.number))
     old = write_manifest(place, msgspec.structs.replace(manifest, config=config))
-    assert NAME not in place.read(manifest_name(old.number)).decode()
+    assert DELETED_TOPICS_FILE not in place.read(manifest_name(old.number)).decode()
     assert noted_at(tmp_path / "far") == {}
     assert topics_at(tmp_path / "far") == {"steady", "gone", "again", "twice"}
     assert len(read_at(tmp_path / "far", topic="gone").rows) == 30
@@ -450,10 +450,10 @@ def test_a_note_that_is_gone_or_damaged(
 
 def test_bytes_of_a_note() -> None:
     note = {"b": 7, "a": 1 << 40, "ü": 0}
-    assert from_bytes(to_bytes(note)) == note
+    assert parse_deleted_topics(to_bytes(note)) == note
     assert to_bytes(note) == to_bytes(dict(sorted(note.items())))
     for wrong in (b"", b"{", b"\xff", b'{"topics":[]}', to_bytes(note).replace(b'"b",7', b'"b",8')):
-        assert from_bytes(wrong) is None
+        assert parse_deleted_topics(wrong) is None
 
 
 # -- with Spark --------------------------------------------------------------------------------------------------------

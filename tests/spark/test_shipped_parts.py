@@ -23,7 +23,7 @@ from embermq.spark.shipped.manifests import (
 from embermq.spark.shipped.places import Place, is_address, shown, without_secrets
 from embermq.spark.shipped.streams import FIRST_BYTES, PIECE_BYTES, ObjectStream
 from embermq.spark.shipped.summaries import SCHEMA, Summary, SummaryMaker, from_bytes, joined, to_bytes
-from embermq.store.log.file_scan import Damage, LogSegment
+from embermq.store.log.file_scan import DamagedRange, LogSegment
 from embermq.testing.builder import StoreBuilder
 from tests.support.records import START_MS, LogOfRecords
 
@@ -119,7 +119,7 @@ def test_stream_of_an_object_that_is_gone(tmp_path: Path) -> None:
 # -- summaries ---------------------------------------------------------------------------------------------------------
 
 
-def summary_of(log: LogOfRecords, *steps: int, stretch_bytes: int = 1, damages: tuple[Damage, ...] = ()) -> Summary:
+def summary_of(log: LogOfRecords, *steps: int, stretch_bytes: int = 1, damages: tuple[DamagedRange, ...] = ()) -> Summary:
     """Of a log that came in batches of so many records; a stretch for each."""
     maker = SummaryMaker(log.start, log.end, stretch_bytes)
     for damage in damages:
@@ -177,7 +177,7 @@ def test_what_is_in_no_queue_and_damage() -> None:
     log = LogOfRecords()
     log.append("orders", 0, 0, sys_flag=4)
     log.append("orders", 0, 0)
-    summary = summary_of(log, 1, 1, damages=(Damage(0, 5, "bad"),))
+    summary = summary_of(log, 1, 1, damages=(DamagedRange(0, 5, "bad"),))
     assert summary.queues()["orders", 0].first_physical == log.offsets[1]
     assert summary.extents({("orders", 0): (0, 1)}, None, None) == [(0, log.end)]
     assert summary.extents({("other", 0): (0, 1)}, None, None) == [(0, log.offsets[1])]

@@ -21,9 +21,9 @@ from embermq.spark.planning.size_samples import can_match, sampled, tag_codes
 from embermq.spark.planning.stores import StorePlace
 from embermq.spark.reading import known_places as picked
 from embermq.spark.reading import queue_reader
-from embermq.spark.reading.queue_files import QueueFiles
+from embermq.spark.reading.queue_files import QueueEntryFiles
 from embermq.spark.reading.queue_reader import merged
-from embermq.spark.reading.slice_rows import Counts, Reading, Slice, SliceReader, chooser
+from embermq.spark.reading.slice_rows import Counts, ReadSettings, Slice, SliceReader, chooser
 from tests.spark.conftest import StoreMaker
 from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import LogOfRecords
@@ -49,7 +49,7 @@ def test_units_over_several_files(tmp_path: Path) -> None:
     (directory / f"{200:020d}").write_bytes(units(10, 20))
     (directory / f"{400:020d}").write_bytes(units(20, 23) + bytes(20 * 7))
     (directory / "notes").write_text("")
-    queue = QueueFiles(tmp_path, "t", 0)
+    queue = QueueEntryFiles(tmp_path, "t", 0)
     assert queue.end == 30
     found = queue.units(5, 27)
     assert found["size"].tolist() == [*range(105, 123), 0, 0, 0, 0]
@@ -59,12 +59,12 @@ def test_units_over_several_files(tmp_path: Path) -> None:
 
 
 def test_units_that_are_not_there(tmp_path: Path) -> None:
-    nobody = QueueFiles(tmp_path, "t", 0)
+    nobody = QueueEntryFiles(tmp_path, "t", 0)
     assert (nobody.end, nobody.known_end(0, 10), nobody.units(0, 2)["size"].tolist()) == (0, 0, [0, 0])
     directory = queue_directory(tmp_path)
     (directory / f"{0:020d}").write_bytes(BLANK_ENTRY * 4 + units(4, 10))
     (directory / f"{200:020d}").write_bytes(units(10, 20)[:-7])
-    queue = QueueFiles(tmp_path, "t", 0)
+    queue = QueueEntryFiles(tmp_path, "t", 0)
     assert queue.units(0, 6)["size"].tolist() == [0, 0, 0, 0, 104, 105], "a blank is no unit"
     assert queue.units(17, 20)["size"].tolist() == [117, 118, 0], "nor is a part of one"
     (directory / f"{0:020d}").unlink()
@@ -180,7 +180,7 @@ def test_choosing_everything_chooses_nothing() -> None:
 
 def reader_with(batch_rows: int, batch_bytes: int) -> SliceReader:
     schema = StructType([spark_schema("rocketmq")["size"]])
-    reading = Reading(schema, batch_rows=batch_rows, batch_bytes=batch_bytes)
+    reading = ReadSettings(schema, batch_rows=batch_rows, batch_bytes=batch_bytes)
     return SliceReader(Slice(Path("/nowhere"), "b", (), LogCut(0, 0), Selection(), reading), Counts())
 
 

@@ -14,7 +14,7 @@ from embermq import Message
 from embermq.errors import StorePathInvalid
 from embermq.files.files import RealFiles
 from embermq.format.config_json import format_config, parse_config
-from embermq.spark.streaming.progress import NAME, Progress
+from embermq.spark.streaming.progress import NAME, GroupProgress
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered
@@ -132,7 +132,7 @@ def test_looking_again_and_again_writes_once(builder: StoreBuilder, monkeypatch:
     drive = Drive(builder.root, startingOffsets="earliest", groupId="spark")
     drive.offset = drive.plan()
     written: list[object] = []
-    monkeypatch.setattr(Progress, "write", lambda self, offsets: written.append(offsets))
+    monkeypatch.setattr(GroupProgress, "write", lambda self, offsets: written.append(offsets))
     for _ in range(5):
         assert drive.plan() == drive.offset
     assert len(written) == 1
@@ -207,7 +207,7 @@ def test_others_keep_their_entries(builder: StoreBuilder) -> None:
         '\t\t"t@spark":{"0":1,9:4\n\t\t}\n\t}\n}'
     )
     before = file_of(builder.root).read_text()
-    assert Progress(builder.root, "spark").write({("t", 0): 5, ("t", 1): 6})
+    assert GroupProgress(builder.root, "spark").write({("t", 0): 5, ("t", 1): 6})
     value = parse_config(file_of(builder.root).read_text())
     assert value["dataVersion"] == {"counter": 3}
     assert value["offsetTable"] == {"t@other": {0: 7, 1: 2}, "t@spark": {0: 5, 1: 6, 9: 4}}
@@ -216,7 +216,7 @@ def test_others_keep_their_entries(builder: StoreBuilder) -> None:
 
 
 def test_the_text_is_the_references(builder: StoreBuilder) -> None:
-    Progress(builder.root, "g").write({("t", 1): 6, ("t", 0): 5, ("u", 0): 1})
+    GroupProgress(builder.root, "g").write({("t", 1): 6, ("t", 0): 5, ("u", 0): 1})
     text = file_of(builder.root).read_text()
     assert text == '{\n\t"offsetTable":{\n\t\t"t@g":{0:5,1:6\n\t\t},\n\t\t"u@g":{0:1\n\t\t}\n\t}\n}'
 
@@ -228,29 +228,29 @@ def test_a_file_that_cannot_be_read_is_left_alone(
     file_of(builder.root).parent.mkdir(exist_ok=True)
     file_of(builder.root).write_text(text)
     with caplog.at_level(logging.WARNING):
-        assert not Progress(builder.root, "g").write({("t", 0): 1})
+        assert not GroupProgress(builder.root, "g").write({("t", 0): 1})
     assert file_of(builder.root).read_text() == text
     assert "left alone" in caplog.text
 
 
 def test_nothing_is_written_twice(builder: StoreBuilder) -> None:
-    progress = Progress(builder.root, "g")
+    progress = GroupProgress(builder.root, "g")
     assert progress.write({("t", 0): 1})
     before = file_of(builder.root).stat()
     assert progress.write({("t", 0): 1})
-    assert Progress(builder.root, "g").write({("t", 0): 1})
+    assert GroupProgress(builder.root, "g").write({("t", 0): 1})
     assert file_of(builder.root).stat().st_mtime_ns == before.st_mtime_ns
 
 
 def test_a_disk_that_fails_does_not_end_the_stream(builder: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever call fails: the old file or the new one is there, and the next commit writes it."""
     (builder.root / "config").mkdir(exist_ok=True)
-    assert Progress(builder.root, "g").write({("t", 0): 1})
+    assert GroupProgress(builder.root, "g").write({("t", 0): 1})
     for kind in ("create", "pwrite", "sync", "rename", "sync_directory"):
         for nth in (1, 2):
             files = FaultyFiles(RealFiles())
             files.fail(kind, nth=nth)
-            progress = Progress(builder.root, "g", files)
+            progress = GroupProgress(builder.root, "g", files)
             with caplog.at_level(logging.WARNING):
                 done = progress.write({("t", 0): 2})
             assert table_of(builder.root)["t@g"] in ({0: 1}, {0: 2})
@@ -258,14 +258,14 @@ def test_a_disk_that_fails_does_not_end_the_stream(builder: StoreBuilder, caplog
             caplog.clear()
             assert progress.write({("t", 0): 3})
             assert table_of(builder.root)["t@g"] == {0: 3}
-            assert Progress(builder.root, "g").write({("t", 0): 1})
+            assert GroupProgress(builder.root, "g").write({("t", 0): 1})
 
 
 def test_two_streams_write_at_once(builder: StoreBuilder) -> None:
     """Two groups, two threads: neither loses an entry of the other."""
 
     def write(group: str) -> None:
-        progress = Progress(builder.root, group)
+        progress = GroupProgress(builder.root, group)
         for n in range(30):
             assert progress.write({("t", 0): n})
 

@@ -27,7 +27,7 @@ from embermq.settings import FlushDisk
 from embermq.spark.planning.store_shape import fit_to_files
 from embermq.spark.writing import commits, staging, writer
 from embermq.spark.writing.commits import Committer
-from embermq.spark.writing.journal import Journal
+from embermq.spark.writing.journal import CommitJournal
 from embermq.testing.builder import SMALL, StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash.sink_batches import Sink, check_queues, check_rows, rows_in
@@ -134,7 +134,7 @@ def test_a_staged_file_that_is_missing_or_damaged_stops_the_commit_before_anythi
     with pytest.raises(StoreError, match="is gone"):
         sink.commit(1, staged)
     check_rows(sink.rows(), 1)
-    assert Journal(FILES, sink.root).load_append() is None
+    assert CommitJournal(FILES, sink.root).load_append() is None
 
 
 def test_a_damaged_journal_is_an_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

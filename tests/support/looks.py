@@ -13,7 +13,7 @@ from embermq.inspect import lookup, overview
 from embermq.inspect.dump import Dump
 from embermq.inspect.lineage import lives_of, seeds_by_key
 from embermq.inspect.retention_preview import preview
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.repair.salvage.salvaging import salvage
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
@@ -31,7 +31,7 @@ def places_now(living: LivingStore, end: int) -> list[int]:
     survey = Survey.open(living.root)
     found: list[int] = []
     for scanned in survey.scan(survey.log_min, end):
-        assert not isinstance(scanned, Damage), scanned
+        assert not isinstance(scanned, DamagedRange), scanned
         found += scanned.column(C_PHYSICAL).tolist()
     return found
 
@@ -50,7 +50,7 @@ def look_dump(living: LivingStore, files: Files) -> None:
     job = Dump(Survey.open(living.root, files=files))
     places: list[int] = []
     for piece in job.pieces():
-        assert not isinstance(piece, Damage), piece
+        assert not isinstance(piece, DamagedRange), piece
         places += [json.loads(line)["physicalOffset"] for line in bytes(piece).splitlines()]
     assert places == sorted(set(places))
     assert not set(places_now(living, job.end)) - set(places)
@@ -89,7 +89,7 @@ def look_salvage(living: LivingStore, files: Files) -> None:
     assert not found.lost_ranges
     assert not found.lost_messages
     survey = Survey.open(target)
-    saved = {place for one in survey.scan(0, survey.log_end) if not isinstance(one, Damage)
+    saved = {place for one in survey.scan(0, survey.log_end) if not isinstance(one, DamagedRange)
              for place in one.column(C_PHYSICAL).tolist()}  # fmt: skip
     assert not set(places_now(living, found.log_end)) - saved
     shutil.rmtree(target)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from embermq.columns.rows import C_PHYSICAL
 from embermq.format.frame import Frame, Padding, decode
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.model.flags import has_queue_entry
 
 
@@ -34,7 +34,7 @@ def seen_by(survey: Survey, start: int | None = None, end: int | None = None, **
     places, damages = [], []
     first = survey.log_min if start is None else start
     for one in survey.scan(first, survey.log_end if end is None else end, **how):  # type: ignore[arg-type]
-        if isinstance(one, Damage):
+        if isinstance(one, DamagedRange):
             damages.append((one.start, one.end))
         else:
             places += one.column(C_PHYSICAL).tolist()

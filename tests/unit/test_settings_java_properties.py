@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embermq.settings.java_properties import Entry, PropertiesSyntaxError, parse_properties
+from embermq.settings.java_properties import PropertiesSyntaxError, PropertyEntry, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -31,30 +31,30 @@ from embermq.settings.java_properties import Entry, PropertiesSyntaxError, parse
     ],
 )
 def test_one_entry(text: str, key: str, value: str) -> None:
-    assert parse_properties(text) == [Entry(key, value, 1)]
+    assert parse_properties(text) == [PropertyEntry(key, value, 1)]
 
 
 def test_comments_and_blank_lines_are_skipped_and_lines_counted() -> None:
     text = "# one\n\n  ! two\na=1\r\n\t\nb=2\rc=3"
-    assert parse_properties(text) == [Entry("a", "1", 4), Entry("b", "2", 6), Entry("c", "3", 7)]
+    assert parse_properties(text) == [PropertyEntry("a", "1", 4), PropertyEntry("b", "2", 6), PropertyEntry("c", "3", 7)]
 
 
 def test_continued_lines_lose_their_leading_blanks_and_keep_the_first_line_number() -> None:
     text = "# head\nlevels=1s \\\n    5s \\\n    10s\nnext=1"
-    assert parse_properties(text) == [Entry("levels", "1s 5s 10s", 2), Entry("next", "1", 5)]
+    assert parse_properties(text) == [PropertyEntry("levels", "1s 5s 10s", 2), PropertyEntry("next", "1", 5)]
 
 
 def test_an_even_number_of_backslashes_does_not_continue() -> None:
-    assert parse_properties("a=b\\\\\nc=d") == [Entry("a", "b\\", 1), Entry("c", "d", 2)]
+    assert parse_properties("a=b\\\\\nc=d") == [PropertyEntry("a", "b\\", 1), PropertyEntry("c", "d", 2)]
 
 
 def test_a_comment_is_not_continued_but_a_continuation_may_look_like_one() -> None:
-    assert parse_properties("# x \\\na=1") == [Entry("a", "1", 2)]
-    assert parse_properties("a=1\\\n#2") == [Entry("a", "1#2", 1)]
+    assert parse_properties("# x \\\na=1") == [PropertyEntry("a", "1", 2)]
+    assert parse_properties("a=1\\\n#2") == [PropertyEntry("a", "1#2", 1)]
 
 
 def test_a_continuation_at_the_end_of_the_file_ends_there() -> None:
-    assert parse_properties("a=1\\") == [Entry("a", "1", 1)]
+    assert parse_properties("a=1\\") == [PropertyEntry("a", "1", 1)]
 
 
 def test_a_repeated_key_is_reported_twice() -> None:

@@ -30,17 +30,17 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn
 
 import embermq.spark
-from embermq import MessageStore, StoredMessage
+from embermq import StoredMessage
 from embermq.cli.killed_writer import KilledWriter
 from embermq.cli.order_check import Findings, check, iter_queue
 from embermq.cli.order_writer import demo_settings
 from embermq.cli.orders import TOPICS, OrderEvent, order_events
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -51,6 +51,7 @@ from embermq.cli.output import (
     show_yes,
 )
 from embermq.settings import KernelUse
+from embermq.store import MessageStore
 
 # The writer is killed at the latest after this time, however far it got.
 WRITING_SECONDS_MAX = 4.0
@@ -217,33 +218,33 @@ def _compiling(output: Output, count: int) -> Iterator[Callable[[], KernelUse]]:
 # -- what happened -------------------------------------------------------------------------------------
 
 
-def _writing(writer: KilledWriter) -> Facts:
+def _writing(writer: KilledWriter) -> NamedValues:
     count = len(writer.acknowledged)
-    return Facts(
+    return NamedValues(
         "writing",
         "Written, then killed with SIGKILL",
         [
-            Fact("pid", "process", writer.pid),
-            Fact("acknowledged_messages", "messages acknowledged", count, show_count),
-            Fact("seconds", "in", writer.seconds, show_seconds),
-            Fact("messages_per_second", "that is", count / max(writer.seconds, 0.001), show_rate),
+            NamedValue("pid", "process", writer.pid),
+            NamedValue("acknowledged_messages", "messages acknowledged", count, show_count),
+            NamedValue("seconds", "in", writer.seconds, show_seconds),
+            NamedValue("messages_per_second", "that is", count / max(writer.seconds, 0.001), show_rate),
         ],
     )
 
 
-def _recovery(store: MessageStore) -> Facts:
+def _recovery(store: MessageStore) -> NamedValues:
     report = store.recovery
-    return Facts(
+    return NamedValues(
         "recovery",
         "Opened again",
         [
-            Fact("clean", "was closed cleanly", report.clean, show_yes),
-            Fact("scanned_bytes", "log walked", report.scanned_bytes, show_bytes),
-            Fact("records", "records checked", report.records, show_count),
-            Fact("truncated_bytes", "torn tail cut off", report.truncated_bytes, show_bytes),
-            Fact("damaged_places", "damaged places", len(report.damages), show_count),
-            Fact("log_bytes", "log now", store.max_physical - store.min_physical, show_bytes),
-            Fact("seconds", "took", report.seconds, show_seconds),
+            NamedValue("clean", "was closed cleanly", report.clean, show_yes),
+            NamedValue("scanned_bytes", "log walked", report.scanned_bytes, show_bytes),
+            NamedValue("records", "records checked", report.records, show_count),
+            NamedValue("truncated_bytes", "torn tail cut off", report.truncated_bytes, show_bytes),
+            NamedValue("damaged_places", "damaged places", len(report.damages), show_count),
+            NamedValue("log_bytes", "log now", store.max_physical - store.min_physical, show_bytes),
+            NamedValue("seconds", "took", report.seconds, show_seconds),
         ],
     )
 
@@ -259,27 +260,27 @@ def _comparison(found: Findings) -> Rows:
         ("nobody sent", found.foreign, not found.foreign),
     ]
     columns = (
-        Column("what", "messages that are"),
+        TableColumn("what", "messages that are"),
         number("messages", "count"),
-        Column("good", "as promised", show_yes),
+        TableColumn("good", "as promised", show_yes),
     )
     return Rows("check", "Read back, queue by queue, and compared", columns, rows)
 
 
-def _go_on(store: MessageStore, events: Sequence[OrderEvent], start: int) -> Facts:
+def _go_on(store: MessageStore, events: Sequence[OrderEvent], start: int) -> NamedValues:
     """Append the rest of the stream where the log ends."""
     began = time.monotonic()
     for at in range(start, len(events), APPEND_MESSAGES):
         store.append_many([event.message() for event in events[at : at + APPEND_MESSAGES]])
     seconds = time.monotonic() - began
     count = len(events) - start
-    return Facts(
+    return NamedValues(
         "going_on",
         "Then the rest of the stream, in the same store",
         [
-            Fact("messages", "messages acknowledged", count, show_count),
-            Fact("seconds", "in", seconds, show_seconds),
-            Fact("messages_per_second", "that is", count / max(seconds, 1e-6), show_rate),
+            NamedValue("messages", "messages acknowledged", count, show_count),
+            NamedValue("seconds", "in", seconds, show_seconds),
+            NamedValue("messages_per_second", "that is", count / max(seconds, 1e-6), show_rate),
         ],
     )
 
@@ -295,7 +296,7 @@ def _queues(store: MessageStore) -> Rows:
             size = sum(message.size for message in messages)
             rows.append((topic, queue_id, len(messages), size, size / max(1, len(messages))))
     columns = (
-        Column("topic", "topic"),
+        TableColumn("topic", "topic"),
         number("queue_id", "queue", str),
         number("messages", "messages"),
         number("size_bytes", "size", show_bytes),
@@ -342,7 +343,7 @@ def _query(
         lambda: store.fetch("orders", 0, 0, 32, "cancelled").messages,
         _messages_text,
     )
-    columns = (Column("query", "query"), Column("answer", "answer"), number("seconds", "took", show_seconds))
+    columns = (TableColumn("query", "query"), TableColumn("answer", "answer"), number("seconds", "took", show_seconds))
     output.show(Rows("queries", "Questions and answers", columns, watch.rows))
 
 
@@ -358,14 +359,14 @@ def _order_across(events: Sequence[OrderEvent], killed_at: int) -> str:
 
 def _life(messages: Sequence[StoredMessage], order_id: str, recovered_end: int) -> Rows:
     columns = (
-        Column("store_timestamp_ms", "stored at", show_clock),
-        Column("topic", "topic"),
+        TableColumn("store_timestamp_ms", "stored at", show_clock),
+        TableColumn("topic", "topic"),
         number("queue_id", "queue", str),
         number("queue_offset", "queue offset"),
-        Column("tags", "tag"),
-        Column("region", "region"),
+        TableColumn("tags", "tag"),
+        TableColumn("region", "region"),
         number("amount_eur", "amount", lambda text: f"{text} EUR"),
-        Column("before_kill", "written", lambda before: "before the kill" if before else "after it"),
+        TableColumn("before_kill", "written", lambda before: "before the kill" if before else "after it"),
     )
     rows = [
         (

@@ -25,19 +25,27 @@ from pathlib import Path
 from typing import Any
 
 import embermq.spark
-from embermq import MessageStore
 from embermq.cli.order_writer import demo_settings
 from embermq.cli.orders import OrderEvent, event_number
-from embermq.cli.output import Column, Fact, Facts, Output, Rows, number, show_bytes, show_count, show_seconds, show_yes
+from embermq.cli.output import (
+    NamedValue,
+    NamedValues,
+    Output,
+    Rows,
+    TableColumn,
+    number,
+    show_bytes,
+    show_count,
+    show_seconds,
+    show_yes,
+)
 from embermq.clock import SystemClock
-from embermq.spark.jobs.archive import Archived, archive
-from embermq.spark.jobs.audit import Audit, audit
-from embermq.spark.jobs.sql import sql
-from embermq.spark.jobs.stats import stats
-from embermq.spark.jobs.stats_page import stats_report
-from embermq.spark.pipelines import Progress, pipeline
-from embermq.spark.reading.views import messages
+from embermq.spark import archive, audit, sql, stats
+from embermq.spark.jobs import Archived, Audit, stats_report
+from embermq.spark.pipelines import BatchProgress, pipeline
+from embermq.spark.reading import messages
 from embermq.spark.report import write_report
+from embermq.store import MessageStore
 
 LOAD_SECONDS = 6.0
 LOAD_STEP = 50
@@ -70,7 +78,7 @@ def run_spark_demo(output: Output, root: Path, lake: Path, events: Sequence[Orde
     audited = audit(spark, paths)
     output.show(_audited(audited))
     answer = sql(spark, QUERY, paths, lake=str(lake))
-    columns = [Column("region", "region"), number("orders", "orders"), number("amount_eur", "amount", _euros)]
+    columns = [TableColumn("region", "region"), number("orders", "orders"), number("amount_eur", "amount", _euros)]
     rows = [list(row) for row in answer.collect()]
     output.show(Rows("sql", "Asked with SQL, lake and log as one table", columns, rows))
     place = write_report(stats_report(stats(spark, paths, lake=str(lake)), str(root), SystemClock().now_ms()), report)
@@ -156,9 +164,9 @@ def _kill_group(child: "subprocess.Popen[bytes]") -> None:
 
 def _resume(
     spark: Any, root: Path, lake: Path, load: _Load, store: MessageStore
-) -> list[Progress]:
+) -> list[BatchProgress]:
     """Follow until the load is over and the lake has all of it."""
-    done: list[Progress] = []
+    done: list[BatchProgress] = []
     running = pipeline(spark, [str(root)], into=str(lake), batch_bytes_max=BATCH_BYTES).follow()
     for progress in running:
         done.append(progress)
@@ -171,18 +179,18 @@ def _resume(
 # -- what happened -------------------------------------------------------------------------------------
 
 
-def _killed(first: dict[str, int]) -> Facts:
-    return Facts(
+def _killed(first: dict[str, int]) -> NamedValues:
+    return NamedValues(
         "spark_killed",
         "Killed with SIGKILL after its first batch",
         [
-            Fact("records", "records in the batch", first.get("records", 0), show_count),
-            Fact("bytes", "log in the batch", first.get("bytes", 0), show_bytes),
+            NamedValue("records", "records in the batch", first.get("records", 0), show_count),
+            NamedValue("bytes", "log in the batch", first.get("bytes", 0), show_bytes),
         ],
     )
 
 
-def _batches(done: Sequence[Progress]) -> Rows:
+def _batches(done: Sequence[BatchProgress]) -> Rows:
     columns = [
         number("batch", "batch", str), number("records", "records"), number("bytes", "log", show_bytes),
         number("seconds", "took", show_seconds), number("lag_bytes", "then behind", show_bytes),
@@ -191,50 +199,50 @@ def _batches(done: Sequence[Progress]) -> Rows:
     return Rows("spark_batches", "Started again, it goes on where it was (newest batches)", columns, rows)
 
 
-def _pipeline(done: Sequence[Progress], seconds: float) -> Facts:
-    return Facts(
+def _pipeline(done: Sequence[BatchProgress], seconds: float) -> NamedValues:
+    return NamedValues(
         "spark_pipeline",
         "Into Parquet by topic and day, and statistics by minute",
         [
-            Fact("batches", "batches", len(done), show_count),
-            Fact("records", "records", sum(one.records for one in done), show_count),
-            Fact("seconds", "until nothing was left", seconds, show_seconds),
+            NamedValue("batches", "batches", len(done), show_count),
+            NamedValue("records", "records", sum(one.records for one in done), show_count),
+            NamedValue("seconds", "until nothing was left", seconds, show_seconds),
         ],
     )
 
 
-def _check(count: int, found: Sequence[int], good: bool) -> Facts:
-    return Facts(
+def _check(count: int, found: Sequence[int], good: bool) -> NamedValues:
+    return NamedValues(
         "spark_check",
         "Lake and log together, compared with what was written",
         [
-            Fact("written", "events written", count, show_count),
-            Fact("found", "rows found", len(found), show_count),
-            Fact("repeated", "found twice", len(found) - len(set(found)), show_count),
-            Fact("good", "each once", good, show_yes),
+            NamedValue("written", "events written", count, show_count),
+            NamedValue("found", "rows found", len(found), show_count),
+            NamedValue("repeated", "found twice", len(found) - len(set(found)), show_count),
+            NamedValue("good", "each once", good, show_yes),
         ],
     )
 
 
-def _archived(done: Sequence[Archived]) -> Facts:
-    return Facts(
+def _archived(done: Sequence[Archived]) -> NamedValues:
+    return NamedValues(
         "spark_archive",
         "The log archived: written, read back, compared",
         [
-            Fact("records", "records", sum(one.records for one in done), show_count),
-            Fact("files", "files", sum(one.files for one in done), show_count),
-            Fact("bytes", "written", sum(one.file_bytes for one in done), show_bytes),
+            NamedValue("records", "records", sum(one.records for one in done), show_count),
+            NamedValue("files", "files", sum(one.files for one in done), show_count),
+            NamedValue("bytes", "written", sum(one.file_bytes for one in done), show_bytes),
         ],
     )
 
 
-def _audited(found: Audit) -> Facts:
-    return Facts(
+def _audited(found: Audit) -> NamedValues:
+    return NamedValues(
         "spark_audit",
         "The store audited: sums, places, queue offsets, queue and index entries, repeats",
         [
-            Fact("records", "records", found.records, show_count),
-            Fact("findings", "findings", len(found.findings), show_count),
-            Fact("sound", "sound", found.is_sound, show_yes),
+            NamedValue("records", "records", found.records, show_count),
+            NamedValue("findings", "findings", len(found.findings), show_count),
+            NamedValue("sound", "sound", found.is_sound, show_yes),
         ],
     )

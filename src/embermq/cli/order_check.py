@@ -7,9 +7,10 @@ the last acknowledged message, perhaps a little more (stored, and killed before 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from embermq import MessageStore, StoredMessage
+from embermq import StoredMessage
 from embermq.cli.killed_writer import Acknowledged
 from embermq.cli.orders import OrderEvent, event_number
+from embermq.store import MessageStore
 
 FETCH_MESSAGES = 32
 

@@ -9,10 +9,11 @@ never closes the store: after the last message it waits to be killed, or for its
 import sys
 from pathlib import Path
 
-from embermq import MessageStore, StoreSettings
+from embermq import StoreSettings
 from embermq.cli.orders import order_events
 from embermq.errors import EmberError
 from embermq.settings import FlushDisk, KernelUse
+from embermq.store import MessageStore
 
 # Messages that share one wait for the disk, as those of a few producers sending at once would.
 MESSAGES_PER_APPEND = 8

@@ -96,7 +96,7 @@ def show_body(body: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column: `key` names it in JSON and ends with its unit; `title` heads it in text."""
 
     key: str
@@ -105,9 +105,9 @@ class Column:
     right: bool = False
 
 
-def number(key: str, title: str, show: Show = show_count) -> Column:
+def number(key: str, title: str, show: Show = show_count) -> TableColumn:
     """A column of numbers."""
-    return Column(key, title, show, right=True)
+    return TableColumn(key, title, show, right=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,13 @@ class Rows:
 
     key: str
     title: str
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[Any]]
     empty: str = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class NamedValue:
     """A name and its value; `absent` is what people are shown for None."""
 
     key: str
@@ -133,12 +133,12 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class NamedValues:
     """Names and values."""
 
     key: str
     title: str
-    facts: Sequence[Fact]
+    facts: Sequence[NamedValue]
 
 
 class Output:
@@ -159,7 +159,7 @@ class Output:
         """For what is said while working: the terminal in text mode, standard error in JSON mode."""
         return _console(sys.stderr) if self.as_json else self.console
 
-    def show(self, *parts: Rows | Facts) -> None:
+    def show(self, *parts: Rows | NamedValues) -> None:
         for part in parts:
             if self.as_json:
                 self._document[part.key] = _plain(part)
@@ -203,7 +203,7 @@ class Output:
         titles = [column.title for column in part.columns]
         self._draw(part.title, titles, [column.right for column in part.columns], cells)
 
-    def _show_facts(self, part: Facts) -> None:
+    def _show_facts(self, part: NamedValues) -> None:
         cells = [[fact.title, _cell(fact.show, fact.value, fact.absent)] for fact in part.facts]
         self._draw(part.title, [], [False, False], cells)
 
@@ -258,8 +258,8 @@ def _cell(show: Show, value: Any, absent: str = "") -> str:
     return absent if value is None else show(value)
 
 
-def _plain(part: Rows | Facts) -> Any:
-    if isinstance(part, Facts):
+def _plain(part: Rows | NamedValues) -> Any:
+    if isinstance(part, NamedValues):
         return {fact.key: fact.value for fact in part.facts}
     keys = [column.key for column in part.columns]
     return [dict(zip(keys, row, strict=True)) for row in part.rows]

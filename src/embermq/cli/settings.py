@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from embermq.cli.output import Column, Fact, Facts, Output, Rows, output_option, show_yes
+from embermq.cli.output import NamedValue, NamedValues, Output, Rows, TableColumn, output_option, show_yes
 from embermq.errors import SettingsError, SettingsWarning
 from embermq.settings import StoreSettings
 from embermq.settings.store_settings import NAMES, PROPERTIES, SECTIONS
@@ -29,10 +29,10 @@ def list_settings(output: Output, section: str) -> None:
     embermq settings list --output json | jq '.retention[].name'
     """
     columns = (
-        Column("name", "setting"),
-        Column("default", "default"),
-        Column("unit", "unit"),
-        Column("help", "what for"),
+        TableColumn("name", "setting"),
+        TableColumn("default", "default"),
+        TableColumn("unit", "unit"),
+        TableColumn("help", "what for"),
     )
     found = False
     for title, attributes in _sections():
@@ -85,22 +85,22 @@ def explain(output: Output, key: str) -> None:
     about = PROPERTIES[attribute]
     kind: Any = type(getattr(StoreSettings(), attribute))
     facts = [
-        Fact("name", "in broker.conf", about.name),
-        Fact("attribute", "in Python", f"StoreSettings({attribute}=...)"),
-        Fact("variable", "in the environment", f"EMBERMQ_{about.name}"),
-        Fact("help", "what for", about.help),
-        Fact("default", "default", _default(attribute)),
-        Fact("unit", "unit", about.unit or None),
+        NamedValue("name", "in broker.conf", about.name),
+        NamedValue("attribute", "in Python", f"StoreSettings({attribute}=...)"),
+        NamedValue("variable", "in the environment", f"EMBERMQ_{about.name}"),
+        NamedValue("help", "what for", about.help),
+        NamedValue("default", "default", _default(attribute)),
+        NamedValue("unit", "unit", about.unit or None),
     ]
     if kind is int:
         note = "; a number outside is moved to the nearest end" if about.clamped else ""
-        facts.append(Fact("range", "range", f"{about.least:,} to {about.most:,}{note}"))
+        facts.append(NamedValue("range", "range", f"{about.least:,} to {about.most:,}{note}"))
     elif hasattr(kind, "__members__"):
-        facts.append(Fact("values", "values", ", ".join(kind)))
-    facts.append(Fact("has_effect", "has an effect", not about.no_effect, show_yes))
+        facts.append(NamedValue("values", "values", ", ".join(kind)))
+    facts.append(NamedValue("has_effect", "has an effect", not about.no_effect, show_yes))
     if about.no_effect:
-        facts.append(Fact("why_not", "why not", about.no_effect))
-    output.show(Facts("setting", "", facts))
+        facts.append(NamedValue("why_not", "why not", about.no_effect))
+    output.show(NamedValues("setting", "", facts))
 
 
 def _attribute(key: str) -> str:
@@ -137,13 +137,13 @@ def check(output: Output, file: Path, strict: bool) -> None:
         for name, value in changed.items()
     ]
     columns = (
-        Column("name", "setting"),
-        Column("value", "value"),
-        Column("default", "default"),
-        Column("unit", "unit"),
+        TableColumn("name", "setting"),
+        TableColumn("value", "value"),
+        TableColumn("default", "default"),
+        TableColumn("unit", "unit"),
     )
     output.show(Rows("changed", "differs from the default", columns, rows))
     unheard = [str(warning.message) for warning in caught if issubclass(warning.category, SettingsWarning)]
-    output.show(Rows("warnings", "warnings", (Column("text", "not heard"),), [(text,) for text in unheard]))
+    output.show(Rows("warnings", "warnings", (TableColumn("text", "not heard"),), [(text,) for text in unheard]))
     if unheard and strict:
         click.get_current_context().exit(1)

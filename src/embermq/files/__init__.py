@@ -1,12 +1,42 @@
-"""Everything that touches the disk: one seam (`Files`), and the segmented files built on it.
+"""The disk, and nothing about messages: one seam to the file system, and the segmented files built on it.
 
-    files.py       the seam: what the product asks of a file system, and the real one
-    locking.py     the exclusive lock of a store directory
-    memory.py      advice to the kernel about mapped memory
-    pool.py        private buffers that take writes before the file does
-    segment.py     one fixed-size file of the log
-    segments.py    all of them, in order
-    allocation.py  the thread that makes the next files ahead of the writer
-
-Nothing here knows what a record is. Errors are plain OSError.
+    files.py                 Files, the seam, and RealFiles, the disk
+    segment.py, segments.py  one log file, and all of them in order
+    allocation.py            the thread that makes the next files ahead
+    open_files.py            a bounded number of descriptors over any number of derived files
+    locking.py               the lock of a store directory
+    pool.py, memory.py       private buffers; advice about mapped memory
+    trees.py, limits.py, mounts.py, fault_tolerant_files.py
 """
+
+from embermq.files.allocation import SegmentAllocator
+from embermq.files.bell import Bell
+from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
+from embermq.files.directories import Kind, OpenDirectory
+from embermq.files.fault_tolerant_files import BadBlock, FaultTolerantFiles
+from embermq.files.files import (
+    Data,
+    DiskUsage,
+    Entry,
+    Files,
+    Lock,
+    OpenFile,
+    RealFile,
+    RealFiles,
+    make_directories,
+    replace_durably,
+)
+from embermq.files.listing import entries_of
+from embermq.files.lock_holders import UNKNOWN, command_line, has_open_for_writing, holder_of
+from embermq.files.locking import CONTENT, LockHeld
+from embermq.files.memory import drop, populate_for_reading
+from embermq.files.misplaced import put_aside
+from embermq.files.mounts import mount_of
+from embermq.files.open_files import OPEN_MAX, OpenFiles
+from embermq.files.pool import TransientPool
+from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular, TooLarge, read_whole
+from embermq.files.segment import Bytes, Segment
+from embermq.files.segments import LEFT_ALONE, REST_IGNORED, SegmentFinding, Segments, misfits, size_told
+from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
+
+__all__ = ["BLOCK_BYTES", "BadBlock", "Bell", "Bytes", "CONTENT", "CheckedBlocks", "Checksums", "Data", "DiskUsage", "Entry", "FaultTolerantFiles", "FileDamaged", "Files", "Kind", "LEFT_ALONE", "Lock", "LockHeld", "NO_CHECKSUMS", "NotRegular", "OPEN_MAX", "OpenDirectory", "OpenFile", "OpenFiles", "Ours", "REST_IGNORED", "RealFile", "RealFiles", "Segment", "SegmentAllocator", "SegmentFinding", "Segments", "TooLarge", "TransientPool", "UNKNOWN", "WHOLE_BYTES_MAX", "command_line", "copy_file", "drop", "entries_of", "foreign_in", "has_open_for_writing", "holder_of", "make_directories", "misfits", "mount_of", "populate_for_reading", "put_aside", "read_whole", "remove_tree", "replace_durably", "size_told", "take_checksums"]

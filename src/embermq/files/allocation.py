@@ -42,7 +42,7 @@ _RETRY_S = 1.0  # after a file could not be made that nobody waits for yet
 Populate = Literal["write", "read", "none"]
 
 
-class Pace:
+class GrowthPace:
     """How fast the log grows, and what follows from it. One thread."""
 
     __slots__ = ("_last", "_last_at", "bytes_per_s")
@@ -103,7 +103,7 @@ class SegmentAllocator:
         `needs_buffer`: a new segment is refused rather than made without a private buffer.
         `synced_often`: a sync follows every append or nearly so; decides what is done to pages ahead.
         """
-        self.pace = Pace()
+        self.pace = GrowthPace()
         self._segments = segments
         self._pool, self._needs_buffer = pool, needs_buffer
         self._synced_often = synced_often

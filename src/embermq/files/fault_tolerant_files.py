@@ -55,7 +55,7 @@ class PatientFile:
             return bytes(BLOCK_BYTES)
 
 
-class PatientFiles:
+class FaultTolerantFiles:
     """A file system that reads on; `bad_blocks` says where it could not."""
 
     def __init__(self, inner: Files) -> None:

@@ -31,7 +31,7 @@ REST_IGNORED = "rest ignored"  # The remedy for a file that is too long.
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SegmentFinding:
     """Something about a file that is not as it should be, and what is done about it."""
 
     path: Path
@@ -52,7 +52,7 @@ class Allocates(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundFile:
     start: int
     path: Path
     size: int
@@ -218,7 +218,7 @@ class Segments:
 
     # -- loading ---------------------------------------------------------------------------------------
 
-    def load(self) -> list[Finding]:
+    def load(self) -> list[SegmentFinding]:
         """Open what is on the disk, sealed, in the order of names. Changes nothing on the disk.
 
         A file shorter than the others is opened with the length it has, an empty one too.
@@ -237,18 +237,18 @@ class Segments:
         self._all = tuple(segments)
         return findings
 
-    def _found(self) -> tuple[list[_Found], list[Finding]]:
+    def _found(self) -> tuple[list[_FoundFile], list[SegmentFinding]]:
         """The log files that have a name now, and what is odd about names and sizes."""
-        findings: list[Finding] = []
+        findings: list[SegmentFinding] = []
         self.foreign, self.segment_bytes = [], self._configured_bytes
         found = self._list(findings)
         self._adopt_size(found, findings)
         return self._without_misfits(found, findings), findings
 
-    def _has_gaps(self, found: list[_Found]) -> bool:
+    def _has_gaps(self, found: list[_FoundFile]) -> bool:
         return any(one.start + self.segment_bytes != after.start for one, after in pairwise(found))
 
-    def _open_all(self, found: list[_Found]) -> list[Segment]:
+    def _open_all(self, found: list[_FoundFile]) -> list[Segment]:
         """Open the files, the newest first: retention takes the oldest first, so what a reader misses of the files it
         has seen by name is the beginning of the log, never a part in the middle."""
         segments: list[Segment] = []
@@ -264,8 +264,8 @@ class Segments:
             segments.insert(0, segment)
         return segments
 
-    def _list(self, findings: list[Finding]) -> list[_Found]:
-        found: dict[int, _Found] = {}
+    def _list(self, findings: list[SegmentFinding]) -> list[_FoundFile]:
+        found: dict[int, _FoundFile] = {}
         places = [(path, not self.read_only) for path in self.directories]
         places += [(path, False) for path in self.read_only_directories if path not in self.directories]
         for directory, writable in places:
@@ -276,13 +276,13 @@ class Segments:
                 path = directory / entry.name
                 if start is None:
                     self.foreign.append(path)
-                    findings.append(Finding(path, "not a log file", LEFT_ALONE))
+                    findings.append(SegmentFinding(path, "not a log file", LEFT_ALONE))
                 elif start in found:
-                    findings.append(Finding(path, f"second copy of {found[start].path}", LEFT_ALONE))
+                    findings.append(SegmentFinding(path, f"second copy of {found[start].path}", LEFT_ALONE))
                 else:
                     if writable:
                         self._check_link(path)
-                    found[start] = _Found(start, path, entry.size, writable)
+                    found[start] = _FoundFile(start, path, entry.size, writable)
         return sorted(found.values(), key=lambda item: item.start)
 
     def _check_link(self, path: Path) -> None:
@@ -295,13 +295,13 @@ class Segments:
             reason = f"is a link to {target}, which has not the name of a log file; put the log file itself here"
             raise OSError(errno.EINVAL, reason, str(path))
 
-    def _adopt_size(self, found: list[_Found], findings: list[Finding]) -> None:
+    def _adopt_size(self, found: list[_FoundFile], findings: list[SegmentFinding]) -> None:
         """The files know their size better than the settings do."""
         size = size_of_files([(item.start, item.size) for item in found], self.segment_bytes)
         if size == self.segment_bytes:
             return
         findings.append(
-            Finding(
+            SegmentFinding(
                 found[0].path.parent,
                 f"files of {size} bytes, {self.segment_bytes} configured",
                 "size found is used",
@@ -309,26 +309,26 @@ class Segments:
         )
         self.segment_bytes = size
 
-    def _without_misfits(self, found: list[_Found], findings: list[Finding]) -> list[_Found]:
+    def _without_misfits(self, found: list[_FoundFile], findings: list[SegmentFinding]) -> list[_FoundFile]:
         """A file that begins where none of this size can was put there by somebody else."""
         outside = misfits([(item.start, item.size) for item in found], self.segment_bytes)
         for item in found:
             if item.start in outside:
                 self.foreign.append(item.path)
-                findings.append(Finding(item.path, f"begins at no multiple of {self.segment_bytes}", LEFT_ALONE))
+                findings.append(SegmentFinding(item.path, f"begins at no multiple of {self.segment_bytes}", LEFT_ALONE))
         return [item for item in found if item.start not in outside]
 
-    def _check(self, item: _Found, following: _Found | None, findings: list[Finding]) -> None:
+    def _check(self, item: _FoundFile, following: _FoundFile | None, findings: list[SegmentFinding]) -> None:
         expected = self.segment_bytes
         if item.size == 0:
-            findings.append(Finding(item.path, "empty file", "extended"))
+            findings.append(SegmentFinding(item.path, "empty file", "extended"))
         elif item.size < expected:
-            findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", "extended"))
+            findings.append(SegmentFinding(item.path, f"{item.size} bytes instead of {expected}", "extended"))
         elif item.size > expected:
-            findings.append(Finding(item.path, f"{item.size} bytes instead of {expected}", REST_IGNORED))
+            findings.append(SegmentFinding(item.path, f"{item.size} bytes instead of {expected}", REST_IGNORED))
         if following is not None and following.start != item.start + expected:
             kind = "gap" if following.start > item.start + expected else "overlap"
-            findings.append(Finding(following.path, f"{kind} after {item.path.name}", "left to recovery"))
+            findings.append(SegmentFinding(following.path, f"{kind} after {item.path.name}", "left to recovery"))
 
     def extend_short(self, segment: Segment) -> None:
         """Give a short file its full length, zeros at the end, durably."""

@@ -1,1 +1,37 @@
-"""TODO face of inspect."""
+"""A store directory seen from outside: no lock is taken, nothing is written, the store may be running.
+
+    snapshot.py       the whole: log, queues, keys; looks again on demand
+    log_view.py, queue_view.py, queue_files.py, key_view.py   its parts
+    log_identity.py, lost_end.py   which log it is; how far it once went
+    lookup.py, lineage.py, dump.py, overview.py, rates.py, retention_preview.py, found_sizes.py, changes.py   what commands show
+"""
+
+from embermq.inspect.changes import Watched, is_about_missing_file
+from embermq.inspect.dump import Dump, Wanted
+from embermq.inspect.found_sizes import sizes_found
+from embermq.inspect.lineage import Life, LifeStep, lives_of, seeds_by_key
+from embermq.inspect.log_identity import Identity, LogMatch
+from embermq.inspect.log_view import LogView
+from embermq.inspect.lookup import find_messages, message_at, message_by_id, require_topic
+from embermq.inspect.lost_end import newest_end, vouched_end
+from embermq.inspect.overview import (
+    IndexFact,
+    QueueFact,
+    SegmentFact,
+    StartPlan,
+    checkpoint_of,
+    index_facts,
+    plan_start,
+    quarantine_reports,
+    queue_facts,
+    segment_facts,
+    spaces,
+    writer_process,
+)
+from embermq.inspect.queue_files import units_of
+from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
+from embermq.inspect.rates import Glance, Rates, Watch, rates_between
+from embermq.inspect.retention_preview import Preview, preview
+from embermq.inspect.snapshot import Survey
+
+__all__ = ["Dump", "Glance", "Identity", "IndexFact", "Life", "LifeStep", "LogMatch", "LogView", "Preview", "Queue", "QueueFact", "QueueSpan", "QueueView", "Rates", "SegmentFact", "StartPlan", "Survey", "Wanted", "Watch", "Watched", "checkpoint_of", "find_messages", "index_facts", "is_about_missing_file", "lives_of", "message_at", "message_by_id", "newest_end", "plan_start", "preview", "quarantine_reports", "queue_facts", "rates_between", "require_topic", "seeds_by_key", "segment_facts", "sizes_found", "spaces", "units_of", "vouched_end", "writer_process"]

@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embermq.files.files import Entry, Files
-from embermq.files.listing import entries_of
+from embermq.files import Entry, Files, entries_of
 from embermq.format.names import parse_index_name, parse_segment_name
-from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import load_deleted_topics
-from embermq.store.layout.inventory import NAME as INVENTORY
-from embermq.store.layout.log_location import log_places
+from embermq.store.layout import ABORT, CONSUME_QUEUE, INDEX, load_deleted_topics, log_places
+from embermq.store.layout import INVENTORY_FILE as INVENTORY
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +30,16 @@ class Shape:
 
     @classmethod
     def of(cls, files: Files, root: Path) -> "Shape":
-        families = (directory.CONSUME_QUEUE, directory.INDEX)
+        families = (CONSUME_QUEUE, INDEX)
         log = [entry for place in log_places(files, root) for entry in _entries(files, place) if entry.is_file]
         starts = (parse_segment_name(entry.name) for entry in log)
         return cls(
             frozenset(start for start in starts if start is not None),
-            frozenset(one.name for one in _entries(files, root / directory.CONSUME_QUEUE) if one.is_directory),
+            frozenset(one.name for one in _entries(files, root / CONSUME_QUEUE) if one.is_directory),
             load_deleted_topics(files, root),
-            frozenset(one.name for one in _entries(files, root / directory.INDEX) if parse_index_name(one.name)),
+            frozenset(one.name for one in _entries(files, root / INDEX) if parse_index_name(one.name)),
             {family: _identity(files, root / family) for family in families},
-            _changed_at(files, root / directory.ABORT),
+            _changed_at(files, root / ABORT),
             _changed_at(files, root / INVENTORY),
         )
 
@@ -50,7 +47,7 @@ class Shape:
         """What went since, one line each."""
         found = [self._log_files(now), *self._topics(now), *self._families(now)]
         gone = len(self.index_files - now.index_files)
-        if gone and self.made[directory.INDEX] == now.made[directory.INDEX]:
+        if gone and self.made[INDEX] == now.made[INDEX]:
             found.append(f"{_counted(gone, 'index file was', 'index files were')} removed")
         if (self.opened, self.closed) != (now.opened, now.closed):
             found.append(self._opening(now))

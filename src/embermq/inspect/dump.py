@@ -12,13 +12,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import rows as c
-from embermq.columns.choosing import is_loaded, pays
-from embermq.columns.operations import compiled_write_lines
-from embermq.columns.plain.json_lines import LineForm, LineStop, encode_line
-from embermq.columns.rows import RecordColumns, Rows
-from embermq.inspect.snapshot import Damage, Survey
-from embermq.store.log.file_scan import MISSING
+from embermq.columns import (
+    C_PHYSICAL,
+    C_QUEUE_ID,
+    C_SIZE,
+    C_STORE_TIME,
+    C_TAGS_AT,
+    C_TOPIC_AT,
+    LineForm,
+    LineStop,
+    RecordColumns,
+    Rows,
+    compiled_write_lines,
+    encode_line,
+    is_loaded,
+    pays,
+)
+from embermq.inspect.snapshot import Survey
+from embermq.store.log import MISSING, DamagedRange
 
 # A store's clock may have been set back: messages are looked for this much around the times asked for.
 CLOCK_SLACK_MS = 3_600_000
@@ -49,18 +60,18 @@ class Wanted:
 
     def _masks(self, records: RecordColumns) -> Iterator[NDArray[np.bool_]]:
         if self.topic is not None:
-            yield text_is(records, c.C_TOPIC_AT, self.topic.encode())
+            yield text_is(records, C_TOPIC_AT, self.topic.encode())
         if self.queue_id is not None:
-            yield records.column(c.C_QUEUE_ID) == self.queue_id
+            yield records.column(C_QUEUE_ID) == self.queue_id
         if self.tags is not None:
             found = np.zeros(len(records), np.bool_)
             for tag in self.tags:
-                found |= text_is(records, c.C_TAGS_AT, tag.encode())
+                found |= text_is(records, C_TAGS_AT, tag.encode())
             yield found
         if self.since_ms is not None:
-            yield records.column(c.C_STORE_TIME) >= self.since_ms
+            yield records.column(C_STORE_TIME) >= self.since_ms
         if self.until_ms is not None:
-            yield records.column(c.C_STORE_TIME) < self.until_ms
+            yield records.column(C_STORE_TIME) < self.until_ms
 
     def bounds(self, survey: Survey) -> tuple[int, int]:
         """The part of the log that can hold wanted records; it begins at a record."""
@@ -98,7 +109,7 @@ class Dump:
     end: int = 0
     _out: NDArray[np.uint8] = field(init=False, default_factory=lambda: np.empty(0, np.uint8))
 
-    def pieces(self) -> Iterator[memoryview | bytes | Damage]:
+    def pieces(self) -> Iterator[memoryview | bytes | DamagedRange]:
         """Lines, many at a time, and damage where it lies. A piece is valid until the next one is asked for."""
         self.start, self.end = self.wanted.bounds(self.survey)
         self.position = self.start
@@ -106,7 +117,7 @@ class Dump:
         if self.wanted.limit == 0:
             return
         for scanned in self.survey.scan(self.start, self.end):
-            if isinstance(scanned, Damage):
+            if isinstance(scanned, DamagedRange):
                 self.position = scanned.end
                 yield from self._without_expired(scanned)
                 continue
@@ -115,28 +126,28 @@ class Dump:
                 rows = rows[: self.wanted.limit - self.messages]
             yield from self._lines(scanned, rows)
             self.messages += len(rows)
-            self.position = int(scanned.rows[-1, c.C_PHYSICAL] + scanned.rows[-1, c.C_SIZE])
+            self.position = int(scanned.rows[-1, C_PHYSICAL] + scanned.rows[-1, C_SIZE])
             if self.messages == self.wanted.limit:
                 return
         if is_to_the_end:
             yield from self._lost_end()
 
-    def _without_expired(self, damage: Damage) -> Iterator[Damage]:
+    def _without_expired(self, damage: DamagedRange) -> Iterator[DamagedRange]:
         """Retention of whoever writes the store may have taken files that were there when this began: that is no
         damage."""
         if damage.reason == MISSING:
             self.survey.refresh()
-            damage = Damage(max(damage.start, self.survey.log_min), damage.end, damage.reason)
+            damage = DamagedRange(max(damage.start, self.survey.log_min), damage.end, damage.reason)
         if damage.start < damage.end:
             yield damage
 
-    def _lost_end(self) -> Iterator[Damage]:
+    def _lost_end(self) -> Iterator[DamagedRange]:
         """What the log does not have any more though it once had: nothing is left there to be read as damaged."""
         start, end, missing = self.survey.log_end, self.survey.lost_end(), self.survey.missing_directories()
         if missing:
-            yield Damage(start, end, f"there is no log: no such directory as {', '.join(map(str, missing))}")
+            yield DamagedRange(start, end, f"there is no log: no such directory as {', '.join(map(str, missing))}")
         elif end > start:
-            yield Damage(start, end, "the log ends here, and once went further")
+            yield DamagedRange(start, end, "the log ends here, and once went further")
 
     def _lines(self, records: RecordColumns, rows: Rows) -> Iterator[memoryview | bytes]:
         at = 0

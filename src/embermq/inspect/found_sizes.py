@@ -13,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
-from embermq.files.segments import size_told
+from embermq.files import Files, entries_of, size_told
 from embermq.format.frame import BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
-from embermq.inspect.snapshot import LogSegment, Survey
-from embermq.store.layout import directory
-from embermq.store.layout.inventory import load_inventory
-from embermq.store.layout.log_location import log_places
+from embermq.inspect.snapshot import Survey
+from embermq.store.layout import CONSUME_QUEUE, INDEX, load_inventory, log_places
+from embermq.store.log import LogSegment
 
 _SAMPLES = 64
 _SIZE_MAGIC = struct.Struct(">ii")
@@ -85,7 +82,7 @@ def _size_of_lone_file(files: Files, root: Path, only: LogSegment) -> int:
 
 
 def _queue_sizes(files: Files, root: Path) -> Iterator[int]:
-    top = root / directory.CONSUME_QUEUE
+    top = root / CONSUME_QUEUE
     for topic in _directories_of(files, top):
         for queue in _directories_of(files, top / topic):
             for name, size in _files_of(files, top / topic / queue):
@@ -95,7 +92,7 @@ def _queue_sizes(files: Files, root: Path) -> Iterator[int]:
 
 def _index_shape(files: Files, root: Path) -> tuple[int, int] | None:
     """Slots and entries of an index file: its length alone does not say."""
-    names = [name for name, _ in _files_of(files, root / directory.INDEX) if parse_index_name(name) is not None]
+    names = [name for name, _ in _files_of(files, root / INDEX) if parse_index_name(name) is not None]
     if not names:
         return None
     try:

@@ -16,18 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
+from embermq.files import Files, entries_of
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, decode_header, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.inspect.log_view import LogView
-from embermq.store.index.index_files import IndexFiles
-from embermq.store.index.log_search import places_with
-from embermq.store.layout import directory
-from embermq.store.layout.index_proof import load_index_proof
-from embermq.store.layout.owner import lock_holder
-from embermq.store.layout.state_page import NAME as STATE_PAGE
-from embermq.store.log.file_scan import Damage, scan_segments
+from embermq.store.index import IndexFiles, places_with
+from embermq.store.layout import INDEX, load_index_proof, lock_holder, was_closed_cleanly
+from embermq.store.layout import STATE_FILE as STATE_PAGE
+from embermq.store.log import DamagedRange, scan_segments
 
 WALK_BYTES_MAX = 64 << 20
 _FOREVER_MS = (1 << 63) - 1
@@ -71,7 +67,7 @@ class IndexView:
         return -1 if frame is None else frame.store_timestamp
 
     def _is_believable(self) -> bool:
-        if directory.was_closed_cleanly(self._files, self._root):
+        if was_closed_cleanly(self._files, self._root):
             return True
         page = self._log.page
         if page is not None:
@@ -80,7 +76,7 @@ class IndexView:
 
     def _names(self) -> list[str]:
         """All of them; first those of the length that most have."""
-        path = self._root / directory.INDEX
+        path = self._root / INDEX
         found = [entry for entry in entries_of(self._files, path) if entry.is_file and _is_index(entry.name)]
         alike = Counter(entry.size for entry in found)
         return [entry.name for entry in sorted(found, key=lambda entry: -alike[entry.size])]
@@ -89,7 +85,7 @@ class IndexView:
         for left in reversed(range(_LOADS_MAX)):
             shape = self.shape()
             if shape is not None:
-                index = IndexFiles(self._root / directory.INDEX, self._files, *shape, SystemClock(), read_only=True)
+                index = IndexFiles(self._root / INDEX, self._files, *shape, SystemClock(), read_only=True)
                 self._adopt_checksums(index)
                 if not index.load():
                     return index
@@ -101,7 +97,7 @@ class IndexView:
     def _adopt_checksums(self, index: IndexFiles) -> None:
         proof = load_index_proof(self._files, self._root)
         if proof is not None:
-            closed = directory.was_closed_cleanly(self._files, self._root)
+            closed = was_closed_cleanly(self._files, self._root)
             index.adopt_checksums(proof.checksums, proof.state, closed=closed)
 
     def shape(self) -> Shape | None:
@@ -110,7 +106,7 @@ class IndexView:
         names = self._names()
         for name in names:
             with suppress(FileNotFoundError):  # Retention took it.
-                shape = self._shape_of(self._root / directory.INDEX / name)
+                shape = self._shape_of(self._root / INDEX / name)
                 if shape is not None:
                     return shape
         written = self._written_shape()
@@ -189,7 +185,7 @@ class IndexView:
         """Places of records with the key in a range of the log."""
         start = self._log.record_start(start)
         for scanned in scan_segments(self._log.segments, start, end, files=self._files):
-            if not isinstance(scanned, Damage):
+            if not isinstance(scanned, DamagedRange):
                 yield from places_with(scanned, topic, key)
 
     def _search_log(self, topic: str, key: str, start: int, end: int) -> list[int]:

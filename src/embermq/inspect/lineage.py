@@ -23,15 +23,16 @@ from operator import attrgetter
 
 import numpy as np
 
-from embermq.columns.rows import C_PHYSICAL, C_QUEUE_ID, C_STORE_TIME, C_TOPIC_AT
+from embermq.columns import C_PHYSICAL, C_QUEUE_ID, C_STORE_TIME, C_TOPIC_AT
 from embermq.format.frame import parse_delay_level
 from embermq.inspect.dump import text_is
 from embermq.inspect.lookup import FOREVER_MS, has_key, message_at, rows_with
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import Survey
 from embermq.model import flags
 from embermq.model.message import StoredMessage
 from embermq.model.properties import DELAY, HALF_TOPIC, OP_TOPIC, REAL_TOPIC, SCHEDULE_TOPIC
 from embermq.settings import StoreSettings
+from embermq.store.log import DamagedRange
 
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 RETRY_PREFIX, DEAD_PREFIX = "%RETRY%", "%DLQ%"
@@ -54,7 +55,7 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LifeStep:
     """One record of a life; `note` says what matters about it in words."""
 
     kind: StepKind
@@ -68,7 +69,7 @@ class Life:
     """Everything one message became, oldest first."""
 
     name: str  # The unique key, or the id of the first record.
-    steps: tuple[Step, ...]
+    steps: tuple[LifeStep, ...]
 
     def outcome(self, now_ms: int, consumers: Collection[str] = ()) -> str:
         """Where it stands, in words. `consumers` are the groups that are past the last record."""
@@ -222,7 +223,7 @@ def _places_by_reading(survey: Survey, texts: list[bytes]) -> set[int]:
     pattern = re.compile(b"|".join(map(re.escape, texts)))
     places: set[int] = set()
     for scanned in survey.scan(survey.log_min, survey.log_end, check_crc=False):
-        if not isinstance(scanned, Damage):
+        if not isinstance(scanned, DamagedRange):
             places.update(scanned.rows[rows_with(scanned, pattern), C_PHYSICAL].tolist())
     return places
 
@@ -238,7 +239,7 @@ def _decisions(survey: Survey, halves: list[StoredMessage]) -> Iterator[StoredMe
     latest = max(half.store_timestamp for half in halves) + DECISION_MS_MAX
     start = min(half.physical_offset for half in halves)
     for scanned in survey.scan(start, survey.log_end, check_crc=False):
-        if isinstance(scanned, Damage):
+        if isinstance(scanned, DamagedRange):
             continue
         for row in np.flatnonzero(text_is(scanned, C_TOPIC_AT, OP_TOPIC.encode())).tolist():
             queue_id, place = int(scanned.rows[row, C_QUEUE_ID]), int(scanned.rows[row, C_PHYSICAL])
@@ -270,34 +271,34 @@ def _make_life(survey: Survey, related: dict[int, StoredMessage]) -> Life:
     return Life(names[0] if names else messages[0].message_id, tuple(_step(survey, one) for one in messages))
 
 
-def _step(survey: Survey, message: StoredMessage) -> Step:
+def _step(survey: Survey, message: StoredMessage) -> LifeStep:
     topic, properties = message.topic, message.properties
     transaction = message.sys_flag & flags.TRANSACTION_MASK
     if topic == SCHEDULE_TOPIC:
         due_ms = _due_ms(survey, message)
         note = f"level {message.queue_id + 1}, for {properties.get(REAL_TOPIC, '?')}"
-        return Step(StepKind.PARKED, message, note, due_ms)
+        return LifeStep(StepKind.PARKED, message, note, due_ms)
     if topic == HALF_TOPIC:
         checks = properties.get(CHECK_TIMES)
         note = f"for {properties.get(REAL_TOPIC, '?')}" + (f", check {checks}" if checks else "")
-        return Step(StepKind.PREPARED, message, note)
+        return LifeStep(StepKind.PREPARED, message, note)
     if topic == OP_TOPIC:
-        return Step(StepKind.DECIDED, message, f"about half message {message.body.decode('utf-8', 'replace')}")
+        return LifeStep(StepKind.DECIDED, message, f"about half message {message.body.decode('utf-8', 'replace')}")
     if topic == DISCARD_TOPIC:
-        return Step(StepKind.DISCARDED, message, f"after check {properties.get(CHECK_TIMES, '?')}")
+        return LifeStep(StepKind.DISCARDED, message, f"after check {properties.get(CHECK_TIMES, '?')}")
     if topic.startswith(DEAD_PREFIX):
-        return Step(StepKind.DEAD, message, f"group {topic.removeprefix(DEAD_PREFIX)}")
+        return LifeStep(StepKind.DEAD, message, f"group {topic.removeprefix(DEAD_PREFIX)}")
     if topic.startswith(RETRY_PREFIX):
         note = f"group {topic.removeprefix(RETRY_PREFIX)}, retry {message.reconsume_times}"
-        return Step(StepKind.RETRIED, message, note)
+        return LifeStep(StepKind.RETRIED, message, note)
     if transaction == flags.COMMIT:
-        return Step(StepKind.COMMITTED, message, f"half message at {message.prepared_transaction_offset:,}")
+        return LifeStep(StepKind.COMMITTED, message, f"half message at {message.prepared_transaction_offset:,}")
     if transaction == flags.ROLLBACK:
-        return Step(StepKind.ROLLED_BACK, message)
+        return LifeStep(StepKind.ROLLED_BACK, message)
     if transaction == flags.PREPARED:
-        return Step(StepKind.PREPARED, message)
+        return LifeStep(StepKind.PREPARED, message)
     delivered = DELAY in properties and properties.get(REAL_TOPIC) == topic
-    return Step(StepKind.DELIVERED if delivered else StepKind.STORED, message)
+    return LifeStep(StepKind.DELIVERED if delivered else StepKind.STORED, message)
 
 
 def _due_ms(survey: Survey, message: StoredMessage) -> int | None:

@@ -16,9 +16,9 @@ A state page is made anew when a store is copied or its page damaged, so a diffe
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from embermq.columns.rows import C_PHYSICAL, C_SIZE
+from embermq.columns import C_PHYSICAL, C_SIZE
 from embermq.inspect.log_view import LogView, RecordMark
-from embermq.store.log.file_scan import Damage, scan_segments, segment_at
+from embermq.store.log import DamagedRange, scan_segments, segment_at
 
 _NONE = "-"
 _LOOK_BACK_BYTES = 64 << 10
@@ -75,7 +75,7 @@ def _last_before(log: LogView, physical_offset: int) -> RecordMark | None:
     start = log.record_start(max(segment.start, physical_offset - _LOOK_BACK_BYTES))
     found = None
     for scanned in scan_segments(log.segments, start, physical_offset, check_crc=False, files=log.files):
-        if not isinstance(scanned, Damage):
+        if not isinstance(scanned, DamagedRange):
             place, size = int(scanned.rows[-1, C_PHYSICAL]), int(scanned.rows[-1, C_SIZE])
             found = place if place + size == physical_offset else None
     return None if found is None else log.mark_at(found)

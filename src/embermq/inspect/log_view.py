@@ -22,25 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from embermq.columns.rows import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
-from embermq.files.files import Files, OpenFile
-from embermq.files.segments import misfits, size_told
+from embermq.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
+from embermq.files import Files, OpenFile, misfits, size_told
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
-from embermq.store.layout import directory
-from embermq.store.layout.log_location import log_places
-from embermq.store.layout.owner import must_be_flushed
-from embermq.store.layout.state_view import PageNumbers, PageReader
-from embermq.store.log.file_scan import (
-    LogSegment,
-    Reading,
-    Stop,
-    frame_at,
-    is_record,
-    next_record,
-    records_of,
-    segment_at,
-)
+from embermq.store.layout import PageNumbers, PageReader, log_places, must_be_flushed, was_closed_cleanly
+from embermq.store.log import LogSegment, ScanSettings, Stop, frame_at, is_record, next_record, records_of, segment_at
 
 _HEAD_BYTES = 88  # Up to the body: places, times, hosts.
 _LOOK_AHEAD_BYTES = 16 << 20
@@ -278,7 +265,7 @@ class LogView:
         if file is None:
             return None
         try:
-            steps = records_of(file, segment, at, segment.end, Reading(self._rows))
+            steps = records_of(file, segment, at, segment.end, ScanSettings(self._rows))
             while True:
                 try:
                     self._note_last(next(steps))
@@ -341,7 +328,7 @@ class LogView:
         return last.start
 
     def _is_doubtful(self, last: _Last) -> bool:
-        if directory.was_closed_cleanly(self.files, self._root):
+        if was_closed_cleanly(self.files, self._root):
             return False
         found = self.frame_at(last.start)
         return found is None or b"\0" in found.properties

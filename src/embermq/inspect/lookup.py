@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embermq.columns.rows import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
+from embermq.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
 from embermq.errors import TopicUnknown
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import Survey
 from embermq.model.flags import has_index_entry
 from embermq.model.hosts import Host
 from embermq.model.ids import parse_message_id
 from embermq.model.message import StoredMessage
-from embermq.store.log.file_scan import frame_at, segment_at
-from embermq.store.log.records import as_message
+from embermq.store.log import DamagedRange, as_message, frame_at, segment_at
 
 FOREVER_MS = 2**63 - 1
 # Stores of one host are the rule; looking at a few places finds the others.
@@ -83,7 +82,7 @@ def find_by_reading(survey: Survey, key: str, start: int | None = None) -> Itera
     index."""
     pattern = re.compile(re.escape(key.encode()))
     for scanned in survey.scan(survey.log_min if start is None else start, survey.log_end, check_crc=False):
-        if isinstance(scanned, Damage):
+        if isinstance(scanned, DamagedRange):
             continue
         for row in rows_with(scanned, pattern):
             if has_index_entry(int(scanned.rows[row, C_SYS_FLAG])) and key in scanned.keys(row):

@@ -11,12 +11,10 @@ start cuts them. One thread. Reads only.
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.frame import FIXED_BYTES
-from embermq.store.layout import directory
-from embermq.store.layout.inventory import load_inventory
-from embermq.store.layout.state_page import load_state_page
-from embermq.store.queues.consume_queue import ConsumeQueue
+from embermq.store.layout import checkpoint_times, load_inventory, load_state_page, was_closed_cleanly
+from embermq.store.queues import ConsumeQueue
 
 _RECORD_BYTES_MAX = 1 << 30
 
@@ -25,7 +23,7 @@ def vouched_end(files: Files, root: Path, unit_end: Callable[[], int]) -> int:
     """Where the log ended at least; 0 if nobody says. `unit_end`: where the newest record ends that queues know."""
     page = load_state_page(files, root, writable=False)
     ends = [] if page is None else [page.flushed]
-    if directory.was_closed_cleanly(files, root):
+    if was_closed_cleanly(files, root):
         closed_at = _closed_at(files, root)
         ends.append(unit_end() if closed_at is None else closed_at)
     return max(ends, default=0)
@@ -36,7 +34,7 @@ def _closed_at(files: Files, root: Path) -> int | None:
     inventory = load_inventory(files, root)
     if inventory is None:
         return None
-    return inventory.log_max if directory.checkpoint_times(files, root) == inventory.checkpoint else None
+    return inventory.log_max if checkpoint_times(files, root) == inventory.checkpoint else None
 
 
 def newest_end(queues: Iterable[ConsumeQueue]) -> int:

@@ -9,21 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.clock import SystemClock
-from embermq.files.files import Files, RealFiles
-from embermq.files.listing import entries_of
+from embermq.files import Files, RealFiles, entries_of
 from embermq.format.checkpoint import Checkpoint, decode_checkpoint
 from embermq.format.index import HEADER_BYTES, IndexHeader, decode_header
 from embermq.format.names import parse_index_name
 from embermq.inspect.lookup import message_at
-from embermq.inspect.snapshot import LogSegment, QueueSpan, Survey
+from embermq.inspect.snapshot import QueueSpan, Survey
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.log_location import log_places
-from embermq.store.layout.owner import lock_holder
-from embermq.store.log.damage import DIRECTORY as QUARANTINE
-from embermq.store.log.damage import REPORT
-from embermq.store.recovery.opening import decide_opening
-from embermq.store.recovery.plan import IndexPlan
+from embermq.store.layout import (
+    CHECKPOINT,
+    CHECKPOINT_BYTES_MAX,
+    CONFIG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+    lock_holder,
+    log_places,
+)
+from embermq.store.log import QUARANTINE_DIRECTORY as QUARANTINE
+from embermq.store.log import QUARANTINE_REPORT, LogSegment
+from embermq.store.recovery import IndexPlan, decide_opening
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def _store_ms(survey: Survey, span: QueueSpan, queue_offset: int) -> int | None:
 def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:
     """Every index file, oldest first; one that is too short for a header is left to `verify`."""
     disk = files or RealFiles()
-    path = root / directory.INDEX
+    path = root / INDEX
     found = []
     for entry in entries_of(disk, path):
         if entry.is_file and parse_index_name(entry.name) is not None and entry.size >= HEADER_BYTES:
@@ -136,7 +141,7 @@ def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:
 
 def spaces(root: Path) -> list[Space]:
     """What the store's directories take, in the order of their importance."""
-    names = (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT, directory.INDEX, directory.CONFIG, QUARANTINE)
+    names = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, CONFIG, QUARANTINE)
     places = (*log_places(RealFiles(), root), *(root / name for name in names))
     return [_space(place) for place in places if place.is_dir()]
 
@@ -159,7 +164,7 @@ def _space(path: Path) -> Space:
 def checkpoint_of(root: Path, files: Files | None = None) -> Checkpoint | None:
     """The checkpoint, if there is one that can be read."""
     try:
-        content = (files or RealFiles()).read_all(root / directory.CHECKPOINT, directory.CHECKPOINT_BYTES_MAX)
+        content = (files or RealFiles()).read_all(root / CHECKPOINT, CHECKPOINT_BYTES_MAX)
     except OSError:
         return None
     return decode_checkpoint(content)
@@ -168,7 +173,7 @@ def checkpoint_of(root: Path, files: Files | None = None) -> Checkpoint | None:
 def quarantine_reports(root: Path) -> int:
     """How many damaged ranges were ever put aside here."""
     try:
-        return len(RealFiles().read_all(root / QUARANTINE / REPORT).splitlines())
+        return len(RealFiles().read_all(root / QUARANTINE / QUARANTINE_REPORT).splitlines())
     except OSError:
         return 0
 

@@ -17,20 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
+from embermq.files import Files, entries_of
 from embermq.format.frame import Frame
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.inspect.log_view import LogView
 from embermq.model.properties import MULTI_DISPATCH
-from embermq.store.layout import directory
-from embermq.store.layout.inventory import load_inventory
-from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
-from embermq.store.queues.consume_queues import ConsumeQueues
-from embermq.store.queues.loading import FAMILY, QueueState
-from embermq.store.recovery.derived_trust import DerivedTrust
-from embermq.store.sink import Finding
+from embermq.store import Finding
+from embermq.store.layout import CONSUME_QUEUE, load_inventory, was_closed_cleanly
+from embermq.store.queues import BLANK, QUEUE_FAMILY, ConsumeQueue, ConsumeQueues, QueueState, is_valid
+from embermq.store.recovery import DerivedTrust
 
 Units = NDArray[np.void]
 NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
@@ -57,11 +53,11 @@ class FilesDisagree(Exception):
     """Queue files and log do not fit each other: only the log counts."""
 
 
-class QueueFiles:
+class QueueFilesView:
     """The files below `consumequeue`, as they were when first asked for."""
 
     def __init__(self, root: Path, files: Files, log: LogView) -> None:
-        self._store_root, self._root = root, root / directory.CONSUME_QUEUE
+        self._store_root, self._root = root, root / CONSUME_QUEUE
         self._files, self._log = files, log
         self._loaded: ConsumeQueues | None = None
         self._findings: list[Finding] = []
@@ -93,7 +89,7 @@ class QueueFiles:
         except FileNotFoundError:
             raise
         except OSError as problem:  # The log is there all the same.
-            return self._make(), [Finding(FAMILY, "", f"cannot be read: {problem.strerror or problem}", 0)]
+            return self._make(), [Finding(QUEUE_FAMILY, "", f"cannot be read: {problem.strerror or problem}", 0)]
 
     def _make(self) -> ConsumeQueues:
         return ConsumeQueues(
@@ -129,7 +125,7 @@ class QueueFiles:
 
     def _differ_from_inventory(self, queues: list[ConsumeQueue]) -> bool:
         """Was the store closed by one of ours, with other queues than these?"""
-        closed = directory.was_closed_cleanly(self._files, self._store_root)
+        closed = was_closed_cleanly(self._files, self._store_root)
         inventory = load_inventory(self._files, self._store_root) if closed else None
         if inventory is None or inventory.log_max != self._log.end or inventory.dispatch != "live":
             return False

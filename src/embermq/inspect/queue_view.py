@@ -17,23 +17,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.rows import (
-    C_PHYSICAL,
-    C_QUEUE_OFFSET,
-    C_SIZE,
-    C_SYS_FLAG,
-    C_TAG_CODE,
-    RecordColumns,
-    Rows,
-)
-from embermq.files.files import Files
+from embermq.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_SYS_FLAG, C_TAG_CODE, RecordColumns, Rows
+from embermq.files import Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.inspect.log_view import LogView
-from embermq.inspect.queue_files import NO_UNITS, FilesDisagree, QueueFiles, Units, units_of
+from embermq.inspect.queue_files import NO_UNITS, FilesDisagree, QueueFilesView, Units, units_of
 from embermq.model.flags import PREPARED
-from embermq.store.compare.queue_numbers import Routes
-from embermq.store.log.file_scan import Damage, scan_segments
-from embermq.store.queues.consume_queue import ConsumeQueue
+from embermq.store.compare import QueueNumbers
+from embermq.store.log import DamagedRange, scan_segments
+from embermq.store.queues import ConsumeQueue
 
 STRETCH_BYTES_MIN = 4 << 20
 _STRETCHES_MAX = 4096
@@ -89,7 +81,7 @@ class QueueView:
 
     def __init__(self, root: Path, files: Files, log: LogView) -> None:
         self._files, self._log = files, log
-        self.on_disk = QueueFiles(root, files, log)
+        self.on_disk = QueueFilesView(root, files, log)
         self._queues: dict[tuple[str, int], Queue] | None = None
         self._generation = -1
         self._log_min = 0
@@ -97,7 +89,7 @@ class QueueView:
         self._stretch = self._stretch_start = 0
         self._stretch_bytes = STRETCH_BYTES_MIN
         self._mark_count = 0
-        self._routes = Routes()
+        self._routes = QueueNumbers()
         self._by_number: list[Queue] = []
 
     # -- asking ----------------------------------------------------------------------------------------------
@@ -202,7 +194,7 @@ class QueueView:
 
     def _reset(self, place: int) -> None:
         self._queues = {}
-        self._routes, self._by_number = Routes(), []
+        self._routes, self._by_number = QueueNumbers(), []
         self._generation, self._log_min = self._log.generation, self._log.min
         self._walked = self._stretch_start = place
         self._stretch = self._mark_count = 0
@@ -223,7 +215,7 @@ class QueueView:
         end = self._log.end
         while self._walked < end:
             for scanned in scan_segments(self._log.segments, self._walked, end, files=self._files):
-                if isinstance(scanned, Damage):
+                if isinstance(scanned, DamagedRange):
                     continue
                 start = int(scanned.rows[0, C_PHYSICAL])
                 if start - self._stretch_start >= self._stretch_bytes:
@@ -321,7 +313,7 @@ class QueueView:
     def _rows_of(self, queue: Queue, start: int, end: int) -> Iterator[Rows]:
         """Rows of one queue's records that begin in [start, end) of the log; one begins at `start`, or the log."""
         for scanned in scan_segments(self._log.segments, start, min(end, self._log.end), files=self._files):
-            if isinstance(scanned, Damage):
+            if isinstance(scanned, DamagedRange):
                 continue
             numbers = self._numbers_of(scanned)  # First: where nothing was walked yet, this is what makes it known.
             number = self._routes.find(queue.topic, queue.queue_id)

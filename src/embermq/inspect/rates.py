@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embermq.files.files import DiskUsage, RealFiles
+from embermq.files import DiskUsage, RealFiles
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.inspect.found_sizes import sizes_found
@@ -17,8 +17,8 @@ from embermq.inspect.lookup import message_at
 from embermq.inspect.overview import checkpoint_of, writer_process
 from embermq.inspect.snapshot import QueueSpan, Survey
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.services.scrub_state import ScrubState, load_scrub_state
+from embermq.store.layout import CONSUME_QUEUE
+from embermq.store.services import ScrubState, load_scrub_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Watch:
             self._queue_file_bytes = sizes_found(RealFiles(), self._path).get("queue_file_bytes", default)
         place = queue_offset * ENTRY_BYTES
         start = place // self._queue_file_bytes * self._queue_file_bytes
-        path = self._path / directory.CONSUME_QUEUE / span.topic / str(span.queue_id) / segment_name(start)
+        path = self._path / CONSUME_QUEUE / span.topic / str(span.queue_id) / segment_name(start)
         try:
             file = RealFiles().open(path, False)
             try:

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.inspect.lookup import message_at
-from embermq.inspect.snapshot import LogSegment, Survey
+from embermq.inspect.snapshot import Survey
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.settings import BrokerRole, StoreSettings
-from embermq.store.layout import directory
-from embermq.store.services.delayed import ProgressFile
-from embermq.store.services.retention import OldSegment, RetentionGuard, is_all_before
-from embermq.store.services.retention_rules import is_expired, last_change_ms
+from embermq.store.layout import CONFIG
+from embermq.store.log import LogSegment
+from embermq.store.services import OldSegment, ProgressFile, RetentionGuard, is_all_before, is_expired, last_change_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class _Looking:
         nobody delivers here."""
         if self.settings.role is BrokerRole.SLAVE or not self.settings.delayed_delivery:
             return None
-        progress = ProgressFile(self.files, self.survey.path / directory.CONFIG / "delayOffset.json").load()
+        progress = ProgressFile(self.files, self.survey.path / CONFIG / "delayOffset.json").load()
         places: list[int] = []
         for (topic, queue_id), span in self.survey.queues().items():
             at = max(span.min_offset, min(progress.get(queue_id + 1, 0), span.max_offset))

@@ -19,22 +19,26 @@ from typing import Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME
+from embermq.columns import C_PHYSICAL, C_STORE_TIME
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.inspect.key_view import IndexView
 from embermq.inspect.log_identity import Identity, LogMatch, compare, identity_at
 from embermq.inspect.log_view import LogView, RecordMark
 from embermq.inspect.lost_end import newest_end, vouched_end
 from embermq.inspect.queue_files import NO_UNITS
 from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
-from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import load_deleted_topics
-from embermq.store.layout.owner import lock_holder
-from embermq.store.layout.state_view import PageNumbers
-from embermq.store.log.file_scan import ROWS_MAX, Damage, LogSegment, Scanned, scan_segments
+from embermq.store.layout import (
+    CONFIG,
+    PageNumbers,
+    check_directory,
+    load_deleted_topics,
+    lock_holder,
+    was_closed_cleanly,
+)
+from embermq.store.log import ROWS_MAX, DamagedRange, LogSegment, Scanned, scan_segments
 
-__all__ = ["Damage", "LogMatch", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
+__all__ = ["DamagedRange", "LogMatch", "LogSegment", "QueueSpan", "Scanned", "Survey", "scan_segments"]
 
 _NEAR_BYTES = 1 << 20
 _TRIES_MAX = 5
@@ -106,7 +110,7 @@ class Survey:
         self._log.generation += 1
 
     def _check_root(self) -> None:
-        directory.check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
+        check_directory(self._files, self.path, read_only=True, has_log_elsewhere=False)
 
     def _is_there(self, mark: RecordMark) -> bool:
         return mark.physical_offset < self.log_min or self._log.mark_at(mark.physical_offset) == mark
@@ -130,7 +134,7 @@ class Survey:
     @_naming_files
     def lost_end(self) -> int:
         """How far the log once went, if somebody vouches for more than there is; else `log_end`."""
-        is_closed = directory.was_closed_cleanly(self._files, self.path)
+        is_closed = was_closed_cleanly(self._files, self.path)
         if not is_closed and (self.state_page is not None or lock_holder(self.path) is not None):
             return self.log_end  # It goes on from where the page says; or it is growing just now.
         once = vouched_end(self._files, self.path, lambda: newest_end(self._queues.on_disk.all()))
@@ -294,7 +298,7 @@ class Survey:
             else:
                 low = at
         for scanned in self.scan(low, high):
-            if not isinstance(scanned, Damage):
+            if not isinstance(scanned, DamagedRange):
                 late_rows = np.flatnonzero(scanned.column(C_STORE_TIME) >= time_ms)
                 if len(late_rows):
                     return int(scanned.rows[late_rows[0], C_PHYSICAL])
@@ -313,7 +317,7 @@ class Survey:
 
     def config_text(self, name: str) -> str | None:
         """A file of the directory config/; None if it is not there. OSError or UnicodeDecodeError if unreadable."""
-        path = self.path / directory.CONFIG / name
+        path = self.path / CONFIG / name
         return self._files.read_all(path).decode("utf-8") if self._files.exists(path) else None
 
     # -- keys ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _HEX4 = re.compile(r"[0-9a-fA-F]{4}")
 
 
-class Entry(NamedTuple):
+class PropertyEntry(NamedTuple):
     """One key and its value, and the line (from 1) it starts on."""
 
     key: str
@@ -33,14 +33,14 @@ class PropertiesSyntaxError(ValueError):
         self.line, self.reason = line, reason
 
 
-def parse_properties(text: str) -> list[Entry]:
+def parse_properties(text: str) -> list[PropertyEntry]:
     """Every entry in the order of the file, a key that occurs twice included."""
     entries = []
     for line, logical in _logical_lines(text):
         key_end = _key_end(logical)
         value_start = _skip_separator(logical, key_end)
         entries.append(
-            Entry(_unescape(logical[:key_end], line), _unescape(logical[value_start:], line), line)
+            PropertyEntry(_unescape(logical[:key_end], line), _unescape(logical[value_start:], line), line)
         )
     return entries
 

@@ -1,1 +1,23 @@
-"""The message store: synchronous, no asyncio, no network."""
+"""The message store: synchronous, no asyncio, no network. The public object is MessageStore.
+
+    message_store.py   what users call, and which part does it
+    engine.py          the parts wired together, their threads started and stopped
+    statistics.py      figures under RocketMQ's names
+    layout/            the directory: small files that say what it holds and how far that is proven
+    log/               the commit log: walking it, reading single records, damage in it
+    append/            from a message to bytes in the log, and when they are durable
+    queues/            consume queues, their extension, and fetch
+    index/             key index files
+    recovery/          from a directory to parts that agree with each other
+    compare/           the log against what was derived from it, piece by piece
+    services/          threads and jobs of a running store: dispatch, delays, retention, housekeeping, statistics
+
+Other packages import from this face or from the face of a room, never from a module behind it.
+"""
+
+from embermq.store.maintenance_mode import MaintenanceStore
+from embermq.store.message_store import MessageStore, StatsSnapshot
+from embermq.store.plugins import StorePlugin
+from embermq.store.sink import Finding, Sink
+
+__all__ = ["Finding", "MaintenanceStore", "MessageStore", "Sink", "StatsSnapshot", "StorePlugin"]

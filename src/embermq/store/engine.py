@@ -16,8 +16,7 @@ from typing import Any
 import msgspec
 
 from embermq.errors import AppendRefused, StoreClosed, StoreError, StorePathInvalid, WriterFenced
-from embermq.files.allocation import SegmentAllocator
-from embermq.files.pool import TransientPool
+from embermq.files import SegmentAllocator, TransientPool
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.properties import SCHEDULE_TOPIC
@@ -31,7 +30,7 @@ from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.layout.inventory import Inventory, save_inventory
 from embermq.store.log.records import Records
 from embermq.store.queues.fetch import Fetcher
-from embermq.store.recovery.opening import Parts
+from embermq.store.recovery.opening import StoreParts
 from embermq.store.services.arrivals import Arrivals
 from embermq.store.services.delayed import DelayedMessages, Parked, ProgressFile
 from embermq.store.services.disk_watch import DiskWatch
@@ -52,7 +51,7 @@ _running: "weakref.WeakSet[RunningStore]" = weakref.WeakSet()  # Those that may 
 class RunningStore:
     """The parts of an open store, and their threads if it may write."""
 
-    def __init__(self, parts: Parts, sinks: Sequence[Sink], retention_guard: RetentionGuard | None = None) -> None:
+    def __init__(self, parts: StoreParts, sinks: Sequence[Sink], retention_guard: RetentionGuard | None = None) -> None:
         """Use `open`."""
         self.path, self.settings, self.recovery = parts.root, parts.settings, parts.report
         self._parts, self._clock, self._log = parts, parts.clock, parts.log

@@ -7,7 +7,7 @@ for a store that never delivers. Whoever opens the store next delivers what is d
 from embermq.store.message_store import MessageStore
 
 
-class QuietStore(MessageStore):
+class MaintenanceStore(MessageStore):
     """A store that leaves parked messages where they are."""
 
     def _start_threads(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.columns.plain.scan import resync
+from embermq.columns import resync
 from embermq.errors import (
     AppendRefused,
     StoreClosed,
@@ -30,7 +30,7 @@ from embermq.errors import (
     TopicNameInvalid,
     again,
 )
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.format.frame import BLANK_MAGIC
 from embermq.model.ids import parse_message_id
 from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage

@@ -8,7 +8,7 @@ so it never refuses to start: it reports `Finding`s, and the walk over the log m
 from dataclasses import dataclass
 from typing import Protocol
 
-from embermq.columns.rows import RecordColumns
+from embermq.columns import RecordColumns
 
 
 class Sink(Protocol):

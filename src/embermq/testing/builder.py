@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embermq.clock import Clock, SystemClock
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.settings import StoreSettings
 
 if TYPE_CHECKING:
-    from embermq.store.message_store import MessageStore
+    from embermq.store import MessageStore
 
 SMALL: dict[str, Any] = {
     "segment_bytes": 1 << 20,
@@ -51,6 +51,6 @@ class StoreBuilder:
 
     def open(self, *, read_only: bool = False) -> "MessageStore":
         # Here and not above: the doubles are of use where no store is.
-        from embermq.store.message_store import MessageStore
+        from embermq.store import MessageStore
 
         return MessageStore.open(self.root, self.settings, read_only=read_only, clock=self.clock, files=self.files)

@@ -17,18 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from embermq.files.directories import Kind, OpenDirectory
-from embermq.files.files import (
+from embermq.files import (
+    WHOLE_BYTES_MAX,
     Data,
     DiskUsage,
     Entry,
     Files,
+    Kind,
     Lock,
+    OpenDirectory,
     OpenFile,
     make_directories,
     replace_durably,
 )
-from embermq.files.regular import WHOLE_BYTES_MAX
 
 _DIRECTORY_STEPS = {"make_directory", "create", "rename", "remove", "remove_directory", "sync_directory"}
 _FILE_STEPS = {"pwrite", "sync", "truncate", "reserve", "zero"}

@@ -24,19 +24,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embermq.files.directories import Kind, OpenDirectory
-from embermq.files.files import (
+from embermq.files import (
+    CONTENT,
+    WHOLE_BYTES_MAX,
     Data,
     DiskUsage,
     Entry,
+    Kind,
     Lock,
+    LockHeld,
+    OpenDirectory,
     OpenFile,
     RealFile,
+    TooLarge,
     make_directories,
     replace_durably,
 )
-from embermq.files.locking import CONTENT, LockHeld
-from embermq.files.regular import WHOLE_BYTES_MAX, TooLarge
 
 PAGE_BYTES = 4096
 
@@ -51,7 +54,7 @@ class Fate(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Unsynced:
+class UnsyncedChange:
     """A change whose fate a crash decides; `at` is the page's position, or the new length."""
 
     kind: str  # "page", "length", "create", "remove" or "rename"
@@ -59,14 +62,14 @@ class Unsynced:
     at: int = 0
 
 
-Choose = Callable[[Unsynced], Fate]
+Choose = Callable[[UnsyncedChange], Fate]
 
 
-def lose_everything(change: Unsynced) -> Fate:
+def lose_everything(change: UnsyncedChange) -> Fate:
     return Fate.LOST
 
 
-def keep_everything(change: Unsynced) -> Fate:
+def keep_everything(change: UnsyncedChange) -> Fate:
     return Fate.KEPT
 
 
@@ -130,14 +133,14 @@ class _File:
     def after_crash(self, path: Path, choose: Choose) -> bytes:
         """The content a crash leaves."""
         size = self.size
-        if size != self.synced_size and choose(Unsynced("length", path, size)) is Fate.LOST:
+        if size != self.synced_size and choose(UnsyncedChange("length", path, size)) is Fate.LOST:
             size = self.synced_size
         content = bytearray(size)
         for page, data in self.synced.items():
             _paste(content, page, data)
         for page, data in sorted(self.dirty_pages().items()):
             if page * PAGE_BYTES < size and self.dropped.get(page) != data:
-                fate = choose(Unsynced("page", path, page * PAGE_BYTES))
+                fate = choose(UnsyncedChange("page", path, page * PAGE_BYTES))
                 _paste(content, page, _mixed(self.synced.get(page, _ZEROS), data, fate))
         return bytes(content)
 
@@ -462,11 +465,11 @@ class LossyFiles:
         file.sync()
         self.sync_directory(path.parent)
 
-    def unsynced(self) -> list[Unsynced]:
+    def unsynced(self) -> list[UnsyncedChange]:
         """Every change whose fate a crash would decide now."""
-        changes: list[Unsynced] = []
+        changes: list[UnsyncedChange] = []
 
-        def note(change: Unsynced) -> Fate:
+        def note(change: UnsyncedChange) -> Fate:
             changes.append(change)
             return Fate.KEPT
 
@@ -501,7 +504,7 @@ class LossyFiles:
             for change in directory.pending:
                 if id(change) not in seen:
                     seen.add(id(change))
-                    if choose(Unsynced(change.kind, change.path)) is not Fate.LOST:
+                    if choose(UnsyncedChange(change.kind, change.path)) is not Fate.LOST:
                         change.apply(table)
         return tables
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from embermq.store.message_store import MessageStore
+    from embermq.store import MessageStore
     from embermq.testing.builder import StoreBuilder
     from embermq.testing.clock import ManualClock
 

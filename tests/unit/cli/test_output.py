@@ -5,11 +5,11 @@ import json
 import pytest
 
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     show_body,
     show_bytes,
@@ -21,7 +21,7 @@ Captured = pytest.CaptureFixture[str]
 ROWS = Rows(
     "files",
     "log files",
-    (Column("name", "name"), number("size_bytes", "size", show_bytes)),
+    (TableColumn("name", "name"), number("size_bytes", "size", show_bytes)),
     [("first [not markup]", 1536), ("second", 0)],
 )
 
@@ -67,7 +67,7 @@ def test_bodies(body: bytes, text: str) -> None:
 
 def test_text_without_a_terminal_is_plain_lines(capsys: Captured) -> None:
     output = Output(as_json=False)
-    output.show(ROWS, Facts("facts", "", [Fact("seconds", "took", 0.5, show_seconds)]))
+    output.show(ROWS, NamedValues("facts", "", [NamedValue("seconds", "took", 0.5, show_seconds)]))
     output.finish()
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [
@@ -82,7 +82,7 @@ def test_text_without_a_terminal_is_plain_lines(capsys: Captured) -> None:
 
 def test_json_is_one_document_with_full_precision(capsys: Captured) -> None:
     output = Output(as_json=True)
-    output.show(ROWS, Facts("facts", "", [Fact("seconds", "took", 0.5, show_seconds), Fact("raw", "", b"\xff")]))
+    output.show(ROWS, NamedValues("facts", "", [NamedValue("seconds", "took", 0.5, show_seconds), NamedValue("raw", "", b"\xff")]))
     output.finish()
     assert json.loads(capsys.readouterr().out) == {
         "files": [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embermq.files import memory
-from embermq.files.allocation import MIB, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES, Pace, SegmentAllocator
+from embermq.files.allocation import MIB, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES, GrowthPace, SegmentAllocator
 from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
@@ -34,7 +34,7 @@ def allocator_of(segments: Segments) -> SegmentAllocator:
 
 
 def test_pace_rises_at_once_and_falls_slowly() -> None:
-    pace = Pace()
+    pace = GrowthPace()
     pace.observe(0, 0.0)
     assert pace.window_bytes == WINDOW_MIN_BYTES
     assert pace.poll_s == pytest.approx(0.05)
@@ -52,7 +52,7 @@ def test_pace_rises_at_once_and_falls_slowly() -> None:
 
 
 def test_pace_begins_again_when_the_log_is_cut_and_ignores_a_clock_that_stands() -> None:
-    pace = Pace()
+    pace = GrowthPace()
     pace.observe(1000, 1.0)
     pace.observe(10, 2.0)
     assert pace.bytes_per_s == 0

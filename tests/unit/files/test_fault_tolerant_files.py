@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.fault_tolerant_files import BLOCK_BYTES, BadBlock, PatientFiles
+from embermq.files.fault_tolerant_files import BLOCK_BYTES, BadBlock, FaultTolerantFiles
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 from tests.support.bad_disk import BadDisk
@@ -15,10 +15,10 @@ SIZE = 5 * BLOCK_BYTES + 100
 CONTENT = bytes(1 + at % 255 for at in range(SIZE))
 
 
-def reader(*bad_places: int) -> PatientFiles:
+def reader(*bad_places: int) -> FaultTolerantFiles:
     disk = LossyFiles()
     disk.put(PATH, CONTENT)
-    return PatientFiles(BadDisk(disk, {PATH: list(bad_places)}))
+    return FaultTolerantFiles(BadDisk(disk, {PATH: list(bad_places)}))
 
 
 def test_a_good_disk_is_read_as_it_is() -> None:
@@ -51,7 +51,7 @@ def test_a_bad_block_at_the_end_is_as_long_as_the_file() -> None:
 def test_what_is_not_the_disk_is_an_error() -> None:
     inner = FaultyFiles(LossyFiles())
     inner.create(PATH, 10, fallocate=False)
-    file = PatientFiles(inner).as_files.open(PATH, False)
+    file = FaultTolerantFiles(inner).as_files.open(PATH, False)
     inner.fail("pread", error=errno.EACCES)
     with pytest.raises(PermissionError):
         file.pread(1, 0)

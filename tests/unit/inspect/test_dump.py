@@ -11,7 +11,7 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.columns.plain.json_lines import KEYS, LineForm
 from embermq.inspect.dump import Dump, Wanted
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from tests.support import golden
 
 SMALL = StoreSettings(
@@ -24,7 +24,7 @@ def dumped(path: Path, form: LineForm = LineForm.BASE64, **wanted: Any) -> list[
     job = Dump(Survey.open(path), Wanted(**wanted), form)
     text = b""
     for piece in job.pieces():
-        assert not isinstance(piece, Damage), piece
+        assert not isinstance(piece, DamagedRange), piece
         text += bytes(piece)
     lines = [json.loads(line) for line in text.splitlines()]
     assert len(lines) == job.messages
@@ -156,8 +156,8 @@ def test_damage_is_told_and_everything_else_dumped(store: Path, way: str, place:
         files[0].write_bytes(raw)
         lost = {victim["physicalOffset"]}
     job = Dump(Survey.open(store))
-    pieces = [piece if isinstance(piece, Damage) else bytes(piece) for piece in job.pieces()]
-    damages = [piece for piece in pieces if isinstance(piece, Damage)]
+    pieces = [piece if isinstance(piece, DamagedRange) else bytes(piece) for piece in job.pieces()]
+    damages = [piece for piece in pieces if isinstance(piece, DamagedRange)]
     text = b"".join(piece for piece in pieces if isinstance(piece, bytes))
     kept = [line for line in lines if line["physicalOffset"] not in lost]
     assert [json.loads(line) for line in text.splitlines()] == kept
@@ -171,7 +171,7 @@ def test_bodies_that_do_not_decompress_are_counted(tmp_path: Path, way: str) -> 
         opened.append(Message("t", b"no zlib at all", sys_flag=1))
         opened.append(Message("t", b"plain"))
     job = Dump(Survey.open(tmp_path / "store"), form=LineForm.TEXT)
-    text = b"".join(bytes(piece) for piece in job.pieces() if not isinstance(piece, Damage))
+    text = b"".join(bytes(piece) for piece in job.pieces() if not isinstance(piece, DamagedRange))
     assert [json.loads(line)["body"] for line in text.splitlines()] == ["no zlib at all", "plain"]
     assert job.broken_bodies == 1
 

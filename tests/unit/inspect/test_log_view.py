@@ -18,7 +18,7 @@ from embermq.format.frame import encode_blank
 from embermq.inspect.snapshot import LogMatch, Survey
 from embermq.settings import FlushDisk
 from embermq.store.layout.owner import is_ours, lock_holder
-from embermq.store.layout.state_page import NAME as STATE_PAGE
+from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
 from embermq.store.layout.state_page import load_state_page
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles

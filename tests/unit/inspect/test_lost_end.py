@@ -10,7 +10,7 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.format.queue_entry import ENTRY
 from embermq.inspect.dump import Dump, Wanted
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks
 from tests.crash.disks import ROOT
@@ -19,9 +19,9 @@ from tests.support import golden
 SMALL = StoreSettings(segment_bytes=8192, queue_file_bytes=2000, index=False, disk_full_percent=100)
 
 
-def dumped(survey: Survey, limit: int | None = None) -> tuple[int, list[Damage]]:
+def dumped(survey: Survey, limit: int | None = None) -> tuple[int, list[DamagedRange]]:
     job = Dump(survey, Wanted(limit=limit))
-    damages = [piece for piece in job.pieces() if isinstance(piece, Damage)]
+    damages = [piece for piece in job.pieces() if isinstance(piece, DamagedRange)]
     return job.messages, damages
 
 
@@ -80,10 +80,10 @@ def test_there_is_no_log(tmp_path: Path, name: str) -> None:
     end = Survey.open(root).log_end
     shutil.rmtree(root / "commitlog")
     assert dumped(Survey.open(root)) == (
-        0, [Damage(0, end, f"there is no log: no such directory as {root / 'commitlog'}")],
+        0, [DamagedRange(0, end, f"there is no log: no such directory as {root / 'commitlog'}")],
     )  # fmt: skip
     (root / "commitlog").mkdir()
-    assert dumped(Survey.open(root)) == (0, [Damage(0, end, "the log ends here, and once went further")])
+    assert dumped(Survey.open(root)) == (0, [DamagedRange(0, end, "the log ends here, and once went further")])
 
 
 def test_the_log_is_said_to_lie_nowhere(ours: Path) -> None:

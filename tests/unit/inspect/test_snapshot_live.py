@@ -11,7 +11,7 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.columns.rows import C_QUEUE_OFFSET
 from embermq.files.files import RealFiles
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.settings import FlushDisk
 from embermq.store.layout.state_page import load_state_page
 from embermq.testing.builder import StoreBuilder
@@ -128,7 +128,7 @@ def test_many_messages_at_once(tmp_path: Path) -> None:
             finished = done.is_set()
             survey.refresh()
             for columns in survey.scan(position, survey.log_end):
-                assert not isinstance(columns, Damage)
+                assert not isinstance(columns, DamagedRange)
                 for queue_id in range(4):
                     offsets = columns.column(C_QUEUE_OFFSET)[columns.column(2) == queue_id].tolist()
                     assert offsets == list(range(counts[queue_id], counts[queue_id] + len(offsets)))

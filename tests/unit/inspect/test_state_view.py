@@ -9,7 +9,7 @@ from embermq import Message
 from embermq.files.files import Entry, RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.settings import FlushDisk
-from embermq.store.layout.state_page import NAME, PAGE_BYTES, StatePage, load_state_page
+from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, load_state_page
 from embermq.testing.builder import StoreBuilder
 
 SYNC_FLUSH_AT, INVERSE_BYTES = 80, 128
@@ -26,7 +26,7 @@ def sync_flush_of(root: Path) -> int | None:
 
 
 def numbers_of(root: Path) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    return np.memmap(root / NAME, "<i8", "r+", shape=(PAGE_BYTES // 8,))
+    return np.memmap(root / STATE_FILE, "<i8", "r+", shape=(PAGE_BYTES // 8,))
 
 
 def test_the_page_follows_the_setting(builder: StoreBuilder) -> None:

@@ -14,7 +14,7 @@ from embermq.model.status import PutStatus
 from embermq.settings import FlushDisk
 from embermq.store.layout import fence as fencing
 from embermq.store.layout.fence import Fence, FencedFiles, claim, living_writer, renew_page
-from embermq.store.layout.state_page import NAME, StatePage, load_state_page
+from embermq.store.layout.state_page import STATE_FILE, StatePage, load_state_page
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 
@@ -85,7 +85,7 @@ def test_an_opening_that_fails_leaves_no_writer(builder: StoreBuilder, monkeypat
 def test_a_page_of_an_earlier_version_is_believed(builder: StoreBuilder) -> None:
     with builder.open() as store:
         receipt = store.append(Message("t", b"x"))
-    numbers = np.memmap(builder.root / NAME, dtype="<i8", mode="r+")
+    numbers = np.memmap(builder.root / STATE_FILE, dtype="<i8", mode="r+")
     for field in (12, 13):
         numbers[field] = numbers[field + 16] = 0
     numbers.flush()
@@ -234,11 +234,11 @@ def test_private_buffers_are_not_committed_over_another_writer(builder: StoreBui
 def test_a_page_that_was_replaced_is_noticed(builder: StoreBuilder) -> None:
     store = builder.open()
     store._housekeeping.stop()
-    content = (builder.root / NAME).read_bytes()
-    (builder.root / NAME).unlink()
+    content = (builder.root / STATE_FILE).read_bytes()
+    (builder.root / STATE_FILE).unlink()
     store._housekeeping.check_writer()
     store.append(Message("t", b"x"))  # Without a page there is no sign of another writer.
-    (builder.root / NAME).write_bytes(content)
+    (builder.root / STATE_FILE).write_bytes(content)
     store._housekeeping.check_writer()
     with pytest.raises(WriterFenced, match=r"embermq\.state was replaced by another file"):
         store.append(Message("t", b"y"))
@@ -281,7 +281,7 @@ def test_names_are_not_changed_behind_the_fence(tmp_path: Path) -> None:
     for change in changes:
         with pytest.raises(WriterFenced):
             change()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["made", "file", NAME])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["made", "file", STATE_FILE])
     assert files.read_all(tmp_path / "file") == bytes(10)
     fence.release()
     assert page_of(tmp_path).writer == OTHER_TOKEN

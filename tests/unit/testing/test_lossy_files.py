@@ -13,7 +13,7 @@ from embermq.testing.lossy_files import (
     Choose,
     Fate,
     LossyFiles,
-    Unsynced,
+    UnsyncedChange,
     keep_everything,
     lose_everything,
     random_fates,
@@ -48,7 +48,7 @@ def test_unsynced_pages_are_lost_or_kept_one_by_one() -> None:
     files.open(F, True).pwrite(b"n" * 3 * PAGE_BYTES, 0)
     assert [change.at for change in files.unsynced()] == [0, PAGE_BYTES, 2 * PAGE_BYTES]
 
-    def lose_the_middle(change: Unsynced) -> Fate:
+    def lose_the_middle(change: UnsyncedChange) -> Fate:
         return Fate.LOST if change.at == PAGE_BYTES else Fate.KEPT
 
     found = files.crash(lose_the_middle).read_all(F)
@@ -119,7 +119,7 @@ def test_entries_of_one_directory_meet_their_fates_one_by_one() -> None:
     for name in "abc":
         files.create(ROOT / name, 0, fallocate=False)
 
-    def lose_b(change: Unsynced) -> Fate:
+    def lose_b(change: UnsyncedChange) -> Fate:
         return Fate.LOST if change.path.name == "b" else Fate.KEPT
 
     assert [entry.name for entry in files.crash(lose_b).list_directory(ROOT)] == ["a", "c"]

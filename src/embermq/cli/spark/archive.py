@@ -4,12 +4,11 @@ from dataclasses import asdict
 
 import click
 
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
+from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
-from embermq.spark.jobs import archive as job
-from embermq.spark.lake.commits import LakeFormat
-from embermq.spark.lake.json_schemas import schemas_in_words
+from embermq.spark import archive as job_archive
+from embermq.spark.lake import LakeFormat, schemas_in_words
 
 
 @click.command()
@@ -33,14 +32,14 @@ def archive(
     """
     schemas = schemas_in_words(json_words)
     with working(output, master, "embermq archive") as (spark, told):
-        done = job.archive(
+        done = job_archive(
             spark, list(paths), into, sealed_only=sealed_only, told=told, lake_format=lake_format, catalog=catalog,
             json=schemas,
         )  # fmt: skip
     output.record("archived", [asdict(one) for one in done])
     if not output.as_json:
         columns = [
-            Column("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
+            TableColumn("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
             number("files", "files"), number("bytes", "written", show_bytes), number("lost", "damaged", show_bytes),
         ]  # fmt: skip
         rows = [

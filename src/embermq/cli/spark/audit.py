@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -20,9 +20,8 @@ from embermq.cli.output import (
 )
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.clock import SystemClock
-from embermq.spark.jobs import audit as job
-from embermq.spark.jobs.audit_findings import AuditFinding, check_place
-from embermq.spark.jobs.audit_page import audit_report
+from embermq.spark import audit as job_audit
+from embermq.spark.jobs import Audit, AuditFinding, StoreAudit, audit_report, check_place
 from embermq.spark.report import check_report_place, write_report
 
 
@@ -54,7 +53,7 @@ def audit(
     if report is not None:
         check_report_place(report)
     with working(output, master, "embermq audit") as (spark, told):
-        found = job.audit(spark, list(paths), told=told)
+        found = job_audit(spark, list(paths), told=told)
     _show(output, found, limit)
     if save is not None:
         files = found.save(save)
@@ -70,7 +69,7 @@ def audit(
     output.say("\nsound", style="bold green")
 
 
-def _show(output: Output, found: job.Audit, limit: int) -> None:
+def _show(output: Output, found: Audit, limit: int) -> None:
     findings = found.findings
     if output.as_json:
         output.record("stores", [_summary(store) for store in found.stores])
@@ -80,33 +79,33 @@ def _show(output: Output, found: job.Audit, limit: int) -> None:
         output.record("sound", found.is_sound)
         return
     for store in found.stores:
-        output.show(Facts("store", store.broker_name, _facts(store)), _topics(store))
+        output.show(NamedValues("store", store.broker_name, _facts(store)), _topics(store))
     output.show(_rows(findings[:limit]))
     if len(findings) > limit:
         output.say(f"and {len(findings) - limit:,} more; --save writes all of them")
 
 
-def _facts(store: job.StoreAudit) -> list[Fact]:
+def _facts(store: StoreAudit) -> list[NamedValue]:
     report = store.report
     facts = [
-        Fact("path", "directory", store.path),
-        Fact("live", "being written", report.is_live, show_yes),
-        Fact("log_bytes", "log", store.log_bytes, show_bytes),
-        Fact("segments", "log files", len(store.segments), show_count),
-        Fact("records", "records", report.records, show_count),
-        Fact("damaged_bytes", "damaged", store.damaged_bytes, show_bytes),
-        Fact("queues", "queues", report.queues, show_count),
-        Fact("units", "queue units", report.units, show_count),
-        Fact("index_entries", "index entries", report.index_entries, show_count),
+        NamedValue("path", "directory", store.path),
+        NamedValue("live", "being written", report.is_live, show_yes),
+        NamedValue("log_bytes", "log", store.log_bytes, show_bytes),
+        NamedValue("segments", "log files", len(store.segments), show_count),
+        NamedValue("records", "records", report.records, show_count),
+        NamedValue("damaged_bytes", "damaged", store.damaged_bytes, show_bytes),
+        NamedValue("queues", "queues", report.queues, show_count),
+        NamedValue("units", "queue units", report.units, show_count),
+        NamedValue("index_entries", "index entries", report.index_entries, show_count),
     ]
     pending = (
-        Fact("pending_units", "records on their way to queues", report.pending_units, show_count),
-        Fact("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
+        NamedValue("pending_units", "records on their way to queues", report.pending_units, show_count),
+        NamedValue("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
     )
     return [*facts, *(fact for fact in pending if fact.value)]
 
 
-def _summary(store: job.StoreAudit) -> dict[str, Any]:
+def _summary(store: StoreAudit) -> dict[str, Any]:
     """A store for programs."""
     report = store.report
     return {
@@ -122,17 +121,17 @@ def _summary(store: job.StoreAudit) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _topics(store: job.StoreAudit) -> Rows:
-    columns = [Column("topic", "topic"), number("messages", "records"), number("bytes", "bytes", show_bytes)]
+def _topics(store: StoreAudit) -> Rows:
+    columns = [TableColumn("topic", "topic"), number("messages", "records"), number("bytes", "bytes", show_bytes)]
     rows = [[topic, *counts] for topic, counts in list(store.totals.topics().items())[:20]]
     return Rows("topics", "largest topics", columns, rows, empty="no records")
 
 
 def _rows(findings: list[AuditFinding]) -> Rows:
     columns = [
-        Column("severity", ""), Column("kind", "kind"), Column("where", "where"), number("at", "at offset"),
-        number("queue_offset", "queue offset"), number("times", "times"), Column("since", "since", show_time),
-        Column("fault", "what is wrong"), Column("remedy", "what helps"),
+        TableColumn("severity", ""), TableColumn("kind", "kind"), TableColumn("where", "where"), number("at", "at offset"),
+        number("queue_offset", "queue offset"), number("times", "times"), TableColumn("since", "since", show_time),
+        TableColumn("fault", "what is wrong"), TableColumn("remedy", "what helps"),
     ]  # fmt: skip
     rows = [
         [

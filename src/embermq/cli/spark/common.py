@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import embermq.spark
 from embermq.cli.output import Output
-from embermq.spark.jobs.cluster_tasks import Told
-from embermq.spark.runtime.error_parsing import our_errors
+from embermq.spark.jobs import ProgressReport
+from embermq.spark.runtime import our_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,7 +33,7 @@ def stores_argument(command: F) -> F:
 
 
 @contextmanager
-def working(output: Output, master: str | None, title: str) -> Iterator[tuple[Any, Told]]:
+def working(output: Output, master: str | None, title: str) -> Iterator[tuple[Any, ProgressReport]]:
     """A session for the time of a command, and somebody to tell how far the work is."""
     with Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=output.notes,

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_time
+from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_time
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.errors import OptionInvalid
-from embermq.spark.jobs import dead_letters as job
+from embermq.spark import dead_letters as job_dead_letters
+from embermq.spark.jobs import DeadLetter, resend
 
 
 @click.command("dead-letters")
@@ -36,13 +37,13 @@ def dead_letters(
     """
     with working(output, master, "embermq dead-letters") as (spark, told):
         told("looking", 0, 1)
-        found = job.dead_letters(spark, list(paths), group, lake=lake, where=where)
+        found = job_dead_letters(spark, list(paths), group, lake=lake, where=where)
         if export is not None:
             _export(export, found)
         resent = {}
         if resend_into is not None:
             settings = settings_for(Path(resend_into), config_file, changes)
-            resent = job.resend(
+            resent = resend(
                 spark, list(paths), group, resend_into, lake=lake, where=where, dry_run=dry_run, settings=settings
             )  # fmt: skip
     output.record("dead_letters", [one.record() for one in found])
@@ -59,16 +60,16 @@ def dead_letters(
         output.say(f"{lost:,} do not say which topic they came from, and stay where they are")
 
 
-def _show(output: Output, group: str, found: list[job.DeadLetter]) -> None:
+def _show(output: Output, group: str, found: list[DeadLetter]) -> None:
     columns = [
-        Column("topic", "came from"), Column("origin_id", "first id"), Column("keys", "keys"), Column("tags", "tags"),
-        number("attempts", "attempts"), Column("dead_ms", "died", show_time),
+        TableColumn("topic", "came from"), TableColumn("origin_id", "first id"), TableColumn("keys", "keys"), TableColumn("tags", "tags"),
+        number("attempts", "attempts"), TableColumn("dead_ms", "died", show_time),
     ]  # fmt: skip
     rows = [[one.topic or "(unknown)", one.origin_id, one.keys, one.tags, one.attempts, one.dead_ms] for one in found]
     output.show(Rows("dead_letters", f"dead letters of {group}", columns, rows, empty="none"))
 
 
-def _export(place: str, found: list[job.DeadLetter]) -> None:
+def _export(place: str, found: list[DeadLetter]) -> None:
     try:
         with Path(place).open("x", encoding="utf-8") as file:
             file.writelines(json.dumps(one.record()) + "\n" for one in found)

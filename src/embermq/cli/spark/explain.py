@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 import click
 
-from embermq.cli.output import Fact, Facts, Output, Rows, number, output_option, show_bytes
-from embermq.spark.planning.explain import StoreExplained, explain_read
-from embermq.spark.reading.tables import option_texts
+from embermq.cli.output import NamedValue, NamedValues, Output, Rows, number, output_option, show_bytes
+from embermq.spark.planning import StoreExplained, explain_read
+from embermq.spark.reading import option_texts
 
 # People are shown so many slices of a store; programs get all of them.
 SLICES_SHOWN_MAX = 20
@@ -51,16 +51,16 @@ def _name_and_value(option: str) -> tuple[str, str]:
     return name, value
 
 
-def _facts(store: StoreExplained) -> Facts:
-    return Facts(
+def _facts(store: StoreExplained) -> NamedValues:
+    return NamedValues(
         "store",
         store.broker_name,
         [
-            Fact("path", "store", store.path),
-            Fact("log", "log", f"from {store.log_start:,} to {store.log_end:,}"),
-            Fact("method", "is read", _METHODS[store.method]),
-            Fact("reason", "because", store.reason),
-            Fact("bytes", "about", store.bytes, show_bytes),
+            NamedValue("path", "store", store.path),
+            NamedValue("log", "log", f"from {store.log_start:,} to {store.log_end:,}"),
+            NamedValue("method", "is read", _METHODS[store.method]),
+            NamedValue("reason", "because", store.reason),
+            NamedValue("bytes", "about", store.bytes, show_bytes),
         ],
     )
 

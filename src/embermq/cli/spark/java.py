@@ -2,8 +2,8 @@
 
 import click
 
-from embermq.cli.output import Fact, Facts, Output, output_option, show_yes
-from embermq.spark.runtime.java import find_java
+from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_yes
+from embermq.spark.runtime import find_java
 
 
 @click.command()
@@ -21,15 +21,15 @@ def java(output: Output, home: bool) -> None:
         click.echo(str(found.home))
         return
     output.show(
-        Facts(
+        NamedValues(
             "java",
             "",
             [
-                Fact("home", "JAVA_HOME", str(found.home)),
-                Fact("version", "version", found.version),
-                Fact("origin", "found by", found.origin),
-                Fact("real_home", "Java itself", str(found.real_home)),
-                Fact("is_shimmed", "started by a script of ours", found.is_shimmed, show_yes),
+                NamedValue("home", "JAVA_HOME", str(found.home)),
+                NamedValue("version", "version", found.version),
+                NamedValue("origin", "found by", found.origin),
+                NamedValue("real_home", "Java itself", str(found.real_home)),
+                NamedValue("is_shimmed", "started by a script of ours", found.is_shimmed, show_yes),
             ],
         )
     )

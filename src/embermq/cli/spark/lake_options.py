@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
-from embermq.spark.lake.tables import FORMATS
+from embermq.spark.lake import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,7 +10,7 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
+from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.spark.ship import Asked
@@ -18,12 +18,9 @@ from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
 from embermq.errors import StoreError
-from embermq.spark.lake.commits import LakeFormat
-from embermq.spark.lake.json_schemas import schemas_in_words
-from embermq.spark.pipelines import Progress
+from embermq.spark.lake import LakeFormat, schemas_in_words
+from embermq.spark.pipelines import BatchProgress, ReportSink, pipeline_report
 from embermq.spark.pipelines import pipeline as make_pipeline
-from embermq.spark.pipelines.report import pipeline_report
-from embermq.spark.pipelines.report_sink import ReportSink
 from embermq.spark.report import check_report_place, write_report
 
 _BATCHES_KEPT = 5_000
@@ -104,11 +101,11 @@ class _Run:
     """What to tell in the end: of very many batches the last ones, and what all of them found."""
 
     def __init__(self) -> None:
-        self.done: list[Progress] = []
+        self.done: list[BatchProgress] = []
         self.undecoded = self.damage_count = 0
         self.damages: list[str] = []  # the first ones
 
-    def add(self, progress: Progress, kept_max: int | None) -> None:
+    def add(self, progress: BatchProgress, kept_max: int | None) -> None:
         self.done.append(progress)
         if kept_max is not None:
             del self.done[:-kept_max]
@@ -142,10 +139,10 @@ class _Page:
     def __init__(self, report: str, subject: str) -> None:
         self._place, self._subject = check_report_place(report), subject
         self.sink = ReportSink()
-        self._done: deque[Progress] = deque(maxlen=_BATCHES_KEPT)
+        self._done: deque[BatchProgress] = deque(maxlen=_BATCHES_KEPT)
         self._written = time.monotonic()
 
-    def add(self, progress: Progress) -> None:
+    def add(self, progress: BatchProgress) -> None:
         self._done.append(progress)
 
     def keep_fresh(self) -> None:
@@ -162,7 +159,7 @@ class _Page:
 _COLUMNS = ["batch", "records", "log", "took", "rate", "behind"]
 
 
-def _cells(one: Progress) -> list[str]:
+def _cells(one: BatchProgress) -> list[str]:
     rate = f"{show_bytes(one.bytes_per_second)}/s"
     return [
         str(one.batch), f"{one.records:,}", show_bytes(one.bytes), show_seconds(one.seconds), rate,
@@ -170,13 +167,13 @@ def _cells(one: Progress) -> list[str]:
     ]  # fmt: skip
 
 
-def _view(done: list[Progress]) -> Table:
+def _view(done: list[BatchProgress]) -> Table:
     table = Table(*_COLUMNS)
     for one in done[-10:]:
         table.add_row(*_cells(one))
     return table
 
 
-def _show(output: Output, done: list[Progress]) -> None:
-    columns = [Column(_COLUMNS[0], _COLUMNS[0]), *(number(name, name, str) for name in _COLUMNS[1:])]
+def _show(output: Output, done: list[BatchProgress]) -> None:
+    columns = [TableColumn(_COLUMNS[0], _COLUMNS[0]), *(number(name, name, str) for name in _COLUMNS[1:])]
     output.show(Rows("batches", "batches", columns, [_cells(one) for one in done], empty="nothing new"))

@@ -8,9 +8,9 @@ from embermq.cli.output import Output, output_option
 from embermq.cli.spark.common import master_option, working
 from embermq.cli.store.options import directory_argument, writing_options
 from embermq.cli.store.rebuild import settings_of, show_rebuilt
-from embermq.files.files import RealFiles
-from embermq.spark.jobs import rebuild as job
-from embermq.store.layout.directory import check_directory
+from embermq.files import RealFiles
+from embermq.spark import rebuild as job_rebuild
+from embermq.store.layout import check_directory
 
 
 @click.command()
@@ -44,7 +44,7 @@ def rebuild(
     check_directory(RealFiles(), root, read_only=True, has_log_elsewhere=config_file is not None)
     settings = settings_of(root, config_file, changes)
     with working(output, master, "embermq rebuild") as (spark, told):
-        made = job.rebuild(
+        made = job_rebuild(
             spark, root, settings=settings, queues=queues or not index, index=index or not queues, into=into, told=told
         )
     show_rebuilt(output, root, made)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import click
 
-from embermq.cli.output import Fact, Facts, Output, output_option, show_count, show_seconds, show_yes
+from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count, show_seconds, show_yes
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.cli.store.times import time_option
-from embermq.spark.jobs import replay as job
+from embermq.spark import replay as job_replay
+from embermq.spark.jobs import Window
 
 
 @click.command()
@@ -44,21 +45,21 @@ def replay(
     embermq spark replay /data/broker-a --topic orders --since 2026-11-01 --tags paid \\
         --into /data/test-store --to-topic orders --rate 500
     """
-    window = job.Window(topic, begin_ms, end_ms, tags, where, start_offset=from_offset, end_offset=to_offset)
+    window = Window(topic, begin_ms, end_ms, tags, where, start_offset=from_offset, end_offset=to_offset)
     settings = settings_for(Path(into), config_file, changes)
     with working(output, master, "embermq replay") as (spark, told):
-        done = job.replay(
+        done = job_replay(
             spark, list(paths), window, into, to_topic=to_topic, replay_id=replay_id, lake=lake, rate=rate,
             dry_run=dry_run, settings=settings, told=lambda count, total: told("replaying", count, total),
         )  # fmt: skip
     output.record("replay", asdict(done))
     if not output.as_json:
         output.show(
-            Facts("replay", f"{topic} into {to_topic}", [
-                Fact("found", "found", done.found, show_count),
-                Fact("skipped", "there already", done.skipped, show_count),
-                Fact("appended", "appended", done.appended, show_count),
-                Fact("seconds", "took", done.seconds, show_seconds),
-                Fact("dry_run", "dry run", done.dry_run, show_yes),
+            NamedValues("replay", f"{topic} into {to_topic}", [
+                NamedValue("found", "found", done.found, show_count),
+                NamedValue("skipped", "there already", done.skipped, show_count),
+                NamedValue("appended", "appended", done.appended, show_count),
+                NamedValue("seconds", "took", done.seconds, show_seconds),
+                NamedValue("dry_run", "dry run", done.dry_run, show_yes),
             ])
         )  # fmt: skip

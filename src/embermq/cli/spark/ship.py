@@ -9,15 +9,13 @@ from typing import Any
 
 import click
 
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes, show_seconds
+from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store import BadInput
 from embermq.errors import OptionInvalid, StoreError
-from embermq.spark.jobs import ship as job
-from embermq.spark.jobs.cluster_tasks import Told
-from embermq.spark.jobs.ship import Shipped
-from embermq.spark.jobs.ship_follow import EVERY_SECONDS, Round, keep_shipping
-from embermq.spark.shipped.places import shown
+from embermq.spark import ship as job_ship
+from embermq.spark.jobs import EVERY_SECONDS, ProgressReport, Round, Shipped, keep_shipping
+from embermq.spark.shipped import shown
 
 
 @click.command()
@@ -64,7 +62,7 @@ def ship(
                         ),
                     )  # fmt: skip
             else:
-                done = job.ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
+                done = job_ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
     except StoreError as problem:  # Another log, one with a gap, a manifest that was changed: nothing was shipped.
         raise BadInput(str(problem)) from problem
     output.record("shipped", [asdict(one) for one in done])
@@ -102,7 +100,7 @@ class Asked:
         self._before.clear()
 
 
-def _follow(output: Output, told: Told, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
+def _follow(output: Output, told: ProgressReport, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
     """Tell what happens, and add up what was shipped of each store."""
     totals: dict[str, Shipped] = {}
     told("looking for what is new", 0, 1)
@@ -141,7 +139,7 @@ def _sum(one: Shipped, other: Shipped) -> Shipped:
 
 def _show(output: Output, done: Sequence[Shipped], target: str) -> None:
     columns = [
-        Column("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
+        TableColumn("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
         number("objects", "objects"), number("bytes", "shipped", show_bytes),
         number("damaged", "damaged", show_bytes), number("manifest", "manifest"),
     ]  # fmt: skip

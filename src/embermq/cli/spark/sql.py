@@ -6,13 +6,13 @@ from collections import Counter
 
 import click
 
-from embermq.cli.output import Column, Output, Rows, output_option
+from embermq.cli.output import Output, Rows, TableColumn, output_option
 from embermq.cli.spark.common import master_option, working
 from embermq.cli.spark.lake_options import json_option
 from embermq.errors import OptionInvalid
-from embermq.spark.jobs import sql as job
-from embermq.spark.lake.json_schemas import schemas_in_words
-from embermq.spark.runtime.error_parsing import our_errors
+from embermq.spark import sql as job_sql
+from embermq.spark.lake import schemas_in_words
+from embermq.spark.runtime import our_errors
 
 ROWS_MAX = 10_000
 _COMMENT = re.compile(r"--(?:\s|[^=]*\n)")
@@ -57,7 +57,7 @@ def sql(
     schemas = schemas_in_words(json_words)
     with working(output, master, "embermq sql") as (spark, told):
         told("asking", 0, 1)
-        frame = job.sql(
+        frame = job_sql(
             spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
         )  # fmt: skip
         with our_errors("sql"):
@@ -67,7 +67,7 @@ def sql(
             rows = [list(row) for row in frame.limit(limit + 1).collect()]
     plain = _in_json if output.as_json else _as_bytes
     cells = [[plain(cell) for cell in row] for row in rows[:limit]]
-    output.show(Rows("rows", "", [Column(name, name, _text) for name in names], cells, empty="no rows"))
+    output.show(Rows("rows", "", [TableColumn(name, name, _text) for name in names], cells, empty="no rows"))
     if len(rows) > limit:
         output.say(f"only the first {limit:,} rows are shown; --limit shows more")
 

@@ -5,11 +5,11 @@ from dataclasses import asdict
 import click
 
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -18,8 +18,8 @@ from embermq.cli.output import (
 )
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.clock import SystemClock
-from embermq.spark.jobs import stats as job
-from embermq.spark.jobs.stats_page import stats_report
+from embermq.spark import stats as job_stats
+from embermq.spark.jobs import Stats, stats_report
 from embermq.spark.report import check_report_place, write_report
 
 
@@ -43,7 +43,7 @@ def stats(
         check_report_place(report)
     with working(output, master, "embermq stats") as (spark, told):
         told("counting", 0, 1)
-        found = job.stats(spark, list(paths), lake=lake, topics=list(topics) or None)
+        found = job_stats(spark, list(paths), lake=lake, topics=list(topics) or None)
     output.record("stats", asdict(found))
     if not output.as_json:
         _show(output, found)
@@ -53,26 +53,26 @@ def stats(
         output.say(f"report: {place}")
 
 
-def _show(output: Output, found: job.Stats) -> None:
+def _show(output: Output, found: Stats) -> None:
     output.show(
-        Facts("all", "all messages", [
-            Fact("messages", "messages", found.messages, show_count),
-            Fact("bytes", "bytes of log", found.bytes, show_bytes),
-            Fact("start_ms", "first stored", found.start_ms if found.messages else None, show_time),
-            Fact("end_ms", "last stored", found.end_ms if found.messages else None, show_time),
+        NamedValues("all", "all messages", [
+            NamedValue("messages", "messages", found.messages, show_count),
+            NamedValue("bytes", "bytes of log", found.bytes, show_bytes),
+            NamedValue("start_ms", "first stored", found.start_ms if found.messages else None, show_time),
+            NamedValue("end_ms", "last stored", found.end_ms if found.messages else None, show_time),
         ]),
         Rows("topics", "topics", [
-            Column("topic", "topic"), number("messages", "messages"), number("bytes", "bytes", show_bytes),
+            TableColumn("topic", "topic"), number("messages", "messages"), number("bytes", "bytes", show_bytes),
             number("p50", "delay p50 ms"), number("p99", "p99 ms"), number("most", "most ms"),
         ], [
             [one.topic, one.messages, one.bytes, one.delay_p50_ms, one.delay_p99_ms, one.delay_max_ms]
             for one in found.topics[:50]
         ], empty="no messages"),
-        Rows("keys", "most frequent keys", [Column("key", "key"), number("messages", "messages")], [
+        Rows("keys", "most frequent keys", [TableColumn("key", "key"), number("messages", "messages")], [
             [one.name, one.messages] for one in found.hot_keys[:10]
         ], empty="no keys"),
         Rows("lags", "consumers", [
-            Column("group", "group"), Column("topic", "topic"), number("queue", "queue"), number("behind", "behind"),
+            TableColumn("group", "group"), TableColumn("topic", "topic"), number("queue", "queue"), number("behind", "behind"),
         ], [
             [lag.group, lag.topic, lag.queue_id, lag.behind]
             for lag in sorted(found.lags, key=lambda lag: -lag.behind)[:20]

@@ -6,8 +6,8 @@ from typing import BinaryIO
 
 import click
 
-from embermq import Message, MessageStore
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_bytes
+from embermq import Message
+from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes
 from embermq.cli.store.options import (
     directory_argument,
     parse_pairs,
@@ -16,6 +16,7 @@ from embermq.cli.store.options import (
     writing_options,
 )
 from embermq.model.message import Receipt
+from embermq.store import MessageStore
 
 # Messages that are appended with one call, and so with one wait for the disk, when lines are read.
 LINES_PER_APPEND = 256
@@ -93,8 +94,8 @@ def _in_runs(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 def _receipts(receipts: list[Receipt], queue_id: int | None) -> Rows:
     columns = (
-        Column("message_id", "message id"),
-        Column("status", "status"),
+        TableColumn("message_id", "message id"),
+        TableColumn("status", "status"),
         number("queue_id", "queue", str),
         number("queue_offset", "queue offset"),
         number("physical_offset", "physical offset"),

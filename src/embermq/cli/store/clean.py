@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -24,11 +24,10 @@ from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.times import time_option
 from embermq.errors import StoreLocked
-from embermq.inspect.retention_preview import Preview, preview
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Preview, Survey, preview
 from embermq.settings import StoreSettings
-from embermq.store.maintenance_mode import QuietStore
-from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard
+from embermq.store import MaintenanceStore
+from embermq.store.services import Cleaned, OldSegment, RetentionGuard
 
 
 @click.command()
@@ -83,7 +82,7 @@ def clean(
 
 
 def _archive_guard(lake: str, broker_name: str) -> RetentionGuard:
-    from embermq.spark.jobs.archive import archive_guard  # Here: it needs what only Spark users have installed.
+    from embermq.spark.jobs import archive_guard
 
     return archive_guard(lake, broker_name)
 
@@ -92,7 +91,7 @@ def _clean(directory: Path, settings: StoreSettings, before_ms: int | None, guar
     # Only what was asked for: nothing goes by force, however full the disk is, and nobody else has to be let through.
     calm = settings.replace(delete_when_full=False, delete_segment_pause_ms=0, delete_queue_pause_ms=0)
     try:
-        store = QuietStore.open(directory, calm, retention_guard=guard)
+        store = MaintenanceStore.open(directory, calm, retention_guard=guard)
     except StoreLocked as locked:
         who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
         raise BadInput(
@@ -115,27 +114,27 @@ def _expected(found: Preview) -> Cleaned:
 
 def _files(files: list[OldSegment]) -> Rows:
     columns = (
-        Column("path", "log file"),
+        TableColumn("path", "log file"),
         number("start_physical_offset", "from offset"),
         number("end_physical_offset", "to before"),
         number("size_bytes", "size", show_bytes),
-        Column("last_change_ms", "last written to", show_time),
+        TableColumn("last_change_ms", "last written to", show_time),
     )
     rows = [(str(old.path), old.start, old.end, old.end - old.start, old.last_change_ms) for old in files]
     return Rows("files", "log files", columns, rows, empty="none")
 
 
-def _facts(directory: Path, cleaned: Cleaned, *, dry_run: bool) -> Facts:
+def _facts(directory: Path, cleaned: Cleaned, *, dry_run: bool) -> NamedValues:
     facts = [
-        Fact("path", "directory", str(directory)),
-        Fact("dry_run", "only looked", dry_run, show_yes),
-        Fact("segments", "log files", cleaned.segments, show_count),
-        Fact("log_bytes", "that is", cleaned.log_bytes, show_bytes),
+        NamedValue("path", "directory", str(directory)),
+        NamedValue("dry_run", "only looked", dry_run, show_yes),
+        NamedValue("segments", "log files", cleaned.segments, show_count),
+        NamedValue("log_bytes", "that is", cleaned.log_bytes, show_bytes),
     ]
     if not dry_run:
         facts += [
-            Fact("queue_files", "queue files", cleaned.queue_files, show_count),
-            Fact("index_files", "index files", cleaned.index_files, show_count),
+            NamedValue("queue_files", "queue files", cleaned.queue_files, show_count),
+            NamedValue("index_files", "index files", cleaned.index_files, show_count),
         ]
-    facts.append(Fact("held_by", "the next one is needed by", cleaned.held_by, absent="nobody"))
-    return Facts("cleaned", "would be deleted" if dry_run else "deleted", facts)
+    facts.append(NamedValue("held_by", "the next one is needed by", cleaned.held_by, absent="nobody"))
+    return NamedValues("cleaned", "would be deleted" if dry_run else "deleted", facts)

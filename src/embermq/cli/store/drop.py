@@ -4,14 +4,13 @@ from pathlib import Path
 
 import click
 
-from embermq.cli.output import Fact, Facts, Output, output_option, show_count, show_yes
+from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count, show_yes
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.errors import StoreLocked
-from embermq.inspect.lookup import require_topic
-from embermq.inspect.snapshot import Survey
-from embermq.store.maintenance_mode import QuietStore
-from embermq.store.services.topic_deletion import KEPT_TOPICS
+from embermq.inspect import Survey, require_topic
+from embermq.store import MaintenanceStore
+from embermq.store.services import KEPT_TOPICS
 
 
 @click.command()
@@ -42,19 +41,19 @@ def drop(
     if not dry_run:
         _drop(directory, topic, config_file, changes)
     facts = [
-        Fact("path", "directory", str(directory)),
-        Fact("topic", "topic", topic),
-        Fact("dry_run", "only looked", dry_run, show_yes),
-        Fact("queues", "queues", len(queues), show_count),
-        Fact("messages", "messages in them", messages, show_count),
+        NamedValue("path", "directory", str(directory)),
+        NamedValue("topic", "topic", topic),
+        NamedValue("dry_run", "only looked", dry_run, show_yes),
+        NamedValue("queues", "queues", len(queues), show_count),
+        NamedValue("messages", "messages in them", messages, show_count),
     ]
-    output.show(Facts("dropped", "would be deleted" if dry_run else "deleted", facts))
+    output.show(NamedValues("dropped", "would be deleted" if dry_run else "deleted", facts))
 
 
 def _drop(directory: Path, topic: str, config_file: Path | None, changes: tuple[str, ...]) -> None:
     settings = settings_for(directory, config_file, changes)
     try:
-        store = QuietStore.open(directory, settings)
+        store = MaintenanceStore.open(directory, settings)
     except StoreLocked as locked:
         who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
         raise BadInput(

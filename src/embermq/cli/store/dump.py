@@ -12,11 +12,10 @@ from embermq.cli.output import Output, report_option, show_bytes, show_count
 from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.times import time_option
-from embermq.columns.plain.json_lines import LineForm
-from embermq.inspect.dump import Dump, Wanted
-from embermq.inspect.lookup import require_topic
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.columns import LineForm
+from embermq.inspect import Dump, Survey, Wanted, require_topic
 from embermq.model.properties import tag_texts
+from embermq.store.log import DamagedRange
 
 
 @click.command()
@@ -61,10 +60,10 @@ def dump(
     form = (LineForm.TEXT if body == "text" else LineForm.BASE64) | (LineForm.RAW if raw else LineForm.BASE64)
     survey = Survey.open(directory)
     job = Dump(survey, wanted, form)
-    damages: list[Damage] = []
+    damages: list[DamagedRange] = []
     with telling_changes(output, directory), _progress(output) as progress:
         for piece in job.pieces():
-            if isinstance(piece, Damage):
+            if isinstance(piece, DamagedRange):
                 damages.append(piece)
                 output.say(f"damaged: {directory}, physical offset {piece.start:,} to {piece.end:,}: {piece.reason}")
             else:
@@ -78,7 +77,7 @@ def dump(
         click.get_current_context().exit(1)
 
 
-def _report(output: Output, directory: Path, job: Dump, damages: list[Damage]) -> None:
+def _report(output: Output, directory: Path, job: Dump, damages: list[DamagedRange]) -> None:
     output.record("messages", job.messages)
     output.record("start_physical_offset", job.start)
     output.record("end_physical_offset", job.position)

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import click
 
-from embermq.cli.output import Fact, Facts, Output, output_option, show_count
+from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
 from embermq.cli.store.times import option_ms
 from embermq.errors import QueueUnknown
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
-from embermq.inspect.lookup import message_at, require_topic
-from embermq.inspect.snapshot import QueueSpan, Survey
+from embermq.inspect import QueueSpan, Survey, message_at, require_topic
 from embermq.model.message import StoredMessage
 from embermq.model.properties import SCHEDULE_TOPIC, tag_texts
 
@@ -50,13 +49,13 @@ def fetch(output: Output, directory: Path, topic: str, queue_id: int, offset: st
                 break
     output.show(message_rows(messages, "no message from there on"))
     output.show(
-        Facts(
+        NamedValues(
             "queue",
             "",
             [
-                Fact("min_offset", "first offset", span.min_offset, show_count),
-                Fact("max_offset", "end offset", span.max_offset, show_count),
-                Fact("next_offset", "next to read", next_offset, show_count),
+                NamedValue("min_offset", "first offset", span.min_offset, show_count),
+                NamedValue("max_offset", "end offset", span.max_offset, show_count),
+                NamedValue("next_offset", "next to read", next_offset, show_count),
             ],
         )
     )

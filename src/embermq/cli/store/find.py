@@ -5,12 +5,11 @@ from pathlib import Path
 
 import click
 
-from embermq.cli.output import Fact, Facts, Output, output_option, show_seconds
+from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_seconds
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_rows
 from embermq.cli.store.times import check_order, time_option
-from embermq.inspect.lookup import find_messages, require_topic
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey, find_messages, require_topic
 
 
 @click.command()
@@ -56,12 +55,12 @@ def find(
         require_topic(survey, topic)
     output.show(message_rows(found.messages, f"no message of topic {topic!r} has the key {key!r}"))
     output.show(
-        Facts(
+        NamedValues(
             "query",
             "",
             [
-                Fact("seconds", "looked up in", seconds, show_seconds),
-                Fact("by", "by", "index" if found.by_index else "reading the log"),
+                NamedValue("seconds", "looked up in", seconds, show_seconds),
+                NamedValue("by", "by", "index" if found.by_index else "reading the log"),
             ],
         )
     )

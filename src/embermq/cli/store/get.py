@@ -9,8 +9,7 @@ from embermq.cli.output import Output, output_option
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import message_facts
-from embermq.inspect.lookup import message_at, message_by_id
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey, message_at, message_by_id
 from embermq.model.message import StoredMessage
 
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import click
 
-from embermq import MessageStore, StoreSettings
+from embermq import StoreSettings
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -21,14 +21,27 @@ from embermq.cli.output import (
 )
 from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.checkpoint import Checkpoint
-from embermq.inspect import overview
-from embermq.inspect.overview import IndexFact, QueueFact, SegmentFact, StartPlan
-from embermq.inspect.snapshot import Survey
-from embermq.store.layout.config_directory import Progress, config_files, consumer_progress
-from embermq.store.recovery.plan import IndexPlan
-from embermq.store.services.scrub_state import load_scrub_state
+from embermq.inspect import (
+    IndexFact,
+    QueueFact,
+    SegmentFact,
+    StartPlan,
+    Survey,
+    checkpoint_of,
+    index_facts,
+    plan_start,
+    quarantine_reports,
+    queue_facts,
+    segment_facts,
+    spaces,
+    writer_process,
+)
+from embermq.store import MessageStore
+from embermq.store.layout import ConsumerProgress, config_files, consumer_progress
+from embermq.store.recovery import IndexPlan
+from embermq.store.services import load_scrub_state
 
 _INDEX_PLANS = {
     IndexPlan.KEEP: "believe queues and index as they are",
@@ -66,38 +79,38 @@ def info(
     with telling_changes(output, directory):
         settings = settings_for(directory, config_file, changes)
         survey = Survey.open(directory)
-        facts = overview.queue_facts(survey)
-        files = overview.segment_facts(survey)
+        facts = queue_facts(survey)
+        files = segment_facts(survey)
         output.show(_log(survey, files, facts), _topics(facts))
         if queues or output.as_json:
             output.show(_queues(facts))
         if segments or output.as_json:
             output.show(_segments(files))
-        output.show(_spaces(directory), _index(overview.index_facts(directory)))
+        output.show(_spaces(directory), _index(index_facts(directory)))
         _show_config(output, directory, facts)
         output.show(_state(survey), _scrub(directory), _start(directory, settings))
         if runtime:
             with MessageStore.open(directory, read_only=True) as opened:
                 pairs = sorted(opened.runtime_info().items())
-            output.show(Facts("runtime", "runtime", [Fact(name, name, value) for name, value in pairs]))
+            output.show(NamedValues("runtime", "runtime", [NamedValue(name, name, value) for name, value in pairs]))
 
 
-def _log(survey: Survey, files: list[SegmentFact], queues: list[QueueFact]) -> Facts:
+def _log(survey: Survey, files: list[SegmentFact], queues: list[QueueFact]) -> NamedValues:
     times = [one.first_store_ms for one in files if one.first_store_ms is not None]
     newest = [one.last_store_ms for one in queues if one.last_store_ms is not None]
-    return Facts(
+    return NamedValues(
         "log",
         "log",
         [
-            Fact("path", "directory", str(survey.path)),
-            Fact("min_physical_offset", "first physical offset", survey.log_min, show_count),
-            Fact("max_physical_offset", "end physical offset", survey.log_end, show_count),
-            Fact("log_bytes", "size", survey.log_end - survey.log_min, show_bytes),
-            Fact("segments", "log files", len(files), show_count),
-            Fact("segment_bytes", "size of a log file", files[0].size if files else None, show_bytes),
-            Fact("first_store_timestamp_ms", "oldest message stored at", min(times, default=None), show_time),
-            Fact("last_store_timestamp_ms", "newest message stored at", max(newest, default=None), show_time),
-            Fact("identity", "identity", survey.identity),
+            NamedValue("path", "directory", str(survey.path)),
+            NamedValue("min_physical_offset", "first physical offset", survey.log_min, show_count),
+            NamedValue("max_physical_offset", "end physical offset", survey.log_end, show_count),
+            NamedValue("log_bytes", "size", survey.log_end - survey.log_min, show_bytes),
+            NamedValue("segments", "log files", len(files), show_count),
+            NamedValue("segment_bytes", "size of a log file", files[0].size if files else None, show_bytes),
+            NamedValue("first_store_timestamp_ms", "oldest message stored at", min(times, default=None), show_time),
+            NamedValue("last_store_timestamp_ms", "newest message stored at", max(newest, default=None), show_time),
+            NamedValue("identity", "identity", survey.identity),
         ],
     )
 
@@ -115,24 +128,24 @@ def _topics(facts: list[QueueFact]) -> Rows:
         for topic, its in by_topic.items()
     ]  # fmt: skip
     columns = (
-        Column("topic", "topic"),
+        TableColumn("topic", "topic"),
         number("queues", "queues"),
         number("messages", "messages"),
-        Column("first_store_timestamp_ms", "oldest", show_time),
-        Column("last_store_timestamp_ms", "newest", show_time),
+        TableColumn("first_store_timestamp_ms", "oldest", show_time),
+        TableColumn("last_store_timestamp_ms", "newest", show_time),
     )
     return Rows("topics", "topics", columns, rows, empty="none")
 
 
 def _queues(facts: list[QueueFact]) -> Rows:
     columns = (
-        Column("topic", "topic"),
+        TableColumn("topic", "topic"),
         number("queue_id", "queue", str),
         number("min_offset", "first offset"),
         number("max_offset", "end offset"),
         number("messages", "messages"),
-        Column("first_store_timestamp_ms", "oldest", show_time),
-        Column("last_store_timestamp_ms", "newest", show_time),
+        TableColumn("first_store_timestamp_ms", "oldest", show_time),
+        TableColumn("last_store_timestamp_ms", "newest", show_time),
     )
     rows = [
         (
@@ -146,11 +159,11 @@ def _queues(facts: list[QueueFact]) -> Rows:
 
 def _segments(files: list[SegmentFact]) -> Rows:
     columns = (
-        Column("name", "log file"),
+        TableColumn("name", "log file"),
         number("size_bytes", "size", show_bytes),
         number("used_bytes", "used", show_bytes),
         number("allocated_bytes", "on the disk", show_bytes),
-        Column("first_store_timestamp_ms", "begins", show_time),
+        TableColumn("first_store_timestamp_ms", "begins", show_time),
     )
     rows = [(one.name, one.size, one.used, one.allocated, one.first_store_ms) for one in files]
     return Rows("segments", "log files", columns, rows, empty="none")
@@ -158,23 +171,23 @@ def _segments(files: list[SegmentFact]) -> Rows:
 
 def _spaces(directory: Path) -> Rows:
     columns = (
-        Column("directory", "directory"),
+        TableColumn("directory", "directory"),
         number("files", "files"),
         number("size_bytes", "size", show_bytes),
         number("allocated_bytes", "on the disk", show_bytes),
     )
-    rows = [(one.name, one.files, one.bytes, one.allocated) for one in overview.spaces(directory)]
+    rows = [(one.name, one.files, one.bytes, one.allocated) for one in spaces(directory)]
     return Rows("sizes", "sizes", columns, rows, empty="none")
 
 
 def _index(facts: list[IndexFact]) -> Rows:
     columns = (
-        Column("name", "index file"),
+        TableColumn("name", "index file"),
         number("keys", "keys"),
         number("begin_physical_offset", "from offset"),
         number("end_physical_offset", "to offset"),
-        Column("begin_timestamp_ms", "oldest", show_time),
-        Column("end_timestamp_ms", "newest", show_time),
+        TableColumn("begin_timestamp_ms", "oldest", show_time),
+        TableColumn("end_timestamp_ms", "newest", show_time),
     )
     rows = []
     for one in facts:
@@ -186,7 +199,7 @@ def _index(facts: list[IndexFact]) -> Rows:
 
 def _show_config(output: Output, directory: Path, facts: list[QueueFact]) -> None:
     files = RealFiles()
-    columns = (Column("name", "config file"), number("entries", "entries"), Column("fault", "wrong with it"))
+    columns = (TableColumn("name", "config file"), number("entries", "entries"), TableColumn("fault", "wrong with it"))
     rows = [(one.name, one.entries, one.fault) for one in config_files(files, directory)]
     output.show(Rows("config", "config", columns, rows, empty="none"))
     progress = consumer_progress(files, directory)
@@ -194,7 +207,7 @@ def _show_config(output: Output, directory: Path, facts: list[QueueFact]) -> Non
         output.show(_groups(progress, facts))
 
 
-def _groups(progress: list[Progress], facts: list[QueueFact]) -> Rows:
+def _groups(progress: list[ConsumerProgress], facts: list[QueueFact]) -> Rows:
     """Consumer groups and how many messages they have not consumed yet."""
     ends = {(one.span.topic, one.span.queue_id): one.span.max_offset for one in facts}
     by_group: dict[tuple[str, str], list[int]] = {}
@@ -202,8 +215,8 @@ def _groups(progress: list[Progress], facts: list[QueueFact]) -> Rows:
         behind = max(0, ends.get((one.topic, one.queue_id), one.offset) - one.offset)
         by_group.setdefault((one.group, one.topic), []).append(behind)
     columns = (
-        Column("group", "consumer group"),
-        Column("topic", "topic"),
+        TableColumn("group", "consumer group"),
+        TableColumn("topic", "topic"),
         number("queues", "queues"),
         number("behind_messages", "messages behind"),
     )
@@ -211,54 +224,54 @@ def _groups(progress: list[Progress], facts: list[QueueFact]) -> Rows:
     return Rows("groups", "consumer groups", columns, rows, empty="none")
 
 
-def _state(survey: Survey) -> Facts:
+def _state(survey: Survey) -> NamedValues:
     directory, page = survey.path, survey.state_page
-    checkpoint = overview.checkpoint_of(directory) or Checkpoint()
-    facts: list[Fact] = [
-        Fact("writer_pid", "open for writing by process", overview.writer_process(directory)),
-        Fact("clean", "closed cleanly", not (directory / "abort").exists(), show_yes),
-        Fact("checkpoint_log_ms", "checkpoint: log", checkpoint.log_ms or None, show_time),
-        Fact("checkpoint_queues_ms", "checkpoint: queues", checkpoint.queues_ms or None, show_time),
-        Fact("checkpoint_index_ms", "checkpoint: index", checkpoint.index_ms or None, show_time),
-        Fact("flushed_offset", "proven durable: log", None if page is None else page.flushed, show_count),
-        Fact("queues_durable", "proven durable: queues", None if page is None else page.queues_durable, show_count),
-        Fact("quarantined", "damaged ranges in quarantine", overview.quarantine_reports(directory), show_count),
+    checkpoint = checkpoint_of(directory) or Checkpoint()
+    facts: list[NamedValue] = [
+        NamedValue("writer_pid", "open for writing by process", writer_process(directory)),
+        NamedValue("clean", "closed cleanly", not (directory / "abort").exists(), show_yes),
+        NamedValue("checkpoint_log_ms", "checkpoint: log", checkpoint.log_ms or None, show_time),
+        NamedValue("checkpoint_queues_ms", "checkpoint: queues", checkpoint.queues_ms or None, show_time),
+        NamedValue("checkpoint_index_ms", "checkpoint: index", checkpoint.index_ms or None, show_time),
+        NamedValue("flushed_offset", "proven durable: log", None if page is None else page.flushed, show_count),
+        NamedValue("queues_durable", "proven durable: queues", None if page is None else page.queues_durable, show_count),
+        NamedValue("quarantined", "damaged ranges in quarantine", quarantine_reports(directory), show_count),
     ]
-    return Facts("state", "state", facts)
+    return NamedValues("state", "state", facts)
 
 
-def _scrub(directory: Path) -> Facts:
+def _scrub(directory: Path) -> NamedValues:
     """How far the comparing of the store with itself is, as it was last written down."""
     state = load_scrub_state(RealFiles(), directory)
     position = state.position if state.round_began_ms else None
-    facts: list[Fact] = [
-        Fact("finished_ms", "last whole round finished at", state.finished_ms or None, show_time),
-        Fact("round_began_ms", "round under way since", state.round_began_ms or None, show_time),
-        Fact("position", "it has come to", position, show_count),
-        Fact("bytes_per_second", "bytes a second", state.bytes_per_second or None, show_bytes),
-        Fact("findings", "findings", state.findings, show_count),
-        Fact("healed", "mended", state.healed, show_count),
-        Fact("rounds", "whole rounds", state.rounds, show_count),
+    facts: list[NamedValue] = [
+        NamedValue("finished_ms", "last whole round finished at", state.finished_ms or None, show_time),
+        NamedValue("round_began_ms", "round under way since", state.round_began_ms or None, show_time),
+        NamedValue("position", "it has come to", position, show_count),
+        NamedValue("bytes_per_second", "bytes a second", state.bytes_per_second or None, show_bytes),
+        NamedValue("findings", "findings", state.findings, show_count),
+        NamedValue("healed", "mended", state.healed, show_count),
+        NamedValue("rounds", "whole rounds", state.rounds, show_count),
     ]
-    return Facts("scrub", "scrub", facts)
+    return NamedValues("scrub", "scrub", facts)
 
 
-def _start(directory: Path, settings: StoreSettings) -> Facts:
+def _start(directory: Path, settings: StoreSettings) -> NamedValues:
     """What opening the store would do; with the sizes found there, unless settings are given."""
-    pid = overview.writer_process(directory)
+    pid = writer_process(directory)
     if pid is not None:
         reason = f"process {pid or '(unknown)'} has it open"
-        return Facts("start", "a start would", [Fact("reason", "refuse, because", reason)])
-    return Facts("start", "a start would", _plan_facts(overview.plan_start(directory, settings)))
+        return NamedValues("start", "a start would", [NamedValue("reason", "refuse, because", reason)])
+    return NamedValues("start", "a start would", _plan_facts(plan_start(directory, settings)))
 
 
-def _plan_facts(plan: StartPlan) -> list[Fact]:
+def _plan_facts(plan: StartPlan) -> list[NamedValue]:
     return [
-        Fact("reason", "because it was", plan.reason),
-        Fact("walk_from", "read the log from", plan.walk_from, show_count),
-        Fact("walk_bytes", "that is", plan.walk_bytes, show_bytes),
-        Fact("derived", "and", plan.index.name.lower(), _show_plan),
-        Fact("findings", "findings", plan.findings, _show_findings),
+        NamedValue("reason", "because it was", plan.reason),
+        NamedValue("walk_from", "read the log from", plan.walk_from, show_count),
+        NamedValue("walk_bytes", "that is", plan.walk_bytes, show_bytes),
+        NamedValue("derived", "and", plan.index.name.lower(), _show_plan),
+        NamedValue("findings", "findings", plan.findings, _show_findings),
     ]
 
 

@@ -8,10 +8,19 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, show_count, show_rate, show_yes
+from embermq.cli.output import (
+    NamedValue,
+    NamedValues,
+    Output,
+    output_option,
+    show_bytes,
+    show_count,
+    show_rate,
+    show_yes,
+)
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, standard_input, writing_options
-from embermq.repair.load.load import LoadReport, Source, Times, load_messages, open_source
+from embermq.repair.load import LoadReport, Source, Times, load_messages, open_source
 
 
 @click.command()
@@ -65,17 +74,17 @@ def load(
     output.show(_facts(report))
 
 
-def _facts(report: LoadReport) -> Facts:
-    return Facts(
+def _facts(report: LoadReport) -> NamedValues:
+    return NamedValues(
         "loaded",
         "",
         [
-            Fact("messages", "messages loaded", report.messages, show_count),
-            Fact("log_bytes", "in the log", report.end - report.start, show_bytes),
-            Fact("start_physical_offset", "from physical offset", report.start, show_count),
-            Fact("end_physical_offset", "to physical offset", report.end, show_count),
-            Fact("kept_times", "store times kept", report.kept_times, show_yes),
-            Fact("already_delivered", "delayed, counted as delivered", report.counted_as_delivered, show_count),
+            NamedValue("messages", "messages loaded", report.messages, show_count),
+            NamedValue("log_bytes", "in the log", report.end - report.start, show_bytes),
+            NamedValue("start_physical_offset", "from physical offset", report.start, show_count),
+            NamedValue("end_physical_offset", "to physical offset", report.end, show_count),
+            NamedValue("kept_times", "store times kept", report.kept_times, show_yes),
+            NamedValue("already_delivered", "delayed, counted as delivered", report.counted_as_delivered, show_count),
         ],
     )
 

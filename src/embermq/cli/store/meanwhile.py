@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from embermq.cli.output import Output
-from embermq.files.files import RealFiles
-from embermq.inspect.changes import Watched
+from embermq.files import RealFiles
+from embermq.inspect import Watched
 
 
 @contextmanager

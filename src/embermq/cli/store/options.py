@@ -11,11 +11,11 @@ import click
 from embermq import StoreSettings
 from embermq.cli.store import BadInput
 from embermq.errors import StorePathInvalid
-from embermq.files.files import RealFiles
-from embermq.inspect.found_sizes import sizes_found
+from embermq.files import RealFiles
+from embermq.inspect import sizes_found
 from embermq.settings.names import BROKER_PROPERTIES
 from embermq.settings.store_settings import NAMES
-from embermq.store.layout.log_location import places_said
+from embermq.store.layout import places_said
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,14 +8,14 @@ from typing import Any
 import click
 
 from embermq import StoreSettings
-from embermq.cli.output import Fact, Facts, Output, output_option, show_bytes, show_count, show_seconds
+from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_bytes, show_count, show_seconds
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.verify import progress_line
-from embermq.files.files import RealFiles
-from embermq.repair.rebuild.rebuilding import Rebuilt, settings_as_found
-from embermq.repair.rebuild.rebuilding import rebuild as rebuild_store
+from embermq.files import RealFiles
+from embermq.repair.rebuild import Rebuilt, settings_as_found
+from embermq.repair.rebuild import rebuild as rebuild_store
 from embermq.settings.store_settings import NAMES
-from embermq.store.log.damage import Damage
+from embermq.store.log import Damage
 
 
 @click.command()
@@ -92,19 +92,19 @@ def _place(damage: Damage) -> dict[str, Any]:
     return {"physical_offset": damage.physical_offset, "length_bytes": damage.length, "reason": damage.reason}
 
 
-def _facts(made: Rebuilt) -> Facts:
+def _facts(made: Rebuilt) -> NamedValues:
     facts = [
-        Fact("target", "made in", str(made.target)),
-        Fact("families", "made again", [str(family) for family in made.families], " and ".join),
-        Fact("log_bytes", "from a log of", made.log_end - made.log_min, show_bytes),
-        Fact("records", "records walked", made.records, show_count),
-        Fact("queues", "queues", made.queues, show_count),
-        Fact("units", "queue units", made.units, show_count),
-        Fact("index_entries", "index entries", made.index_entries, show_count),
-        Fact("resumed_at", "went on at offset", made.resumed_at, show_count),
-        Fact("seconds", "took", made.seconds, show_seconds),
+        NamedValue("target", "made in", str(made.target)),
+        NamedValue("families", "made again", [str(family) for family in made.families], " and ".join),
+        NamedValue("log_bytes", "from a log of", made.log_end - made.log_min, show_bytes),
+        NamedValue("records", "records walked", made.records, show_count),
+        NamedValue("queues", "queues", made.queues, show_count),
+        NamedValue("units", "queue units", made.units, show_count),
+        NamedValue("index_entries", "index entries", made.index_entries, show_count),
+        NamedValue("resumed_at", "went on at offset", made.resumed_at, show_count),
+        NamedValue("seconds", "took", made.seconds, show_seconds),
     ]
-    return Facts("rebuilt", "rebuilt", [fact for fact in facts if fact.value is not None])
+    return NamedValues("rebuilt", "rebuilt", [fact for fact in facts if fact.value is not None])
 
 
 @contextmanager

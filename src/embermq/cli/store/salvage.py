@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -21,8 +21,8 @@ from embermq.cli.output import (
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.verify import progress_line
 from embermq.format.names import segment_name
-from embermq.repair.salvage.salvaging import LostRange, Salvaged
-from embermq.repair.salvage.salvaging import salvage as salvage_store
+from embermq.repair.salvage import LostRange, Salvaged
+from embermq.repair.salvage import salvage as salvage_store
 
 
 @click.command()
@@ -68,21 +68,21 @@ def _losses(saved: Salvaged) -> Iterator[str]:
         yield f"{len(saved.config_faults)} config files"
 
 
-def _facts(saved: Salvaged) -> Facts:
-    return Facts(
+def _facts(saved: Salvaged) -> NamedValues:
+    return NamedValues(
         "salvaged",
         "salvaged",
         [
-            Fact("path", "from", str(saved.path)),
-            Fact("target", "into", str(saved.target)),
-            Fact("segments", "log files with records", saved.segments, show_count),
-            Fact("segment_bytes", "size of a log file", saved.segment_bytes, show_bytes),
-            Fact("min_physical_offset", "first physical offset", saved.log_min, show_count),
-            Fact("max_physical_offset", "end physical offset", saved.log_end, show_count),
-            Fact("records", "whole records", saved.records, show_count),
-            Fact("queues", "queues", saved.queues, show_count),
-            Fact("config_files", "config files taken along", saved.config_files, ", ".join),
-            Fact("seconds", "took", saved.seconds, show_seconds),
+            NamedValue("path", "from", str(saved.path)),
+            NamedValue("target", "into", str(saved.target)),
+            NamedValue("segments", "log files with records", saved.segments, show_count),
+            NamedValue("segment_bytes", "size of a log file", saved.segment_bytes, show_bytes),
+            NamedValue("min_physical_offset", "first physical offset", saved.log_min, show_count),
+            NamedValue("max_physical_offset", "end physical offset", saved.log_end, show_count),
+            NamedValue("records", "whole records", saved.records, show_count),
+            NamedValue("queues", "queues", saved.queues, show_count),
+            NamedValue("config_files", "config files taken along", saved.config_files, ", ".join),
+            NamedValue("seconds", "took", saved.seconds, show_seconds),
         ],
     )
 
@@ -91,8 +91,8 @@ def _ranges(saved: Salvaged) -> Rows:
     columns = (
         number("physical_offset", "at offset"),
         number("length_bytes", "length", show_bytes),
-        Column("reason", "what was there"),
-        Column("kept_in", "kept in"),
+        TableColumn("reason", "what was there"),
+        TableColumn("kept_in", "kept in"),
     )
     rows = [(lost.physical_offset, lost.length, lost.reason, lost.kept_in) for lost in saved.lost_ranges]
     return Rows("lost_ranges", "lost: ranges of the log", columns, rows, empty="none")
@@ -100,7 +100,7 @@ def _ranges(saved: Salvaged) -> Rows:
 
 def _messages(saved: Salvaged) -> Rows:
     columns = (
-        Column("topic", "topic"),
+        TableColumn("topic", "topic"),
         number("queue_id", "queue", str),
         number("first_offset", "from offset"),
         number("end_offset", "to before"),
@@ -119,7 +119,7 @@ def _files(saved: Salvaged) -> Rows:
         (segment_name(one.physical_offset - one.physical_offset % saved.segment_bytes), _torn(one))
         for one in saved.torn
     ]  # fmt: skip
-    return Rows("files", "files worth a look", (Column("file", "file"), Column("note", "note")), rows, empty="none")
+    return Rows("files", "files worth a look", (TableColumn("file", "file"), TableColumn("note", "note")), rows, empty="none")
 
 
 def _torn(one: LostRange) -> str:

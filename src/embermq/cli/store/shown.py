@@ -2,19 +2,29 @@
 
 from collections.abc import Iterable
 
-from embermq.cli.output import Column, Fact, Facts, Rows, number, show_body, show_bytes, show_count, show_time
+from embermq.cli.output import (
+    NamedValue,
+    NamedValues,
+    Rows,
+    TableColumn,
+    number,
+    show_body,
+    show_bytes,
+    show_count,
+    show_time,
+)
 from embermq.errors import CorruptFrame
 from embermq.model.message import StoredMessage
 
 _COLUMNS = (
     number("queue_id", "queue", str),
     number("queue_offset", "offset"),
-    Column("message_id", "message id"),
-    Column("store_timestamp_ms", "stored at", show_time),
-    Column("tags", "tags"),
-    Column("keys", "keys", " ".join),
+    TableColumn("message_id", "message id"),
+    TableColumn("store_timestamp_ms", "stored at", show_time),
+    TableColumn("tags", "tags"),
+    TableColumn("keys", "keys", " ".join),
     number("size_bytes", "size", show_bytes),
-    Column("body", "body", show_body),
+    TableColumn("body", "body", show_body),
 )
 
 
@@ -37,27 +47,27 @@ def readable_body(message: StoredMessage) -> bytes:
         return message.body
 
 
-def message_facts(message: StoredMessage) -> Facts:
-    return Facts(
+def message_facts(message: StoredMessage) -> NamedValues:
+    return NamedValues(
         "message",
         "",
         [
-            Fact("message_id", "message id", message.message_id),
-            Fact("topic", "topic", message.topic),
-            Fact("queue_id", "queue", message.queue_id),
-            Fact("queue_offset", "queue offset", message.queue_offset, show_count),
-            Fact("physical_offset", "physical offset", message.physical_offset, show_count),
-            Fact("size_bytes", "size", message.size, show_bytes),
-            Fact("store_timestamp_ms", "stored at", message.store_timestamp, show_time),
-            Fact("born_timestamp_ms", "born at", message.born_timestamp, show_time),
-            Fact("store_host", "store host", str(message.store_host)),
-            Fact("born_host", "born host", str(message.born_host)),
-            Fact("flag", "flag", message.flag),
-            Fact("sys_flag", "system flag", message.sys_flag),
-            Fact("reconsume_times", "times reconsumed", message.reconsume_times),
-            Fact("prepared_transaction_offset", "half message at", message.prepared_transaction_offset, _show_place),
-            Fact("properties", "properties", message.properties, _show_properties),
-            Fact("body", "body", readable_body(message), show_body),
+            NamedValue("message_id", "message id", message.message_id),
+            NamedValue("topic", "topic", message.topic),
+            NamedValue("queue_id", "queue", message.queue_id),
+            NamedValue("queue_offset", "queue offset", message.queue_offset, show_count),
+            NamedValue("physical_offset", "physical offset", message.physical_offset, show_count),
+            NamedValue("size_bytes", "size", message.size, show_bytes),
+            NamedValue("store_timestamp_ms", "stored at", message.store_timestamp, show_time),
+            NamedValue("born_timestamp_ms", "born at", message.born_timestamp, show_time),
+            NamedValue("store_host", "store host", str(message.store_host)),
+            NamedValue("born_host", "born host", str(message.born_host)),
+            NamedValue("flag", "flag", message.flag),
+            NamedValue("sys_flag", "system flag", message.sys_flag),
+            NamedValue("reconsume_times", "times reconsumed", message.reconsume_times),
+            NamedValue("prepared_transaction_offset", "half message at", message.prepared_transaction_offset, _show_place),
+            NamedValue("properties", "properties", message.properties, _show_properties),
+            NamedValue("body", "body", readable_body(message), show_body),
         ],
     )
 

@@ -11,7 +11,7 @@ import click
 
 from embermq.cli.output import show_time
 from embermq.cli.store import BadInput
-from embermq.repair.load.time_units import unit_mistaken
+from embermq.repair.load import unit_mistaken
 
 F = TypeVar("F", bound=Callable[..., Any])
 

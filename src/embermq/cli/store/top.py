@@ -14,7 +14,7 @@ from rich.text import Text
 
 from embermq.cli.output import show_bytes, show_clock, show_count, show_rate, show_time
 from embermq.cli.store.options import directory_argument
-from embermq.inspect.rates import Glance, Rates, Watch, rates_between
+from embermq.inspect import Glance, Rates, Watch, rates_between
 
 _TOPICS_SHOWN = 12
 

@@ -6,28 +6,26 @@ from typing import Any
 
 import click
 
-from embermq.cli.output import Column, Output, Rows, number, output_option, show_time
+from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_time
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
-from embermq.files.files import RealFiles
-from embermq.inspect.lineage import Life, Step, lives_of, seeds_by_key
-from embermq.inspect.lookup import message_by_id
-from embermq.inspect.snapshot import Survey
+from embermq.files import RealFiles
+from embermq.inspect import Life, LifeStep, Survey, lives_of, message_by_id, seeds_by_key
 from embermq.model.message import StoredMessage
-from embermq.store.layout.config_directory import Progress, consumer_progress
+from embermq.store.layout import ConsumerProgress, consumer_progress
 
 _COLUMNS = (
     number("step", "step", str),
-    Column("what", "what"),
-    Column("topic", "topic"),
+    TableColumn("what", "what"),
+    TableColumn("topic", "topic"),
     number("queue_id", "queue", str),
     number("queue_offset", "offset"),
-    Column("message_id", "message id"),
-    Column("store_timestamp_ms", "stored at", show_time),
+    TableColumn("message_id", "message id"),
+    TableColumn("store_timestamp_ms", "stored at", show_time),
     number("after_ms", "after", lambda ms: f"{ms:,} ms"),
-    Column("due_ms", "due at", show_time),
-    Column("note", "note"),
-    Column("consumed_by", "consumed by", ", ".join),
+    TableColumn("due_ms", "due at", show_time),
+    TableColumn("note", "note"),
+    TableColumn("consumed_by", "consumed by", ", ".join),
 )
 
 
@@ -83,7 +81,7 @@ def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
     return answer.message
 
 
-def _rows(life: Life, progress: list[Progress]) -> list[tuple[Any, ...]]:
+def _rows(life: Life, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]:
     rows = []
     before: int | None = None
     for at, step in enumerate(life.steps, start=1):
@@ -97,11 +95,11 @@ def _rows(life: Life, progress: list[Progress]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _outcome(life: Life, progress: list[Progress], now_ms: int) -> str:
+def _outcome(life: Life, progress: list[ConsumerProgress], now_ms: int) -> str:
     return life.outcome(now_ms, _consumers(life.steps[-1], progress))
 
 
-def _consumers(step: Step, progress: list[Progress]) -> list[str]:
+def _consumers(step: LifeStep, progress: list[ConsumerProgress]) -> list[str]:
     message = step.message
     return [
         one.group
@@ -110,7 +108,7 @@ def _consumers(step: Step, progress: list[Progress]) -> list[str]:
     ]
 
 
-def _document(life: Life, progress: list[Progress], now_ms: int) -> dict[str, Any]:
+def _document(life: Life, progress: list[ConsumerProgress], now_ms: int) -> dict[str, Any]:
     keys = [column.key for column in _COLUMNS]
     steps = [dict(zip(keys, row, strict=True)) for row in _rows(life, progress)]
     first = life.steps[0].message

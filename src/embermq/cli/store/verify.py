@@ -8,11 +8,11 @@ import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from embermq.cli.output import (
-    Column,
-    Fact,
-    Facts,
+    NamedValue,
+    NamedValues,
     Output,
     Rows,
+    TableColumn,
     number,
     output_option,
     show_bytes,
@@ -22,9 +22,8 @@ from embermq.cli.output import (
 )
 from embermq.cli.store.meanwhile import tell_changes
 from embermq.cli.store.options import directory_argument
-from embermq.repair.verify.findings import Flaw
-from embermq.repair.verify.store_check import Report
-from embermq.repair.verify.store_check import verify as verify_store
+from embermq.repair.verify import Flaw, VerifyReport
+from embermq.repair.verify import verify as verify_store
 
 
 @click.command()
@@ -55,38 +54,38 @@ def verify(output: Output, directory: Path, fast: bool) -> None:
     output.say("\nsound", style="bold green")
 
 
-def _facts(report: Report) -> Facts:
+def _facts(report: VerifyReport) -> NamedValues:
     facts = [
-        Fact("path", "directory", str(report.path)),
-        Fact("mode", "looked at", "structure" if report.is_fast else "everything"),
-        Fact("live", "being written", report.is_live, show_yes),
-        Fact("clean", "closed cleanly", report.is_clean, show_yes),
-        Fact("log_bytes", "log", report.log_end - report.log_min, show_bytes),
-        Fact("segments", "log files", report.segments, show_count),
-        Fact("records", "records", None if report.is_fast else report.records, show_count),
-        Fact("queues", "queues", report.queues, show_count),
-        Fact("units", "queue units", report.units, show_count),
-        Fact("index_entries", "index entries", report.index_entries, show_count),
-        Fact("pending_units", "records on their way to queues", report.pending_units, show_count),
-        Fact("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
-        Fact("seconds", "took", report.seconds, show_seconds),
+        NamedValue("path", "directory", str(report.path)),
+        NamedValue("mode", "looked at", "structure" if report.is_fast else "everything"),
+        NamedValue("live", "being written", report.is_live, show_yes),
+        NamedValue("clean", "closed cleanly", report.is_clean, show_yes),
+        NamedValue("log_bytes", "log", report.log_end - report.log_min, show_bytes),
+        NamedValue("segments", "log files", report.segments, show_count),
+        NamedValue("records", "records", None if report.is_fast else report.records, show_count),
+        NamedValue("queues", "queues", report.queues, show_count),
+        NamedValue("units", "queue units", report.units, show_count),
+        NamedValue("index_entries", "index entries", report.index_entries, show_count),
+        NamedValue("pending_units", "records on their way to queues", report.pending_units, show_count),
+        NamedValue("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
+        NamedValue("seconds", "took", report.seconds, show_seconds),
     ]
     shown = [fact for fact in facts if fact.value is not None and (fact.value or not fact.key.startswith("pending"))]
-    return Facts("store", "store", shown)
+    return NamedValues("store", "store", shown)
 
 
 def finding_rows(flaws: list[Flaw]) -> Rows:
     """Findings as a table: what, where, how often, and what helps."""
     columns = (
-        Column("severity", ""),
-        Column("family", "family"),
-        Column("file", "file"),
+        TableColumn("severity", ""),
+        TableColumn("family", "family"),
+        TableColumn("file", "file"),
         number("physical_offset", "at offset"),
         number("queue_offset", "queue offset"),
         number("byte_offset", "byte"),
         number("count", "times"),
-        Column("fault", "what is wrong"),
-        Column("remedy", "what helps"),
+        TableColumn("fault", "what is wrong"),
+        TableColumn("remedy", "what helps"),
     )
     rows = [
         (

@@ -22,7 +22,7 @@ from embermq.columns.compiled.places import Places, find_place, is_same
 from embermq.columns.compiled.text import hash_text
 from embermq.columns.plain import messages as m
 from embermq.columns.plain import runs as r
-from embermq.columns.plain.messages import PackedStop, Reading
+from embermq.columns.plain.messages import PackedReading, PackedStop
 from embermq.columns.rows import Rows, as_bytes_array
 from embermq.format.frame import FIXED_BYTES, PROPERTIES_BYTES_MAX
 
@@ -439,7 +439,7 @@ def read_messages(
     rows: Rows,
     properties: NDArray[np.uint8],
     used: int,
-) -> Reading:
+) -> PackedReading:
     """Read messages from packed[at:] on into `rows`, until these are full or something else stops it.
 
     Property strings go into properties[used:]; none is longer than its packed message, so as much room as there are
@@ -456,4 +456,4 @@ def read_messages(
     count, at, used, stop = _read_messages(
         data, at, *places.arrays, body_bytes_max, record_bytes_max, rows, properties, used, fields, pairs
     )
-    return Reading(count, at, used, PackedStop(stop))
+    return PackedReading(count, at, used, PackedStop(stop))

@@ -64,7 +64,7 @@ class Value(NamedTuple):
     end: int
 
 
-class Reading(NamedTuple):
+class PackedReading(NamedTuple):
     """How far a call came: rows filled, where to go on, bytes of `properties` used."""
 
     filled: int
@@ -150,7 +150,7 @@ def read_packed(
     rows: Rows,
     properties: Any,
     used: int,
-) -> Reading:
+) -> PackedReading:
     """Read messages from packed[at:] on into `rows`, until these are full or something else stops it.
 
     Property strings go into properties[used:]; none is longer than its packed message, so as much room as there are
@@ -161,21 +161,21 @@ def read_packed(
     for count in range(len(rows)):
         fields, end = _read_fields(data, at)
         if fields is None:
-            return Reading(count, at, used, PackedStop.BROKEN)
+            return PackedReading(count, at, used, PackedStop.BROKEN)
         try:
             text = _property_string(data, fields)
             row = _row_of(data, fields, text, body_bytes_max, record_bytes_max)
         except _NotOrdinary:
-            return Reading(count, end, used, PackedStop.PLAIN)
+            return PackedReading(count, end, used, PackedStop.PLAIN)
         topic = fields[TOPIC]
         queue = find_place(bytes(data[topic.start : topic.end]), row[5])
         if queue < 0:
-            return Reading(count, at, used, PackedStop.PLACE)
+            return PackedReading(count, at, used, PackedStop.PLACE)
         room[used : used + len(text)] = text
         rows[count] = (*row[:4], used, row[4], queue, *row[5:])
         used += len(text)
         at = end
-    return Reading(len(rows), at, used, PackedStop.ALL)
+    return PackedReading(len(rows), at, used, PackedStop.ALL)
 
 
 def _read_fields(data: memoryview, at: int) -> tuple[dict[bytes, Value] | None, int]:

@@ -26,7 +26,7 @@ import lz4.frame
 import msgspec
 import zstandard
 
-from embermq.columns.plain.json_lines import encode_in_order
+from embermq.columns import encode_in_order
 from embermq.format.frame import body_crc
 from embermq.model import flags
 from embermq.model.hosts import Host, parse_host

@@ -38,16 +38,16 @@ from embermq.errors import (
     RecordTooLarge,
     TopicNameInvalid,
 )
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, decode_properties
 from embermq.repair.load.json_input import LineInvalid, Loaded, column_of, decode_line
 from embermq.settings import StoreSettings
-from embermq.store.append.admission import Admission
-from embermq.store.layout import directory
-from embermq.store.maintenance_mode import QuietStore
-from embermq.store.services.delayed import ProgressFile
+from embermq.store import MaintenanceStore
+from embermq.store.append import Admission
+from embermq.store.layout import CONFIG, was_closed_cleanly
+from embermq.store.services import ProgressFile
 
 LINE_BYTES_MAX = 128 << 20
 _READ_BYTES = 1 << 20
@@ -104,7 +104,7 @@ class ReplayClock(SystemClock):
         return stamp_of(ms)
 
 
-class LoadingStore(QuietStore):
+class LoadingStore(MaintenanceStore):
     """A store that takes messages as they are given."""
 
     def append_as_given(self, message: Message) -> Receipt:
@@ -239,7 +239,7 @@ class _Loading:
                 self._store_all(store, lines)
         finally:
             # Whatever ended it, what came before stays. What progress vouches for must be durable.
-            if directory.was_closed_cleanly(self.files, self.path):
+            if was_closed_cleanly(self.files, self.path):
                 self._save_delivered()
         return self.report
 
@@ -335,7 +335,7 @@ class _Loading:
             file.save(file.load() | reached)
 
     def _progress_file(self) -> ProgressFile:
-        return ProgressFile(self.files, self.path / directory.CONFIG / _DELAY_OFFSETS)
+        return ProgressFile(self.files, self.path / CONFIG / _DELAY_OFFSETS)
 
 
 def _as_given(stored: StoredMessage) -> Message:

@@ -1,1 +1,11 @@
-"""TODO face of rebuild."""
+"""Rebuild: queues and index made again from the log, aside, compared with it, and swapped in.
+
+    rebuilding.py     the steps; build.py one process, bulk*.py many tasks; follower.py behind a log that grows
+    journal.py, places.py   how far it is, and where it builds; writer_lock.py which process may write
+"""
+
+from embermq.repair.rebuild.bulk_build import BulkBuild
+from embermq.repair.rebuild.follower import Follower, check_nobody_derives
+from embermq.repair.rebuild.rebuilding import Rebuilt, rebuild, settings_as_found
+
+__all__ = ["BulkBuild", "Follower", "Rebuilt", "check_nobody_derives", "rebuild", "settings_as_found"]

@@ -13,26 +13,25 @@ from typing import Any
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns.operations import queue_table
-from embermq.columns.rows import C_PHYSICAL, RecordColumns
+from embermq.columns import C_PHYSICAL, RecordColumns, queue_table
 from embermq.errors import StoreError
-from embermq.files.files import Files
-from embermq.files.segments import Segments
-from embermq.files.trees import copy_file
-from embermq.repair.rebuild.journal import Family, Journal, clear_work, load_journal, save_journal
-from embermq.repair.verify.store_check import Aside, Report, verify_aside
+from embermq.files import Files, Segments, copy_file
+from embermq.repair.rebuild.journal import Family, RebuildJournal, clear_work, load_journal, save_journal
+from embermq.repair.verify.store_check import Aside, VerifyReport, verify_aside
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import load_deleted_topics, settle
-from embermq.store.layout.state_page import load_state_page
-from embermq.store.log.commit_log import CommitLog
-from embermq.store.log.damage import Damage, Quarantine
-from embermq.store.log.walk import Walker
-from embermq.store.queues.consume_queue import ConsumeQueue
-from embermq.store.queues.consume_queues import ConsumeQueues
-from embermq.store.recovery.opening import DerivedFiles
-from embermq.store.recovery.replay import Plan, Recovery, RecoveryReport
-from embermq.store.sink import Sink
+from embermq.store import Sink
+from embermq.store.layout import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    load_deleted_topics,
+    load_state_page,
+    settle_deleted_topics,
+    was_closed_cleanly,
+)
+from embermq.store.log import CommitLog, Damage, Quarantine, Walker
+from embermq.store.queues import ConsumeQueue, ConsumeQueues
+from embermq.store.recovery import DerivedFiles, Plan, Recovery, RecoveryReport
 
 PORTION_BYTES = 1 << 30
 _HEAD_BYTES = 40  # Size, magic, sum, queue, queue offset, place: tells one record from another.
@@ -45,7 +44,7 @@ QueueBytes = tuple[bytes, int]  # A topic as records have it, and a queue id.
 
 def open_log(root: Path, settings: StoreSettings, files: Files) -> CommitLog:
     """The log of a store, to be read only."""
-    paths = settings.commit_log_paths or (root / directory.COMMIT_LOG,)
+    paths = settings.commit_log_paths or (root / COMMIT_LOG,)
     segments = Segments(
         list(paths), files, settings.segment_bytes, read_only=True,
         read_only_directories=settings.commit_log_read_only_paths,
@@ -145,7 +144,7 @@ class Build:
             sink.close()
         return built
 
-    def _resume_place(self, work: Path) -> Journal | None:
+    def _resume_place(self, work: Path) -> RebuildJournal | None:
         """The journal of an earlier call that this one can go on with."""
         journal = load_journal(self._files, work)
         if journal is None or journal.ready or journal.slices or journal.families != list(self._families):
@@ -165,12 +164,12 @@ class Build:
         )  # fmt: skip
         if queues is not None:
             queues.begin_replay()
-        report = RecoveryReport(directory.was_closed_cleanly(self._files, self._root))
+        report = RecoveryReport(was_closed_cleanly(self._files, self._root))
         end = recovery.run(Plan(place, self._proven(), None, "rebuild"), report)
         if queues is not None:
             queues.finish_replay(place, end, keep_ends=quarantine.has_filled)
             queues.correct_min(self._log.min_offset)
-            settle(self._files, self._root, queues, end, read_only=True)  # Deletions that the log does not reach.
+            settle_deleted_topics(self._files, self._root, queues, end, read_only=True)  # Deletions that the log does not reach.
         return Built(end, report.records, {}, {}, None, report.damages)
 
     def _proven(self) -> int | None:
@@ -184,7 +183,7 @@ class Build:
     def tell_tail(self, built: Built) -> None:
         """Tell what a crash left behind the last record, which the next start cuts off, from damage: the store was not
         closed, nothing follows, and nobody vouches for what was there. `verify` calls such a store sound."""
-        if directory.was_closed_cleanly(self._files, self._root):
+        if was_closed_cleanly(self._files, self._root):
             return
         proven = self._proven() or 0
         while built.damages and not built.damages[-1].filled and built.damages[-1].physical_offset >= proven:
@@ -206,9 +205,9 @@ class Build:
 
     def _carry_files(self, queue: ConsumeQueue) -> None:
         """Copy the files of a queue, and of its extension, which its units may name."""
-        copies = {directory.CONSUME_QUEUE: [queue.path_of(start) for start in sorted(queue.file_starts)]}
+        copies = {CONSUME_QUEUE: [queue.path_of(start) for start in sorted(queue.file_starts)]}
         if queue.extension is not None:
-            copies[directory.CONSUME_QUEUE_EXT] = queue.extension.paths()
+            copies[CONSUME_QUEUE_EXT] = queue.extension.paths()
         for family, paths in copies.items():
             if paths:
                 target = self._target / family / queue.topic / str(queue.queue_id)
@@ -235,14 +234,14 @@ class Build:
         if wrong:
             raise disagreement(work, f"{wrong[0].file}: {wrong[0].fault}")
 
-    def _verified(self, aside: Aside, end: int, progress: Progress) -> Report:
+    def _verified(self, aside: Aside, end: int, progress: Progress) -> VerifyReport:
         return verify_aside(self._root, aside, end, files=self._files, progress=progress)
 
     def note_portion(self, work: Path, position: int, index_state: dict[str, Any]) -> None:
         """What was taken is durable up to `position`."""
         save_journal(
             self._files, work,
-            Journal(
+            RebuildJournal(
                 families=list(self._families), settings=self.fingerprint, position=position,
                 log=self._facts_while_building(position), index=index_state,
             ),

@@ -25,11 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.columns.operations import compiled_index_keys
-from embermq.columns.rows import C_PHYSICAL, RecordColumns
-from embermq.files import memory
-from embermq.files.files import RealFiles
-from embermq.files.trees import remove_tree
+from embermq.columns import C_PHYSICAL, RecordColumns, compiled_index_keys
+from embermq.files import RealFiles, drop, populate_for_reading, remove_tree
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.repair.rebuild.build import NEW, Build, QueueBytes, open_log
 from embermq.repair.rebuild.bulk_checksums import added, key_sum
@@ -37,13 +34,9 @@ from embermq.repair.rebuild.bulk_entries import QueueRun, SliceUnits, blank_befo
 from embermq.repair.rebuild.journal import Family, clear_work
 from embermq.repair.rebuild.writer_lock import Turn
 from embermq.settings import KernelUse, StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import load_deleted_topics
-from embermq.store.layout.owned_names import in_one_queue
-from embermq.store.log.commit_log import CommitLog, Lent
-from embermq.store.log.damage import Damage, Quarantine
-from embermq.store.log.walk import Scanned, Walker
-from embermq.store.recovery.replay import Plan, Recovery, RecoveryReport
+from embermq.store.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT, in_one_queue, load_deleted_topics, was_closed_cleanly
+from embermq.store.log import CommitLog, Damage, Lent, Quarantine, ScannedStep, Walker
+from embermq.store.recovery import Plan, Recovery, RecoveryReport
 
 KEYS = "keys"
 KEY_ROW_BYTES = 24
@@ -81,7 +74,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class LogSlice:
     """The records that begin in [start, end); a record begins at `start`, as far as can be seen."""
 
     number: int
@@ -118,7 +111,7 @@ class _SliceSink:
 
     name = "slice"
 
-    def __init__(self, site: Site, piece: Slice) -> None:
+    def __init__(self, site: Site, piece: LogSlice) -> None:
         self._site, self._piece = site, piece
         self.position = self.records = self._kept = 0
         self.units = SliceUnits(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
@@ -155,7 +148,7 @@ class _SliceSink:
             if len(keys):
                 _write_keys(self._site.keys_path(self._piece.number), keys, self.keys)
             if self.units is not None:
-                self.units.write(self._site.target / directory.CONSUME_QUEUE, self._site.queue_file_bytes)
+                self.units.write(self._site.target / CONSUME_QUEUE, self._site.queue_file_bytes)
         self.keys += len(keys)
         self.key_sum = added((self.key_sum, key_sum(keys)))
 
@@ -172,22 +165,22 @@ class _SliceSink:
 class _OneThread(Walker):
     """A piece of work has one core. Pages are read in some megabytes at a time, and let go behind."""
 
-    def __init__(self, log: CommitLog, site: Site, piece: Slice) -> None:
+    def __init__(self, log: CommitLog, site: Site, piece: LogSlice) -> None:
         super().__init__(log, site.settings.delay_ms, KernelUse.ALWAYS)
         self._piece = piece
         self._held: Lent | None = None  # Keeps the map of a segment from one step to the next.
         self._ready = 0  # Pages of it up to here were read in.
 
-    def _scan(self, lent: Lent, check_crc: bool) -> Scanned:
+    def _scan(self, lent: Lent, check_crc: bool) -> ScannedStep:
         if self._held is None or self._held.base != lent.base:
             self._let_go()
             self._held, self._ready = lent, lent.start
         end = min(lent.end, self._piece.end - lent.base)
         if self._ready < min(lent.start + _WINDOW_BYTES // 2, end):
             # Not all at once: the last file of a log is mostly hole, and memory stays flat.
-            memory.drop(lent.data.data, self._held.start, lent.start)
+            drop(lent.data.data, self._held.start, lent.start)
             onward = min(max(self._ready, lent.start) + _WINDOW_BYTES, end)
-            memory.populate_for_reading(lent.data.data, max(self._ready, lent.start), onward)
+            populate_for_reading(lent.data.data, max(self._ready, lent.start), onward)
             self._ready = onward
         return super()._scan(lent, check_crc)
 
@@ -196,7 +189,7 @@ class _OneThread(Walker):
 
     def _let_go(self) -> None:
         if self._held is not None:
-            memory.drop(self._held.data.data, self._held.start, self._held.end)
+            drop(self._held.data.data, self._held.start, self._held.end)
             self._held = None
 
     def close(self) -> None:
@@ -204,7 +197,7 @@ class _OneThread(Walker):
         super().close()
 
 
-def derive_slice(site: Site, piece: Slice) -> SliceSummary:
+def derive_slice(site: Site, piece: LogSlice) -> SliceSummary:
     """Derive what the records of a slice are in need of."""
     files, clock = RealFiles(), SystemClock()
     log = open_log(site.root, site.settings, files)
@@ -213,7 +206,7 @@ def derive_slice(site: Site, piece: Slice) -> SliceSummary:
     recovery = Recovery(
         log, walker, [sink], quarantine, clock, check_crc=site.settings.check_crc_on_recovery, read_only=True
     )  # fmt: skip
-    report = RecoveryReport(directory.was_closed_cleanly(files, site.root))
+    report = RecoveryReport(was_closed_cleanly(files, site.root))
     ends_log = True
     try:
         end = recovery.run(Plan(piece.start, site.proven, None, "rebuild"), report)
@@ -276,7 +269,7 @@ def join_slices(site: Site, summaries: Iterable[SliceSummary]) -> Joined:
             joined.queues[run.names] = run if before is None else before.then(run)
     for names, run in sorted(joined.queues.items()):
         if run.is_regular:
-            blank_before(queue_directory(site.target / directory.CONSUME_QUEUE, run), run.start, site.queue_file_bytes)
+            blank_before(queue_directory(site.target / CONSUME_QUEUE, run), run.start, site.queue_file_bytes)
         else:
             joined.irregular += sorted(topics[names])
     return joined
@@ -301,7 +294,7 @@ def derive_queues(site: Site, odd: OddQueues) -> None:
             build.run(aside, lambda done, total: None)
         finally:
             build.close()
-        for family in (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT):
+        for family in (CONSUME_QUEUE, CONSUME_QUEUE_EXT):
             for queue in queue_directories(aside / NEW / family):
                 _put_in_place(files, queue, site.target / family / queue.parent.name / queue.name)
         clear_work(files, aside)
@@ -321,13 +314,13 @@ def _put_in_place(files: RealFiles, source: Path, target: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsynced:
+class UnsyncedDirectories:
     """Directories whose files were written and not synced."""
 
     directories: tuple[Path, ...]
 
 
-def sync_files(unsynced: Unsynced) -> None:
+def sync_files(unsynced: UnsyncedDirectories) -> None:
     """Write what these directories hold to the disk; those that are gone by now are somebody else's. Several at a
     time: a disk writes them in one go."""
     with ThreadPoolExecutor(_SYNCS_AT_ONCE, "embermq-sync") as pool:
@@ -355,10 +348,10 @@ class Finished:
 
 def finish_queues(site: Site, finished: Finished) -> list[str]:
     """Sync them, and compare what lies there with what the records said. The faults that were found."""
-    root = site.target / directory.CONSUME_QUEUE
+    root = site.target / CONSUME_QUEUE
     paths = [queue_directory(root, run) for run in finished.runs]
     with ThreadPoolExecutor(1, "embermq-sync") as pool:
-        synced = pool.submit(sync_files, Unsynced(tuple(paths)))
+        synced = pool.submit(sync_files, UnsyncedDirectories(tuple(paths)))
         found = [units_fault(path, run, site.queue_file_bytes) for path, run in zip(paths, finished.runs, strict=True)]
         synced.result()
     return [f"{path}: {fault}" for path, fault in zip(paths, found, strict=True) if fault is not None]

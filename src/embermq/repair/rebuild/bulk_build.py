@@ -26,23 +26,22 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns.plain.scan import resync
+from embermq.columns import resync
 from embermq.errors import StoreError
-from embermq.files.files import Files
-from embermq.files.trees import remove_tree
+from embermq.files import Files, remove_tree
 from embermq.format.names import index_name
 from embermq.format.queue_entry import ENTRY_BYTES
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 from embermq.repair.rebuild.build import Build, Built, Progress, disagreement
 from embermq.repair.rebuild.bulk import (
     KEYS,
     Finished,
     Joined,
+    LogSlice,
     OddQueues,
     Site,
-    Slice,
     SliceSummary,
-    Unsynced,
+    UnsyncedDirectories,
     derive_queues,
     derive_slice,
     finish_queues,
@@ -53,18 +52,17 @@ from embermq.repair.rebuild.bulk import (
 from embermq.repair.rebuild.bulk_checksums import added
 from embermq.repair.rebuild.bulk_compare import PiecesElsewhere
 from embermq.repair.rebuild.bulk_entries import QueueRun
-from embermq.repair.rebuild.bulk_index import IndexBuilt, IndexPart, build_index, index_borders
-from embermq.repair.rebuild.journal import Family, Journal, clear_work, load_journal, save_journal
+from embermq.repair.rebuild.bulk_index import BulkIndexFile, IndexBuilt, build_index, index_borders
+from embermq.repair.rebuild.journal import Family, RebuildJournal, clear_work, load_journal, save_journal
 from embermq.repair.rebuild.writer_lock import end_turn, take_turn
-from embermq.repair.verify.store_check import Aside, Report, verify_aside
+from embermq.repair.verify.store_check import Aside, VerifyReport, verify_aside
 from embermq.settings import StoreSettings
-from embermq.store.index.index_files import stamp_after
-from embermq.store.layout import directory
-from embermq.store.layout.owned_names import in_index, in_one_queue
-from embermq.store.log.file_scan import LogSegment, next_record
-from embermq.store.queues.loading import QueueState
-from embermq.store.recovery.opening import DerivedFiles
-from embermq.store.sink import Finding
+from embermq.store import Finding
+from embermq.store.index import stamp_after
+from embermq.store.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, in_index, in_one_queue
+from embermq.store.log import LogSegment, next_record
+from embermq.store.queues import QueueState
+from embermq.store.recovery import DerivedFiles
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +108,7 @@ class BulkBuild(Build):
         resumed_at = None if journal is None else journal.position
         site = self._begin(work, anew=journal is None)
         while True:
-            pieces = [Slice(number, *pair) for number, pair in enumerate(pairwise(borders))]
+            pieces = [LogSlice(number, *pair) for number, pair in enumerate(pairwise(borders))]
             summaries = self._derive(site, pieces, done, borders)
             wrong = _first_misfit(pieces, summaries)
             if wrong is None:
@@ -177,7 +175,7 @@ class BulkBuild(Build):
         return self._site
 
     def _derive(
-        self, site: Site, pieces: list[Slice], done: list[SliceSummary], borders: list[int]
+        self, site: Site, pieces: list[LogSlice], done: list[SliceSummary], borders: list[int]
     ) -> list[SliceSummary]:
         summaries = list(done)
         for portion in _portions(pieces[len(done) :]):
@@ -195,13 +193,13 @@ class BulkBuild(Build):
         slices = {"borders": borders, "summaries": [msgspec.to_builtins(one) for one in summaries]}
         save_journal(
             self._files, work,
-            Journal(
+            RebuildJournal(
                 families=list(self._families), settings=self.fingerprint, position=position,
                 log=self._facts_while_building(position), slices=slices,
             ),
         )  # fmt: skip
 
-    def _slices_done(self, work: Path) -> Journal | None:
+    def _slices_done(self, work: Path) -> RebuildJournal | None:
         """The journal of an earlier call that this one can go on with."""
         journal = load_journal(self._files, work)
         if journal is None or journal.ready or not journal.slices or journal.families != list(self._families):
@@ -213,7 +211,7 @@ class BulkBuild(Build):
     # -- what is made of all of them -----------------------------------------------------------------------------
 
     def _complete(self, site: Site, joined: Joined, key_counts: list[int]) -> None:
-        remove_tree(self._files, site.target / directory.INDEX, in_index)  # Of a killed call; names are times.
+        remove_tree(self._files, site.target / INDEX, in_index)  # Of a killed call; names are times.
         idle = self._idle_queues() if site.queues else set()
         odd = [*joined.irregular]
         odd += [(run.topic, run.queue_id) for names, run in joined.queues.items() if names in idle]
@@ -226,7 +224,7 @@ class BulkBuild(Build):
         kept = idle - set(joined.queues)
         if kept:
             for topic, queue_id in kept:
-                for family in (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT):
+                for family in (CONSUME_QUEUE, CONSUME_QUEUE_EXT):
                     remove_tree(self._files, site.target / family / topic / str(queue_id), in_one_queue)
             self._carry_over(kept)
         self._sync_directories(self._target)
@@ -238,7 +236,7 @@ class BulkBuild(Build):
     def _compare_sums(self, site: Site, joined: Joined, results: list[IndexBuilt | list[str] | None]) -> None:
         """StoreError if what lies on the disk is not what the records said."""
         built = [one for one in results if isinstance(one, IndexBuilt)]
-        faults = [f"{site.target / directory.INDEX}: {one.fault}" for one in built if one.fault is not None]
+        faults = [f"{site.target / INDEX}: {one.fault}" for one in built if one.fault is not None]
         if added(one.key_sum for one in built) != joined.key_sum:
             faults.append(f"{site.work / KEYS}: these are not the keys that were found in the log")
         for one in results:
@@ -262,17 +260,17 @@ class BulkBuild(Build):
         before.close()
         return found
 
-    def _index_parts(self, keys: int, counts: tuple[int, ...]) -> list[IndexPart]:
+    def _index_parts(self, keys: int, counts: tuple[int, ...]) -> list[BulkIndexFile]:
         name = index_name(self._clock.local_stamp(self._clock.now_ms()))
         parts = []
         for start, end in index_borders(keys, self._settings.index_entries_max):
-            parts.append(IndexPart(name, start, end, counts))
+            parts.append(BulkIndexFile(name, start, end, counts))
             name = index_name(stamp_after(name))
         return parts
 
-    def _unsynced(self, site: Site) -> list[Unsynced]:
-        paths = [*queue_directories(site.target / directory.CONSUME_QUEUE), site.work / KEYS]
-        return [Unsynced(tuple(paths[at : at + _FINISHED_TOGETHER])) for at in range(0, len(paths), _FINISHED_TOGETHER)]
+    def _unsynced(self, site: Site) -> list[UnsyncedDirectories]:
+        paths = [*queue_directories(site.target / CONSUME_QUEUE), site.work / KEYS]
+        return [UnsyncedDirectories(tuple(paths[at : at + _FINISHED_TOGETHER])) for at in range(0, len(paths), _FINISHED_TOGETHER)]
 
     def _states(self, joined: Joined) -> tuple[dict[str, Any], dict[str, Any]]:
         """What proofs can say about the new files."""
@@ -313,17 +311,17 @@ class BulkBuild(Build):
         else:
             super().compare(work, end, progress)
 
-    def _verified(self, aside: Aside, end: int, progress: Progress) -> Report:
+    def _verified(self, aside: Aside, end: int, progress: Progress) -> VerifyReport:
         if self._site is None:
             return super()._verified(aside, end, progress)
         reader = partial(PiecesElsewhere, self._site, self._workers)
         return verify_aside(self._root, aside, end, files=self._files, progress=progress, reader=reader)
 
 
-def _do(site: Site, piece: IndexPart | OddQueues | Finished) -> IndexBuilt | list[str] | None:
+def _do(site: Site, piece: BulkIndexFile | OddQueues | Finished) -> IndexBuilt | list[str] | None:
     """Any process."""
     match piece:
-        case IndexPart():
+        case BulkIndexFile():
             return build_index(site, piece)
         case OddQueues():
             derive_queues(site, piece)
@@ -339,8 +337,8 @@ def _slice_count(length: int, cores: int) -> int:
     return count if count < cores else -(-count // cores) * cores
 
 
-def _portions(pieces: list[Slice]) -> Iterator[list[Slice]]:
-    portion: list[Slice] = []
+def _portions(pieces: list[LogSlice]) -> Iterator[list[LogSlice]]:
+    portion: list[LogSlice] = []
     for piece in pieces:
         portion.append(piece)
         if piece.end - portion[0].start >= PORTION_BYTES:
@@ -365,7 +363,7 @@ class _Misfit:
         return [*kept, end]
 
 
-def _first_misfit(pieces: list[Slice], summaries: list[SliceSummary]) -> _Misfit | None:
+def _first_misfit(pieces: list[LogSlice], summaries: list[SliceSummary]) -> _Misfit | None:
     for summary, following in zip(summaries, pieces[1:], strict=False):
         if summary.ends_log:
             return _Misfit(following.start, None)

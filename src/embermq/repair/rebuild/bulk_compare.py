@@ -9,15 +9,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.format.index import HEADER_BYTES, decode_header
 from embermq.repair.rebuild.bulk import Site
-from embermq.store.compare.entries import QueueFiles, QueueName
-from embermq.store.compare.keys import IndexStream
-from embermq.store.compare.links import IndexPart, LinkFlaw, link_flaws
-from embermq.store.compare.log_pieces import Cut, LogPieces, Piece
-from embermq.store.layout import directory
-from embermq.store.log.file_scan import LogSegment
+from embermq.store.compare import (
+    CheckedIndexFile,
+    CheckedPiece,
+    Cut,
+    IndexStream,
+    LinkFlaw,
+    LogPieces,
+    QueueName,
+    VerifiedQueueFiles,
+    link_flaws,
+)
+from embermq.store.layout import INDEX
+from embermq.store.log import LogSegment
 
 if TYPE_CHECKING:
     from embermq.repair.rebuild.bulk_build import Workers
@@ -27,7 +34,7 @@ _STRETCHES_PER_CORE = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ComparedStretch:
     """Neighbouring parts of the log [start, end), for one piece of work."""
 
     segments: tuple[LogSegment, ...]
@@ -48,7 +55,7 @@ class Compared:
     """What came out of one piece of work."""
 
     links: list[LinkFlaw] = field(default_factory=list)
-    pieces: list[Piece | None] = field(default_factory=list)  # of each cut
+    pieces: list[CheckedPiece | None] = field(default_factory=list)  # of each cut
 
 
 class PiecesElsewhere:
@@ -56,7 +63,7 @@ class PiecesElsewhere:
 
     def __init__(
         self, site: Site, workers: "Workers", segments: Sequence[LogSegment], start: int, end: int, files: Files,
-        queues: QueueFiles, index: IndexStream,
+        queues: VerifiedQueueFiles, index: IndexStream,
     ) -> None:  # fmt: skip
         self._site, self._workers, self._index = site, workers, index
         self._segments, self._start, self._end = tuple(segments), start, end
@@ -68,7 +75,7 @@ class PiecesElsewhere:
     def names(self) -> Iterable[QueueName]:
         return self._names
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[CheckedPiece]:
         links = [Links(part.name) for part in self._index.parts]
         found = self._workers(partial(compare, self._site), [*links, *self._stretches()], "comparing")
         pieces = [piece for one in found for piece in one.pieces]
@@ -78,14 +85,14 @@ class PiecesElsewhere:
             self._names.update(piece.names)
             yield piece
 
-    def _stretches(self) -> list[Stretch]:
+    def _stretches(self) -> list[ComparedStretch]:
         cuts = list(self._cuts())
         count = max(1, -(-len(cuts) // (self._workers.cores * _STRETCHES_PER_CORE)))
         found = []
         for at in range(0, len(cuts), count):
             some = tuple(cuts[at : at + count])
             segments = tuple(dict.fromkeys(cut.segment for cut in some))
-            found.append(Stretch(segments, self._start, self._end, some))
+            found.append(ComparedStretch(segments, self._start, self._end, some))
         return found
 
     def _cuts(self) -> Iterator[Cut]:
@@ -95,17 +102,17 @@ class PiecesElsewhere:
                 yield Cut(segment, at, min(at + CUT_BYTES, end))
 
 
-def _given(piece: Piece | None) -> Piece | None:
+def _given(piece: CheckedPiece | None) -> CheckedPiece | None:
     return piece
 
 
-def compare(site: Site, piece: Links | Stretch) -> Compared:
+def compare(site: Site, piece: Links | ComparedStretch) -> Compared:
     """Any process."""
     files = RealFiles()
     if isinstance(piece, Links):
         (part,) = _index_parts(site, files, [piece.name])
         return Compared(links=link_flaws(part))
-    queues = QueueFiles(site.target, files, site.queue_file_bytes, piece.start, store=site.root)
+    queues = VerifiedQueueFiles(site.target, files, site.queue_file_bytes, piece.start, store=site.root)
     queues.load()
     index = IndexStream(_index_parts(site, files, _index_names(site, files)))
     reader = LogPieces(piece.segments, piece.start, piece.end, files, queues, index)
@@ -116,14 +123,14 @@ def compare(site: Site, piece: Links | Stretch) -> Compared:
 
 
 def _index_names(site: Site, files: Files) -> list[str]:
-    path = site.target / directory.INDEX
+    path = site.target / INDEX
     return [entry.name for entry in files.list_directory(path)] if files.exists(path) else []
 
 
-def _index_parts(site: Site, files: Files, names: Iterable[str]) -> list[IndexPart]:
+def _index_parts(site: Site, files: Files, names: Iterable[str]) -> list[CheckedIndexFile]:
     parts = []
     for name in sorted(names):
-        file = files.open(site.target / directory.INDEX / name, False)
+        file = files.open(site.target / INDEX / name, False)
         header = decode_header(file.pread(HEADER_BYTES, 0))
-        parts.append(IndexPart(name, file, header, site.settings.index_slots_max, site.settings.index_entries_max))
+        parts.append(CheckedIndexFile(name, file, header, site.settings.index_slots_max, site.settings.index_entries_max))
     return parts

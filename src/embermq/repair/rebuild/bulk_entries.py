@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import queue_table
-from embermq.columns.rows import (
+from embermq.columns import (
     C_PHYSICAL,
     C_QUEUE_ID,
     C_QUEUE_OFFSET,
@@ -24,14 +23,13 @@ from embermq.columns.rows import (
     C_SYS_FLAG,
     C_TAG_CODE,
     RecordColumns,
+    queue_table,
 )
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.model.flags import PREPARED
 from embermq.repair.rebuild.bulk_checksums import added, unit_terms
-from embermq.store.queues.consume_queue import BLANK
-from embermq.store.queues.entry_intake import RECORD_BYTES_MIN
-from embermq.store.queues.queue_table import is_directory_name
+from embermq.store.queues import BLANK, RECORD_BYTES_MIN, is_directory_name
 
 _UNITS_AT_ONCE = 1 << 16
 _NARROW_MAX = 1 << 15  # So many queues have numbers that are sorted in one go over them.

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import check_index_links, compiled_put_index_keys
-from embermq.files import memory
-from embermq.files.files import OpenFile, RealFiles
+from embermq.columns import check_index_links, compiled_put_index_keys
+from embermq.files import OpenFile, RealFiles, drop
 from embermq.format.index import (
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -30,8 +29,8 @@ from embermq.format.index import (
 )
 from embermq.repair.rebuild.bulk import KEY_ROW_BYTES, Site
 from embermq.repair.rebuild.bulk_checksums import added, key_sum
-from embermq.store.index.index_file import ENTRY_DTYPE
-from embermq.store.layout import directory
+from embermq.store.index import ENTRY_DTYPE
+from embermq.store.layout import INDEX
 
 PARTS = "parts"
 _KEYS_AT_ONCE = 1 << 18
@@ -42,7 +41,7 @@ Keys = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPart:
+class BulkIndexFile:
     """One index file: the keys numbered [start, end) of the whole log, and the name it gets."""
 
     name: str
@@ -65,10 +64,10 @@ def index_borders(keys: int, entries_max: int) -> list[tuple[int, int]]:
     return [(at, min(at + room, keys)) for at in range(0, keys, room)]
 
 
-def build_index(site: Site, part: IndexPart) -> IndexBuilt:
+def build_index(site: Site, part: BulkIndexFile) -> IndexBuilt:
     """Make one index file of the keys that slices left."""
     slots_max, entries_max = site.settings.index_slots_max, site.settings.index_entries_max
-    target = site.target / directory.INDEX / part.name
+    target = site.target / INDEX / part.name
     path = site.work / PARTS / f"{part.name}-{secrets.token_hex(4)}"  # Somebody may be doing the same a second time.
     with site.turn.writing():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +81,7 @@ def build_index(site: Site, part: IndexPart) -> IndexBuilt:
     return built
 
 
-def _put_all(site: Site, part: IndexPart, file: OpenFile) -> IndexBuilt:
+def _put_all(site: Site, part: BulkIndexFile, file: OpenFile) -> IndexBuilt:
     slots_max, entries_max = site.settings.index_slots_max, site.settings.index_entries_max
     view = file.map(True)
     carried = IndexHeader()
@@ -103,9 +102,9 @@ def _put_all(site: Site, part: IndexPart, file: OpenFile) -> IndexBuilt:
             waiting.append(behind.submit(check.take, keys))
             if len(waiting) > 1:
                 waiting.popleft().result()
-            memory.drop(view, entry_at(number, slots_max), entry_at(number + put, slots_max))
+            drop(view, entry_at(number, slots_max), entry_at(number + put, slots_max))
             number += put
-        memory.drop(view, 0, entry_at(1, slots_max))
+        drop(view, 0, entry_at(1, slots_max))
         finished = behind.submit(check.finished)
         file.sync()
         fault = finished.result()  # Then the sum is complete.

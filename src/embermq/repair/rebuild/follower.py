@@ -21,18 +21,16 @@ from typing import Any, Self
 import msgspec
 
 from embermq.clock import Clock, SystemClock
-from embermq.columns.rows import C_PHYSICAL, C_SIZE, RecordColumns
+from embermq.columns import C_PHYSICAL, C_SIZE, RecordColumns
 from embermq.errors import StoreError, StoreLocked
-from embermq.files.files import Files, Lock, RealFiles
-from embermq.files.locking import LockHeld
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.files import Files, Lock, LockHeld, RealFiles
+from embermq.inspect import Survey
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.owner import lock_holder
-from embermq.store.layout.state_page import load_state_page
-from embermq.store.queues.loading import QueueState
-from embermq.store.recovery.opening import DerivedFiles
-from embermq.store.sink import Finding
+from embermq.store import Finding
+from embermq.store.layout import check_directory, check_lock, load_state_page, lock_holder
+from embermq.store.log import DamagedRange
+from embermq.store.queues import QueueState
+from embermq.store.recovery import DerivedFiles
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +53,13 @@ class FollowerProof(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """What one `advance` did."""
 
     start: int
     end: int
     records: int = 0
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
 
 
 class Follower:
@@ -91,7 +89,7 @@ class Follower:
         StoreError if the store derives by itself, StoreLocked if another follower is at work.
         """
         root, disk = Path(path).expanduser().absolute(), files or RealFiles()
-        directory.check_directory(disk, root, read_only=True, has_log_elsewhere=False)
+        check_directory(disk, root, read_only=True, has_log_elsewhere=False)
         check_nobody_derives(disk, root)
         try:
             lock = disk.lock(root / LOCK_NAME)
@@ -183,14 +181,14 @@ class Follower:
         self._survey.refresh()
         return self._survey.log_end
 
-    def advance(self, end: int | None = None) -> Progress:
+    def advance(self, end: int | None = None) -> FollowerProgress:
         """Take every record from the position up to `end` (of a record; the default is all there is)."""
-        directory.check_lock(self._lock)
+        check_lock(self._lock)
         limit = self.log_end if end is None else min(end, self.log_end)
         self.position = max(self.position, self._survey.log_min)
-        progress = Progress(self.position, max(limit, self.position))
+        progress = FollowerProgress(self.position, max(limit, self.position))
         for item in self._survey.scan(self.position, limit, check_crc=False, delay_ms=self._delay_ms):
-            if isinstance(item, Damage):
+            if isinstance(item, DamagedRange):
                 progress.damages.append(item)
             else:
                 progress.records += len(item)
@@ -216,7 +214,7 @@ class Follower:
         self.queues.flush()
         if self.index is not None:
             self.index.flush()
-        directory.check_lock(self._lock)
+        check_lock(self._lock)
         proof = FollowerProof(self.position, self._survey.identity, self.queues.state(), index).sealed()
         self._files.replace_file(self.root / NAME, msgspec.json.encode(proof))
 

@@ -19,13 +19,11 @@ from typing import Any
 import msgspec
 
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files
-from embermq.files.trees import remove_tree
-from embermq.store.layout.directory import REBUILD
-from embermq.store.layout.owned_names import in_rebuild
+from embermq.files import Files, remove_tree
+from embermq.store.layout import REBUILD, in_rebuild
 
 WORK = REBUILD
-NAME = "journal.json"
+JOURNAL_FILE = "journal.json"
 
 
 class Family(StrEnum):
@@ -33,7 +31,7 @@ class Family(StrEnum):
     INDEX = "index"
 
 
-class Journal(msgspec.Struct, frozen=True, kw_only=True):
+class RebuildJournal(msgspec.Struct, frozen=True, kw_only=True):
     families: list[Family]
     settings: dict[str, Any]
     position: int
@@ -48,22 +46,22 @@ class Journal(msgspec.Struct, frozen=True, kw_only=True):
     crc: int = 0
 
 
-def load_journal(files: Files, work: Path) -> Journal | None:
+def load_journal(files: Files, work: Path) -> RebuildJournal | None:
     """The journal in `work`, or None if there is none that can be read."""
-    path = work / NAME
+    path = work / JOURNAL_FILE
     if not files.exists(path):
         return None
     try:
-        found = msgspec.json.decode(files.read_all(path), type=Journal)
+        found = msgspec.json.decode(files.read_all(path), type=RebuildJournal)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError):
         return None
     return found if found.version == 1 and found.crc == _crc_of(found) else None
 
 
-def save_journal(files: Files, work: Path, journal: Journal) -> None:
+def save_journal(files: Files, work: Path, journal: RebuildJournal) -> None:
     """Durable when this returns."""
     files.make_directory(work)
-    files.replace_file(work / NAME, msgspec.json.encode(msgspec.structs.replace(journal, crc=_crc_of(journal))))
+    files.replace_file(work / JOURNAL_FILE, msgspec.json.encode(msgspec.structs.replace(journal, crc=_crc_of(journal))))
 
 
 def clear_work(files: Files, work: Path) -> None:
@@ -72,5 +70,5 @@ def clear_work(files: Files, work: Path) -> None:
         raise StorePathInvalid(left[0], "is in the way, and was not made by a rebuild; move it away")
 
 
-def _crc_of(journal: Journal) -> int:
+def _crc_of(journal: RebuildJournal) -> int:
     return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(journal, crc=0)))

@@ -17,19 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.errors import StorePathInvalid
-from embermq.files.directories import Kind, OpenDirectory
-from embermq.files.files import Files
-from embermq.files.trees import foreign_in
+from embermq.files import Files, Kind, OpenDirectory, foreign_in
 from embermq.repair.rebuild.journal import WORK, Family
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.owned_names import in_rebuild
+from embermq.store.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FOLDERS, INDEX, in_rebuild, real_path, rebuild_beside
 
 _ELSEWHERE = "use --into, and put the result in place by hand"
 
 DIRECTORIES = {
-    Family.QUEUES: (directory.CONSUME_QUEUE, directory.CONSUME_QUEUE_EXT),
-    Family.INDEX: (directory.INDEX,),
+    Family.QUEUES: (CONSUME_QUEUE, CONSUME_QUEUE_EXT),
+    Family.INDEX: (INDEX,),
 }
 
 
@@ -44,7 +41,7 @@ class Place:
 
 def find_places(files: Files, root: Path, families: tuple[Family, ...], settings: StoreSettings) -> list[Place]:
     """Where to build these families. StorePathInvalid if any of them cannot be replaced; changes nothing."""
-    real = {name: directory.real_path(files, root / name) for family in families for name in DIRECTORIES[family]}
+    real = {name: real_path(files, root / name) for family in families for name in DIRECTORIES[family]}
     by_work: dict[Path, list[Family]] = {}
     for family in families:
         by_work.setdefault(_work_of(files, root, DIRECTORIES[family][0], real), []).append(family)
@@ -59,7 +56,7 @@ def find_places(files: Files, root: Path, families: tuple[Family, ...], settings
 
 def _work_of(files: Files, root: Path, name: str, real: dict[str, Path]) -> Path:
     is_link = files.kind(root / name) is Kind.LINK
-    return directory.rebuild_beside(real[name]) if is_link else root / WORK
+    return rebuild_beside(real[name]) if is_link else root / WORK
 
 
 def _check_target(files: Files, root: Path, name: str, target: Path, work: Path, settings: StoreSettings) -> None:
@@ -69,7 +66,7 @@ def _check_target(files: Files, root: Path, name: str, target: Path, work: Path,
         raise StorePathInvalid(here, f"is a link to {target}, which is not there; mount its disk, or remove the link")
     if is_link and (shared := _shared(files, root, name, target, settings)) is not None:
         raise StorePathInvalid(here, f"is a link to {target}, where {shared} of the store is; give it a directory")
-    if name == directory.CONSUME_QUEUE_EXT and not exists and not settings.queue_extension:
+    if name == CONSUME_QUEUE_EXT and not exists and not settings.queue_extension:
         return
     if exists and not files.stat(target).is_file and (link := next(_links_below(files, target), None)) is not None:
         raise StorePathInvalid(link, f"is a link, and what it leads to would not be rebuilt; {_ELSEWHERE}")
@@ -88,10 +85,10 @@ def _shared(files: Files, root: Path, name: str, target: Path, settings: StoreSe
     """The name of something else of the store that lies in `target`, or that `target` lies in."""
     if files.real_path(root).is_relative_to(target):
         return "all"
-    others = {one: root / one for one in directory.FOLDERS if one != name}
+    others = {one: root / one for one in FOLDERS if one != name}
     others |= {str(path): path for path in (*settings.commit_log_paths, *settings.commit_log_read_only_paths)}
     for shown, path in others.items():
-        real = directory.real_path(files, path)
+        real = real_path(files, path)
         if real.is_relative_to(target) or target.is_relative_to(real):
             return shown
     return None

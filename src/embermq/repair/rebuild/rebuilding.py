@@ -27,24 +27,33 @@ import msgspec
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError, StorePathInvalid
-from embermq.files.directories import Kind
-from embermq.files.files import Files, Lock, RealFiles
-from embermq.files.trees import remove_tree
+from embermq.files import Files, Kind, Lock, RealFiles, remove_tree
 from embermq.format.names import parse_segment_name
 from embermq.repair.rebuild.build import NEW, Build, Built
-from embermq.repair.rebuild.journal import Family, Journal, load_journal, save_journal
+from embermq.repair.rebuild.journal import Family, RebuildJournal, load_journal, save_journal
 from embermq.repair.rebuild.places import DIRECTORIES, Place, check_work, find_places
 from embermq.repair.rebuild.writer_lock import end_turn
 from embermq.settings import StoreSettings
-from embermq.store.append.writer import LMQ_PREFIX
-from embermq.store.layout import directory
-from embermq.store.layout.index_proof import drop_index_proof, prove_rebuilt_index
-from embermq.store.layout.inventory import NAME as INVENTORY
-from embermq.store.layout.inventory import Inventory, load_inventory, save_inventory
-from embermq.store.layout.misplaced import clear_misplaced
-from embermq.store.layout.owned_names import DERIVED, in_rebuild
-from embermq.store.layout.state_page import load_state_page
-from embermq.store.log.damage import Damage
+from embermq.store.append import LMQ_PREFIX
+from embermq.store.layout import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    DERIVED,
+    Inventory,
+    check_directory,
+    check_lock,
+    clear_misplaced,
+    drop_index_proof,
+    in_rebuild,
+    load_inventory,
+    load_state_page,
+    prove_rebuilt_index,
+    save_inventory,
+    take_directory,
+)
+from embermq.store.layout import INVENTORY_FILE as INVENTORY
+from embermq.store.log import Damage
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +100,7 @@ def rebuild(
     families = tuple(family for family, wanted in ((Family.QUEUES, queues), (Family.INDEX, index)) if wanted)
     assert families
     settings, files = settings or StoreSettings(), files or RealFiles()
-    directory.check_directory(files, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
+    check_directory(files, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
     work = _Rebuild(root, settings, families, files, clock or SystemClock(), progress or _no_progress, make_build)
     try:
         work.check_log()
@@ -106,7 +115,7 @@ def rebuild(
 def _in_place(work: "_Rebuild") -> Rebuilt:
     """Queues and index, together or one after the other: what is built lies on the file system of what it replaces."""
     files, root = work.files, work.root
-    lock: Lock = directory.take_directory(files, root)
+    lock: Lock = take_directory(files, root)
     try:
         places = find_places(files, root, work.families, work.settings)
         for place in places:
@@ -157,7 +166,7 @@ class _Rebuild:
             raise StorePathInvalid(places[0], "there are no log files, and nothing else to make queues and index from")
 
     def _log_places(self) -> tuple[Path, ...]:
-        written = self.settings.commit_log_paths or (self.root / directory.COMMIT_LOG,)
+        written = self.settings.commit_log_paths or (self.root / COMMIT_LOG,)
         return (*written, *self.settings.commit_log_read_only_paths)
 
     # -- beside the store --------------------------------------------------------------------------------------
@@ -202,16 +211,16 @@ class _Rebuild:
         built: Built | None = None
         if journal is None or not journal.ready or not self._fits(journal, work):
             journal, built = self._build(work)
-            directory.check_lock(lock)
+            check_lock(lock)
             journal = self._make_ready(journal, work)
-        directory.check_lock(lock)
+        check_lock(lock)
         self._swap(journal, place)
-        directory.check_lock(lock)
+        check_lock(lock)
         self._prove(journal)
         kept = self._clear(place)
         return self._report(journal, self.root, built, kept)
 
-    def _fits(self, journal: Journal, work: Path) -> bool:
+    def _fits(self, journal: RebuildJournal, work: Path) -> bool:
         """Was the journal written for this log as it is now, and for this call?"""
         build = self._build_in(work)
         try:
@@ -222,7 +231,7 @@ class _Rebuild:
     def _build_in(self, work: Path) -> Build:
         return self._make_build(self.root, work / NEW, self.settings, self.families, self.files, self._clock)
 
-    def _build(self, work: Path) -> tuple[Journal, Built]:
+    def _build(self, work: Path) -> tuple[RebuildJournal, Built]:
         """Build, and compare what was built."""
         build = self._build_in(work)
         try:
@@ -233,13 +242,13 @@ class _Rebuild:
             build.compare(work, built.end, lambda done, total: self._progress("comparing", done, total))
         finally:
             build.close()
-        journal = Journal(
+        journal = RebuildJournal(
             families=list(self.families), settings=build.fingerprint, position=built.end, end=built.end, log=log_facts,
             queues=built.queues_state, index=built.index_state,
         )  # fmt: skip
         return journal, built
 
-    def _make_ready(self, journal: Journal, work: Path) -> Journal:
+    def _make_ready(self, journal: RebuildJournal, work: Path) -> RebuildJournal:
         """From here on the swap can be finished by anybody, whatever becomes of this process."""
         inventory = load_inventory(self.files, self.root)
         journal = msgspec.structs.replace(
@@ -248,12 +257,12 @@ class _Rebuild:
         save_journal(self.files, work, journal)
         return journal
 
-    def _swap(self, journal: Journal, place: Place) -> None:
+    def _swap(self, journal: RebuildJournal, place: Place) -> None:
         self._withdraw_proofs(journal)
         for name, target in place.targets.items():
             self._swap_one(place.work, name, target)
 
-    def _withdraw_proofs(self, journal: Journal) -> None:
+    def _withdraw_proofs(self, journal: RebuildJournal) -> None:
         """Nothing vouches for the queues, or the index, until the new ones are in place."""
         page = load_state_page(self.files, self.root, writable=True)
         if page is not None and Family.QUEUES in self.families:
@@ -312,7 +321,7 @@ class _Rebuild:
         self.files.sync_directory(target.parent)
         self.files.sync_directory(source.parent)
 
-    def _prove(self, journal: Journal) -> None:
+    def _prove(self, journal: RebuildJournal) -> None:
         """Say what is known of the new files, if anything was said of the old ones."""
         if Family.INDEX in self.families:
             prove_rebuilt_index(self.files, self.root, journal.end, journal.index)
@@ -334,7 +343,7 @@ class _Rebuild:
             changes["index"] = journal.index
         save_inventory(self.files, self.root, msgspec.structs.replace(inventory, **changes))
 
-    def _report(self, journal: Journal, target: Path, built: Built | None, kept: list[Path]) -> Rebuilt:
+    def _report(self, journal: RebuildJournal, target: Path, built: Built | None, kept: list[Path]) -> Rebuilt:
         files = journal.index.get("files", [])
         return Rebuilt(
             path=self.root, target=target, families=self.families, log_min=journal.log["min"], log_end=journal.end,
@@ -355,9 +364,9 @@ def settings_as_found(files: Files, root: Path) -> dict[str, Any]:
     """Settings, by Python name, that a store shows to have had, besides the sizes of files that are there: what its
     directories show to be on, and the size of queue files if all of them are gone."""
     found: dict[str, Any] = {}
-    if files.exists(root / directory.CONSUME_QUEUE_EXT):
+    if files.exists(root / CONSUME_QUEUE_EXT):
         found["queue_extension"] = True
-    queues = root / directory.CONSUME_QUEUE
+    queues = root / CONSUME_QUEUE
     topics = files.list_directory(queues) if files.exists(queues) else []
     if any(topic.name.startswith(LMQ_PREFIX) for topic in topics):
         found["light_queues"] = found["multi_dispatch"] = True

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from embermq.errors import StoreError
 
-NAME = "turn"
+WRITER_LOCK_FILE = "turn"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -30,7 +30,7 @@ class Turn:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Inside, nobody takes the turn away. StoreError if somebody has."""
-        path = self.work / NAME
+        path = self.work / WRITER_LOCK_FILE
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -53,12 +53,12 @@ def take_turn(work: Path) -> Turn:
 
 def end_turn(work: Path) -> None:
     """From now on nobody writes here; fine if nobody could."""
-    if (work / NAME).exists():
+    if (work / WRITER_LOCK_FILE).exists():
         _put(work, "")
 
 
 def _put(work: Path, token: str) -> None:
-    handle = os.open(work / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(work / WRITER_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _lock(handle, fcntl.LOCK_EX)
         os.ftruncate(handle, 0)

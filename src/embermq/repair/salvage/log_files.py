@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import resync_for
-from embermq.files.files import Files, OpenFile
-from embermq.files.listing import entries_of
+from embermq.columns import resync_for
+from embermq.files import Files, OpenFile, entries_of
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, encode_blank
 from embermq.format.names import parse_segment_name
 

@@ -27,28 +27,42 @@ import numpy as np
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError, StorePathInvalid
-from embermq.files.directories import Kind
-from embermq.files.fault_tolerant_files import BadBlock, PatientFiles
-from embermq.files.files import Files, OpenFile, RealFiles
-from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
+from embermq.files import (
+    BadBlock,
+    FaultTolerantFiles,
+    Files,
+    Kind,
+    OpenFile,
+    Ours,
+    RealFiles,
+    copy_file,
+    foreign_in,
+    remove_tree,
+)
 from embermq.format.names import segment_name
-from embermq.inspect.changes import Watched, is_about_missing_file
-from embermq.inspect.lost_end import newest_end, vouched_end
-from embermq.inspect.queue_files import units_of
+from embermq.inspect import Watched, is_about_missing_file, newest_end, units_of, vouched_end
 from embermq.repair.salvage.log_files import Placed, Refused, place_files
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.config_directory import config_files
-from embermq.store.layout.deleted_topics import NAME as DELETED_TOPICS
-from embermq.store.layout.kept_offsets import load_kept_offsets, raised, save_kept_offsets
-from embermq.store.layout.owned_names import in_new_store
-from embermq.store.log.damage import DIRECTORY as QUARANTINE
-from embermq.store.log.damage import Damage, Quarantine
-from embermq.store.message_store import MessageStore
-from embermq.store.queues.consume_queue import ConsumeQueue
-from embermq.store.queues.consume_queues import ConsumeQueues
-from embermq.store.recovery.opening import DerivedFiles
+from embermq.store import MessageStore
+from embermq.store.layout import (
+    COMMIT_LOG,
+    CONFIG,
+    CONSUME_QUEUE,
+    check_directory,
+    config_files,
+    in_new_store,
+    load_kept_offsets,
+    mark_running,
+    raised_offsets,
+    save_kept_offsets,
+    was_closed_cleanly,
+)
+from embermq.store.layout import DELETED_TOPICS_FILE as DELETED_TOPICS
+from embermq.store.log import QUARANTINE_DIRECTORY as QUARANTINE
+from embermq.store.log import Damage, Quarantine
+from embermq.store.queues import ConsumeQueue, ConsumeQueues
+from embermq.store.recovery import DerivedFiles
 
 REPORT = "embermq.salvage.json"
 MARK = "embermq.salvage.partial"  # In a directory that is not complete, and ours to remove.
@@ -133,7 +147,7 @@ def salvage(
     """
     root, target = (Path(one).expanduser().absolute() for one in (path, into))
     disk, settings = files or RealFiles(), settings or StoreSettings()
-    directory.check_directory(disk, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
+    check_directory(disk, root, read_only=True, has_log_elsewhere=bool(settings.commit_log_paths))
     if disk.kind(target) is not None:
         raise StorePathInvalid(target, "exists already; name a directory that does not")
     if disk.real_path(target).is_relative_to(disk.real_path(root)):
@@ -168,7 +182,7 @@ class _Salvage:
     ) -> None:
         self._root, self._settings, self._clock, self._progress = root, settings, clock, progress
         self._files = files
-        self._patient = PatientFiles(files)
+        self._patient = FaultTolerantFiles(files)
         self.partial = target.with_name(target.name + ".partial")
         self._is_ours = False  # May `partial` be removed?
         self._report = Salvaged(root, target)
@@ -201,7 +215,7 @@ class _Salvage:
             remove_tree(self._files, self.partial, self._ours())
 
     def _ours(self) -> Ours:
-        config = self._root / directory.CONFIG
+        config = self._root / CONFIG
         names = {entry.name for entry in self._files.list_directory(config)} if self._files.exists(config) else set()
         return in_new_store(names)
 
@@ -227,7 +241,7 @@ class _Salvage:
 
     def _find_log(self) -> None:
         report, settings = self._report, self._settings
-        paths = [*settings.commit_log_paths] or [self._root / directory.COMMIT_LOG]
+        paths = [*settings.commit_log_paths] or [self._root / COMMIT_LOG]
         paths += settings.commit_log_read_only_paths
         self._placed, report.refused = place_files(self._patient.as_files, paths, settings.segment_bytes)
         report.moved = [one for one in self._placed if one.is_renamed]
@@ -241,7 +255,7 @@ class _Salvage:
 
     def _copy_log(self) -> None:
         report, placed = self._report, self._placed
-        log = self.partial / directory.COMMIT_LOG
+        log = self.partial / COMMIT_LOG
         self._files.make_directory(log)
         total = sum(one.size for one in placed)
         done = 0
@@ -271,7 +285,7 @@ class _Salvage:
 
     def _copy_config(self) -> None:
         """Consumers' progress and the rest of what a broker keeps, as it is."""
-        source, target = self._root / directory.CONFIG, self.partial / directory.CONFIG
+        source, target = self._root / CONFIG, self.partial / CONFIG
         if not self._files.exists(source):
             return
         self._files.make_directory(target)
@@ -294,7 +308,7 @@ class _Salvage:
         """Queues go on after all they ever had, also after what was lost: consumers may have seen it. Topics that were
         deleted stay deleted."""
         ends = [(queue.topic, queue.queue_id, queue.max_offset) for queue in old.all()]
-        kept = raised(ends, load_kept_offsets(self._files, self._root))
+        kept = raised_offsets(ends, load_kept_offsets(self._files, self._root))
         if kept:
             save_kept_offsets(self._files, self.partial, kept)
         if self._files.exists(self._root / DELETED_TOPICS):
@@ -303,8 +317,8 @@ class _Salvage:
     # -- the new store -----------------------------------------------------------------------------------------
 
     def _recover(self) -> None:
-        if not directory.was_closed_cleanly(self._files, self._root):
-            directory.mark_running(self._files, self.partial)
+        if not was_closed_cleanly(self._files, self._root):
+            mark_running(self._files, self.partial)
         self._progress("recovering", 0, 1)
         # Nothing is delivered or deleted here: whoever opens the store later does that.
         settings = self._settings.replace(
@@ -360,13 +374,13 @@ class _Salvage:
             self.partial, files=self._files, progress=lambda done, total: self._progress("comparing", done, total)
         )
         report, faults = self._report, [flaw for flaw in found.flaws if flaw.is_fault]
-        wrong = [flaw for flaw in faults if flaw.family != directory.CONFIG and flaw.can_be_mended]
+        wrong = [flaw for flaw in faults if flaw.family != CONFIG and flaw.can_be_mended]
         if wrong:
             fault = f"{wrong[0].file}: {wrong[0].fault}"
             raise StoreError(f"the new store, which is left in {self.partial}, is not sound: {fault}")
         report.strays = [f"{flaw.file}: {flaw.fault}" for flaw in faults if not flaw.can_be_mended]
         for flaw in found.flaws:
-            if flaw.family == directory.CONSUME_QUEUE and flaw.queue_offset is not None and not flaw.is_fault:
+            if flaw.family == CONSUME_QUEUE and flaw.queue_offset is not None and not flaw.is_fault:
                 topic, queue_id = flaw.file.split("/")[1:3]
                 first = flaw.queue_offset
                 report.lost_messages.append(LostMessages(topic, int(queue_id), first, first + flaw.count))

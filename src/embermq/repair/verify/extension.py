@@ -10,14 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files.files import Files, OpenFile
-from embermq.files.listing import entries_of
-from embermq.files.regular import NotRegular
+from embermq.files import Files, NotRegular, OpenFile, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import UNIT_HEAD_BYTES
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
-from embermq.store.compare.entries import QueueName, Suspects
-from embermq.store.queues.extension import FAMILY
+from embermq.store.compare import QueueName, Suspects
+from embermq.store.queues import EXTENSION_FAMILY
 
 _HEAD = np.dtype([("size", ">i2"), ("tag_code", ">i8"), ("store_time", ">i8"), ("bitmap_len", ">i2")])
 assert _HEAD.itemsize == UNIT_HEAD_BYTES
@@ -33,7 +31,7 @@ class ExtensionCheck:
     """Looks at extension units below `root`."""
 
     def __init__(self, root: Path, files: Files, remedies: Remedies) -> None:
-        self._root, self._files, self._remedies = root / FAMILY, files, remedies
+        self._root, self._files, self._remedies = root / EXTENSION_FAMILY, files, remedies
         self._file_bytes = self._found_file_bytes()
         self._open: dict[Path, OpenFile] = {}
 
@@ -52,7 +50,7 @@ class ExtensionCheck:
         head = self._heads(queue, np.array([offset], np.int64))[0]
         fault = "there is no unit here" if int(head["size"]) <= 0 else "this unit is not that of the record"
         return Flaw(
-            severity=Severity.FAULT, family=FAMILY, file=f"{FAMILY}/{queue[0]}/{queue[1]}/{segment_name(start)}",
+            severity=Severity.FAULT, family=EXTENSION_FAMILY, file=f"{EXTENSION_FAMILY}/{queue[0]}/{queue[1]}/{segment_name(start)}",
             fault=f"{fault} which queue offset {int(record.offsets[0])} names it for", remedy=self._remedies.queues,
             physical_offset=int(record.physicals[0]), queue_offset=int(record.offsets[0]), byte_offset=offset - start,
             count=count,

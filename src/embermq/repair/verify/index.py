@@ -13,16 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
+from embermq.files import Files, entries_of
 from embermq.format.frame import Frame
 from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
-from embermq.store.compare.keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
-from embermq.store.compare.links import IndexPart, LinkFlaw
-from embermq.store.index.index_files import FAMILY
-from embermq.store.log.file_scan import Damage
+from embermq.store.compare import CheckedIndexFile, EntryPlace, IndexStream, KeyFlaw, KeyPart, LinkFlaw
+from embermq.store.index import INDEX_FAMILY
+from embermq.store.log import DamagedRange
 
 FrameAt = Callable[[int], Frame | None]
 EVERYTHING = 1 << 62  # As a place: all that there is.
@@ -40,7 +38,7 @@ class IndexCheck:
     ) -> None:  # fmt: skip
         """`believed`: a start believes that keys of all records below this place are there; None: as far as the
         newest entry says."""
-        self._directory, self._files, self._remedies = root / FAMILY, files, remedies
+        self._directory, self._files, self._remedies = root / INDEX_FAMILY, files, remedies
         self._is_live, self._frame_at = is_live, frame_at
         # A start after a crash looks at lengths, headers and slots itself, and makes the index again if need be.
         self._is_trusted = is_live or (believed is not None and believed >= EVERYTHING)
@@ -53,8 +51,8 @@ class IndexCheck:
         self.entries = sum(part.header.count - 1 for part in self.parts)
         self.pending = 0  # Keys that nobody vouches for yet.
 
-    def _load(self, shape: tuple[int, int] | None) -> list[IndexPart]:
-        found: list[IndexPart] = []
+    def _load(self, shape: tuple[int, int] | None) -> list[CheckedIndexFile]:
+        found: list[CheckedIndexFile] = []
         for entry in entries_of(self._files, self._directory):
             if not entry.is_file or parse_index_name(entry.name) is None:
                 continue
@@ -76,7 +74,7 @@ class IndexCheck:
                 fault = f"the header counts no entries, and {header.slot_count} slots that lead to some"
                 self._add(entry.name, fault, at=36, certain=self._is_trusted)
                 continue
-            found.append(IndexPart(entry.name, file, header, *shape))
+            found.append(CheckedIndexFile(entry.name, file, header, *shape))
         return found
 
     def _add(
@@ -86,7 +84,7 @@ class IndexCheck:
             return
         self._flaws.append(
             Flaw(
-                severity=Severity.FAULT if certain else Severity.NOTE, family=FAMILY, file=f"{FAMILY}/{name}",
+                severity=Severity.FAULT if certain else Severity.NOTE, family=INDEX_FAMILY, file=f"{INDEX_FAMILY}/{name}",
                 fault=fault, remedy=self._remedies.index if certain else self._remedies.start, physical_offset=place,
                 byte_offset=at, count=count,
             )
@@ -132,7 +130,7 @@ class IndexCheck:
     def _tell_twice(self, flaw: KeyFlaw) -> None:
         self._flaws.append(
             Flaw(
-                severity=Severity.NOTE, family=FAMILY, file=FAMILY, remedy=self._remedies.nothing,
+                severity=Severity.NOTE, family=INDEX_FAMILY, file=INDEX_FAMILY, remedy=self._remedies.nothing,
                 fault=f"the record at {flaw.physical} is indexed twice, as the reference does after a crash",
                 physical_offset=flaw.physical,
             )
@@ -141,7 +139,7 @@ class IndexCheck:
     # -- after the log ---------------------------------------------------------------------------------------
 
     def finish(
-        self, log_min: int, log_end: int, damages: list[Damage], links: dict[str, list[LinkFlaw]]
+        self, log_min: int, log_end: int, damages: list[DamagedRange], links: dict[str, list[LinkFlaw]]
     ) -> Iterator[Flaw]:
         """What is wrong with the index; `log_min` is where the log begins now, `damages` what is wrong with it, and
         `links` what is wrong with the links of each file."""
@@ -163,7 +161,7 @@ class IndexCheck:
         told = (flaw for flaw in self._flaws if _is_about_index(flaw.physical_offset, log_min, damages))
         yield from islice(told, _FLAWS_MAX)
 
-    def _check_header(self, part: IndexPart, log_min: int, log_end: int) -> None:
+    def _check_header(self, part: CheckedIndexFile, log_min: int, log_end: int) -> None:
         """The header names the first and the last entry and the times of their records. A file that was cut back
         knows its last time in whole seconds only."""
         header = part.header
@@ -204,10 +202,10 @@ class IndexCheck:
         yield from islice(self._flaws, _FLAWS_MAX)
 
 
-def _is_about_index(place: int | None, log_min: int, damages: list[Damage]) -> bool:
+def _is_about_index(place: int | None, log_min: int, damages: list[DamagedRange]) -> bool:
     """And not about a place that retention took meanwhile, or that is damaged, which is told of the log."""
     return place is None or (place >= log_min and not _is_in(damages, place))
 
 
-def _is_in(damages: list[Damage], place: int) -> bool:
+def _is_in(damages: list[DamagedRange], place: int) -> bool:
     return any(damage.start <= place < damage.end for damage in damages)

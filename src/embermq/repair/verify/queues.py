@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.frame import Frame
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES
@@ -24,14 +24,10 @@ from embermq.format.queue_extension import is_address
 from embermq.model.properties import MULTI_DISPATCH, SCHEDULE_TOPIC, decode_properties
 from embermq.repair.verify.extension import ExtensionCheck
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
-from embermq.store.compare.entries import QueueFiles, QueueName, QueuePart, Run, Suspects, joined
-from embermq.store.log.file_scan import Damage
-from embermq.store.queues.consume_queue import ConsumeQueue
-from embermq.store.queues.entry_intake import is_possible, is_too_far
-from embermq.store.queues.loading import FAMILY
-from embermq.store.queues.queue_state import NOT_SEEN, Jump
-from embermq.store.queues.queue_table import is_directory_name
-from embermq.store.sink import Finding
+from embermq.store import Finding
+from embermq.store.compare import OffsetRun, QueueName, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
+from embermq.store.log import DamagedRange
+from embermq.store.queues import NOT_SEEN, QUEUE_FAMILY, ConsumeQueue, Jump, is_directory_name, is_possible, is_too_far
 
 _SUSPECTS_MAX = 10_000
 _UNCLAIMED_MAX = 10_000
@@ -62,12 +58,12 @@ class _Queue:
     first: int = -1  # First queue offset met; -1: none.
     next: int = -1
     holes: list[tuple[int, int]] = field(default_factory=list)
-    repeats: list[Run] = field(default_factory=list)  # Offsets that were given before, to older records.
-    strays: list[Run] = field(default_factory=list)  # Offsets that the queue cannot have reached.
+    repeats: list[OffsetRun] = field(default_factory=list)  # Offsets that were given before, to older records.
+    strays: list[OffsetRun] = field(default_factory=list)  # Offsets that the queue cannot have reached.
     suspects: list[Suspects] = field(default_factory=list)
     kept: int = 0
     jump: Jump | None = None  # The newest one.
-    restart: Run | None = None  # A record of offset 0 after others; what comes next decides.
+    restart: OffsetRun | None = None  # A record of offset 0 after others; what comes next decides.
 
     def begin_anew(self) -> None:
         """The topic was deleted and made again: its older records have no units any more."""
@@ -75,7 +71,7 @@ class _Queue:
         self.first, self.next, self.jump = -1, -1, None
         self.holes, self.repeats, self.strays, self.suspects, self.kept = [], [], [], [], 0
 
-    def follow(self, run: Run) -> None:
+    def follow(self, run: OffsetRun) -> None:
         """Records whose queue offsets follow one another."""
         if self.restart is not None:
             self._decide_restart(self.restart, run)
@@ -100,7 +96,7 @@ class _Queue:
             self.repeats.append(run._replace(next=min(run.next, self.next)))
         self.next = max(self.next, run.next)
 
-    def _decide_restart(self, restart: Run, run: Run | None) -> None:
+    def _decide_restart(self, restart: OffsetRun, run: OffsetRun | None) -> None:
         """A single record of offset 0: the begin of a new life if 1 comes next, or nothing; damaged otherwise."""
         self.restart = None
         if run is not None and run.first != 1:
@@ -116,12 +112,12 @@ class _Queue:
         if self.restart is not None:
             self._decide_restart(self.restart, None)
 
-    def _goes_back(self, jump: Jump, run: Run) -> bool:
+    def _goes_back(self, jump: Jump, run: OffsetRun) -> bool:
         """Was the newest record, alone after a jump, too far ahead, and do these go on where the queue was? As
         unit_intake.py has it."""
         if self.next != jump.to + 1 or not jump.start <= run.first < jump.to:
             return False
-        self.strays.append(Run(jump.to, jump.to + 1, -1))
+        self.strays.append(OffsetRun(jump.to, jump.to + 1, -1))
         self.jump = None
         if jump.start == NOT_SEEN:
             self.first = self.next = -1
@@ -146,11 +142,11 @@ class QueueCheck:
         store: Path | None = None,
     ) -> None:  # fmt: skip
         self._bounds, self._frame_at, self._remedies = bounds, frame_at, remedies
-        self.files = QueueFiles(root, files, file_bytes, bounds.log_min, store=store)
+        self.files = VerifiedQueueFiles(root, files, file_bytes, bounds.log_min, store=store)
         self._extension = ExtensionCheck(root, files, remedies)
         self._queues: dict[QueueName, _Queue] = {}
         self._attach()
-        self._damages: list[Damage] = []
+        self._damages: list[DamagedRange] = []
         self.units = 0
         self.pending = 0  # Records whose units nobody vouches for yet.
 
@@ -178,7 +174,7 @@ class QueueCheck:
 
     # -- taking the log --------------------------------------------------------------------------------------
 
-    def merge(self, part: QueuePart, names: list[QueueName]) -> None:
+    def merge(self, part: QueuePieceCheck, names: list[QueueName]) -> None:
         """What the next piece of the log says; `names` are those of the queue numbers."""
         for number, runs in part.runs.items():
             if not is_directory_name(names[number][0]):
@@ -234,7 +230,7 @@ class QueueCheck:
 
     # -- after the log ---------------------------------------------------------------------------------------
 
-    def finish(self, log_min: int, damages: list[Damage]) -> Iterator[Flaw]:
+    def finish(self, log_min: int, damages: list[DamagedRange]) -> Iterator[Flaw]:
         """What is wrong with the queues; `log_min` is where the log begins now, `damages` what is or was wrong with
         it: ranges that hold no record, also those that fillers close."""
         self._damages = damages
@@ -280,7 +276,7 @@ class QueueCheck:
             )  # fmt: skip
         for run in queue.strays[:1]:
             yield Flaw(
-                severity=Severity.FAULT, family=FAMILY, file=f"{FAMILY}/{queue.name[0]}/{queue.name[1]}",
+                severity=Severity.FAULT, family=QUEUE_FAMILY, file=f"{QUEUE_FAMILY}/{queue.name[0]}/{queue.name[1]}",
                 fault=f"a record says queue offset {run.first}, which its queue had not reached",
                 remedy=self._remedies.nothing, physical_offset=run.place if run.place >= 0 else None,
                 count=sum(one.next - one.first for one in queue.strays),
@@ -290,7 +286,7 @@ class QueueCheck:
         """Negative offsets make no run, so they are met here."""
         impossible = np.array([not is_possible(offset) for offset in wrong.offsets.tolist()], np.bool_)
         for offset, place in zip(wrong.offsets[impossible].tolist(), wrong.physicals[impossible].tolist(), strict=True):
-            queue.strays.append(Run(offset, offset + 1, place))
+            queue.strays.append(OffsetRun(offset, offset + 1, place))
         return wrong.chosen(~impossible)
 
     def _record_flaw(self, queue: _Queue, wrong: Suspects) -> Flaw:
@@ -315,9 +311,9 @@ class QueueCheck:
         severity: Severity = Severity.FAULT, remedy: str | None = None,
     ) -> Flaw:  # fmt: skip
         start = queue_offset - queue_offset % self.files.units_per_file
-        file = f"{FAMILY}/{queue.name[0]}/{queue.name[1]}/{segment_name(start * ENTRY_BYTES)}"
+        file = f"{QUEUE_FAMILY}/{queue.name[0]}/{queue.name[1]}/{segment_name(start * ENTRY_BYTES)}"
         return Flaw(
-            severity=severity, family=FAMILY, file=file, fault=fault, remedy=remedy or self._remedies.queues,
+            severity=severity, family=QUEUE_FAMILY, file=file, fault=fault, remedy=remedy or self._remedies.queues,
             physical_offset=place, queue_offset=queue_offset, byte_offset=(queue_offset - start) * ENTRY_BYTES,
             count=count,
         )  # fmt: skip
@@ -417,7 +413,7 @@ class QueueCheck:
 
     # -- the fast form ---------------------------------------------------------------------------------------
 
-    def check_structure(self, log_min: int, closed: dict[str, Any] | None, damages: list[Damage]) -> Iterator[Flaw]:
+    def check_structure(self, log_min: int, closed: dict[str, Any] | None, damages: list[DamagedRange]) -> Iterator[Flaw]:
         """Units alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
         last clean close said about the queues, if there was one; `damages` are ranges of the log that were lost."""
         self._damages = damages

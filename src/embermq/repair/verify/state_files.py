@@ -6,28 +6,35 @@ Small files, read whole. One thread. Reads only.
 from collections.abc import Iterator
 from pathlib import Path
 
-from embermq.files.files import Files
-from embermq.files.segments import LEFT_ALONE, REST_IGNORED, Finding, Segments
+from embermq.files import LEFT_ALONE, REST_IGNORED, Files, SegmentFinding, Segments
 from embermq.format.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.format.names import parse_segment_name
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
-from embermq.store.layout import directory
-from embermq.store.layout.config_directory import config_files, consumer_progress
-from embermq.store.layout.index_proof import NAME as INDEX_PROOF
-from embermq.store.layout.index_proof import load_index_proof
-from embermq.store.layout.inventory import NAME as INVENTORY
-from embermq.store.layout.inventory import load_inventory
-from embermq.store.layout.kept_offsets import NAME as KEPT_OFFSETS
-from embermq.store.layout.kept_offsets import load_kept_offsets
-from embermq.store.layout.log_location import log_places
-from embermq.store.layout.misplaced import IS_DIRECTORY, misplaced
-from embermq.store.layout.state_page import NAME as STATE_PAGE
-from embermq.store.layout.state_page import load_state_page
-from embermq.store.log.damage import DIRECTORY as QUARANTINE
-from embermq.store.log.damage import REPORT
-from embermq.store.services.delayed import ProgressFile
+from embermq.store.layout import (
+    ABORT,
+    CHECKPOINT,
+    CHECKPOINT_BYTES_MAX,
+    COMMIT_LOG,
+    CONFIG,
+    IS_DIRECTORY,
+    config_files,
+    consumer_progress,
+    load_index_proof,
+    load_inventory,
+    load_kept_offsets,
+    load_state_page,
+    log_places,
+    misplaced,
+)
+from embermq.store.layout import INDEX_PROOF_FILE as INDEX_PROOF
+from embermq.store.layout import INVENTORY_FILE as INVENTORY
+from embermq.store.layout import KEPT_OFFSETS_FILE as KEPT_OFFSETS
+from embermq.store.layout import STATE_FILE as STATE_PAGE
+from embermq.store.log import QUARANTINE_DIRECTORY as QUARANTINE
+from embermq.store.log import QUARANTINE_REPORT
+from embermq.store.services import ProgressFile
 
 _EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.
 _MISLEADS = "reset the offset: `embermq` and the reference take the queue's end for it"
@@ -58,7 +65,7 @@ class StateCheck:
         yield from self._proofs(log_end)
         yield from self._misplaced()
         if not self._is_clean and not self._is_live:
-            yield self._note("abort", directory.ABORT, "the store was not closed", self._remedies.start)
+            yield self._note("abort", ABORT, "the store was not closed", self._remedies.start)
 
     def _note(self, family: str, file: str, fault: str, remedy: str, count: int = 1) -> Flaw:
         return Flaw(severity=Severity.NOTE, family=family, file=file, fault=fault, remedy=remedy, count=count)
@@ -89,18 +96,18 @@ class StateCheck:
     def _file_name(self, path: Path) -> str:
         return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
 
-    def _foreign(self, finding: Finding) -> Flaw:
+    def _foreign(self, finding: SegmentFinding) -> Flaw:
         file, start = self._file_name(finding.path), parse_segment_name(finding.path.name)
         if start is None:
-            return self._note(directory.COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
+            return self._note(COMMIT_LOG, file, "this is no log file", self._remedies.nothing)
         if not self._files.stat(finding.path).is_file:
             fault = "has the name of a log file, and is no file: records that were in it are lost"
-            return self._fault(directory.COMMIT_LOG, file, fault, _MOVE_AWAY, start)
+            return self._fault(COMMIT_LOG, file, fault, _MOVE_AWAY, start)
         size = f" ({self._segment_bytes})" if self._segment_bytes else ""
         fault = f"begins at no multiple of the length of log files{size}: it is none of this log, and never read"
-        return self._fault(directory.COMMIT_LOG, file, fault, _MOVE_AWAY, start)
+        return self._fault(COMMIT_LOG, file, fault, _MOVE_AWAY, start)
 
-    def _odd_length(self, finding: Finding, segment_bytes: int) -> Flaw:
+    def _odd_length(self, finding: SegmentFinding, segment_bytes: int) -> Flaw:
         remedy = "opening the store gives the file its length, and looks at what was in it"
         if finding.remedy == REST_IGNORED and self._may_be_cut(finding.path, segment_bytes):
             remedy = (
@@ -112,7 +119,7 @@ class StateCheck:
         elif finding.remedy == REST_IGNORED:
             remedy = f"keep a copy, and look at what is behind byte {segment_bytes}: it is never read here"
         start = parse_segment_name(finding.path.name)
-        return self._fault(directory.COMMIT_LOG, self._file_name(finding.path), finding.fault, remedy, start)
+        return self._fault(COMMIT_LOG, self._file_name(finding.path), finding.fault, remedy, start)
 
     def _unknown_length(self, path: Path, log_end: int) -> Flaw:
         """Of a file that is the only one, and tells nothing itself: was it cut?"""
@@ -124,9 +131,9 @@ class StateCheck:
             content.close()
         if behind == bytes(BLANK_BYTES):
             fault = f"{size} bytes: if log files have another length here, it was cut, and nothing is lost"
-            return self._note(directory.COMMIT_LOG, file, fault, _SAY_SIZE)
+            return self._note(COMMIT_LOG, file, fault, _SAY_SIZE)
         fault = f"{size} bytes: it was cut, and there is no other file to tell how long it was"
-        return self._fault(directory.COMMIT_LOG, file, fault, f"{self._remedies.salvage}; {_SAY_SIZE}", start)
+        return self._fault(COMMIT_LOG, file, fault, f"{self._remedies.salvage}; {_SAY_SIZE}", start)
 
     def _may_be_cut(self, path: Path, segment_bytes: int) -> bool:
         """Is that surely too much, what lies behind? Other files have this length, and no record begins there."""
@@ -145,14 +152,14 @@ class StateCheck:
             file.close()
 
     def _checkpoint(self, newest_ms: int | None) -> Iterator[Flaw]:
-        path = self._root / directory.CHECKPOINT
-        family = directory.CHECKPOINT
+        path = self._root / CHECKPOINT
+        family = CHECKPOINT
         if not self._files.exists(path):
             if self._is_clean:
                 yield self._note(family, family, "there is none", self._remedies.start)
             return
         try:
-            content = self._files.read_all(path, directory.CHECKPOINT_BYTES_MAX)
+            content = self._files.read_all(path, CHECKPOINT_BYTES_MAX)
         except OSError as problem:
             yield self._fault(family, family, _unreadable(problem), self._remedies.delete)
             return
@@ -173,7 +180,7 @@ class StateCheck:
     def _config(self, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
         for one in config_files(self._files, self._root):
             if one.fault is not None:
-                yield self._fault("config", f"{directory.CONFIG}/{one.name}", one.fault, self._remedies.restore)
+                yield self._fault("config", f"{CONFIG}/{one.name}", one.fault, self._remedies.restore)
         if self._is_live:
             return  # Consumers go on while we look.
         queue_ends = dict(queue_ends)
@@ -184,16 +191,16 @@ class StateCheck:
             if end is not None and progress.offset > end:
                 queue = f"{progress.topic}/{progress.queue_id}"
                 fault = f"group {progress.group} goes on at {progress.offset} of {queue}, which ends at {end}"
-                yield self._fault("config", f"{directory.CONFIG}/consumerOffset.json", fault, _MISLEADS)
+                yield self._fault("config", f"{CONFIG}/consumerOffset.json", fault, _MISLEADS)
         yield from self._delayed(queue_ends)
 
     def _delayed(self, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
-        path = self._root / directory.CONFIG / "delayOffset.json"
+        path = self._root / CONFIG / "delayOffset.json"
         for level, offset in sorted(ProgressFile(self._files, path).load().items()):
             end = queue_ends.get((SCHEDULE_TOPIC, level - 1), 0)
             if offset > end:
                 fault = f"delivery of level {level} goes on at {offset}, its queue ends at {end}"
-                yield self._fault("config", f"{directory.CONFIG}/delayOffset.json", fault, self._remedies.start)
+                yield self._fault("config", f"{CONFIG}/delayOffset.json", fault, self._remedies.start)
 
     def _misplaced(self) -> Iterator[Flaw]:
         for path in misplaced(self._files, self._root):
@@ -223,8 +230,8 @@ class StateCheck:
         is_filled = self._files.exists(kept) and self._files.stat(kept).size > _EMPTY_BYTES
         if is_filled and not load_kept_offsets(self._files, self._root):
             yield self._note("state", KEPT_OFFSETS, "cannot be read; queue files know the same", self._remedies.nothing)
-        report = self._root / QUARANTINE / REPORT
-        name = f"{QUARANTINE}/{REPORT}"
+        report = self._root / QUARANTINE / QUARANTINE_REPORT
+        name = f"{QUARANTINE}/{QUARANTINE_REPORT}"
         try:
             count = len(self._files.read_all(report).splitlines())
         except FileNotFoundError:

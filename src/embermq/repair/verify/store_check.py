@@ -17,30 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embermq.errors import StorePathInvalid
-from embermq.files.fault_tolerant_files import PatientFiles
-from embermq.files.files import Files, OpenFile, RealFiles
-from embermq.files.listing import entries_of
+from embermq.files import FaultTolerantFiles, Files, OpenFile, RealFiles, entries_of
 from embermq.format.frame import Frame
 from embermq.format.index import index_file_bytes
-from embermq.inspect.changes import Watched, is_about_missing_file
-from embermq.inspect.found_sizes import sizes_found
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey, Watched, is_about_missing_file, sizes_found
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.repair.verify.index import EVERYTHING, IndexCheck
 from embermq.repair.verify.queues import Bounds, QueueCheck
 from embermq.repair.verify.state_files import StateCheck
-from embermq.store.compare.entries import QueueFiles
-from embermq.store.compare.keys import IndexStream
-from embermq.store.compare.log_pieces import LogPieces, LogReader
-from embermq.store.layout import directory
-from embermq.store.layout.directory import INDEX
-from embermq.store.layout.index_proof import load_index_proof
-from embermq.store.layout.inventory import load_inventory
-from embermq.store.layout.owner import lock_holder
-from embermq.store.log.damage import FILLER_TOPIC, repaired_ranges
-from embermq.store.log.file_scan import Damage, LogSegment, frame_at, segment_at
-from embermq.store.queues.extension import FAMILY as EXTENSION_FAMILY
-from embermq.store.queues.loading import FAMILY
+from embermq.store.compare import IndexStream, LogPieces, LogReader, VerifiedQueueFiles
+from embermq.store.layout import COMMIT_LOG, INDEX, load_index_proof, load_inventory, lock_holder, was_closed_cleanly
+from embermq.store.layout import INDEX as directory_INDEX
+from embermq.store.log import FILLER_TOPIC, DamagedRange, LogSegment, frame_at, repaired_ranges, segment_at
+from embermq.store.queues import EXTENSION_FAMILY, QUEUE_FAMILY
 
 LOOK_AGAIN_SECONDS = 10.0
 _LOOKS_MAX = 6
@@ -50,11 +39,11 @@ _INDEX_SHAPE = (5_000_000, 20_000_000)
 
 Progress = Callable[[int, int], None]  # Bytes of log done, and of all.
 # Who reads the log: of these files, from here to there, compared with these queues and this index.
-MakeReader = Callable[[Sequence[LogSegment], int, int, Files, QueueFiles, IndexStream], LogReader]
+MakeReader = Callable[[Sequence[LogSegment], int, int, Files, VerifiedQueueFiles, IndexStream], LogReader]
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """What was looked at, and what was found."""
 
     path: Path
@@ -86,13 +75,13 @@ class Report:
 def verify(
     path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None,
     reader: MakeReader = LogPieces,
-) -> Report:  # fmt: skip
+) -> VerifyReport:  # fmt: skip
     """Look at the store at `path`. StorePathInvalid if there is none. `reader` reads the log, here or elsewhere; it is
     made once for each look."""
     root, disk = Path(path), files or RealFiles()
     began, watched = time.monotonic(), Watched(disk, root)
 
-    def look() -> Report:
+    def look() -> VerifyReport:
         return _Verification(root, disk, progress or _no_progress, reader=reader).run(fast=fast)
 
     report = _looked(look, watched)
@@ -100,7 +89,7 @@ def verify(
     return report
 
 
-def _looked(look: Callable[[], Report], watched: Watched) -> Report:
+def _looked(look: Callable[[], VerifyReport], watched: Watched) -> VerifyReport:
     """One look; or more, where what was found may be due to files that went meanwhile. What is wrong with the store is
     found by each of them at the same place."""
     before: set[tuple[object, ...]] | None = None
@@ -135,7 +124,7 @@ class Aside:
 def verify_aside(
     path: Path, aside: Aside, end: int, *, files: Files, progress: Progress | None = None,
     reader: MakeReader = LogPieces,
-) -> Report:  # fmt: skip
+) -> VerifyReport:  # fmt: skip
     """Compare what was made aside with the log of the store at `path` up to `end`: all must be there."""
     return _Verification(path, files, progress or _no_progress, aside, reader=reader).run_aside(aside, end)
 
@@ -152,11 +141,11 @@ class _Verification:
         reader: MakeReader = LogPieces,
     ) -> None:  # fmt: skip
         self._root, self._progress, self._reader = root, progress, reader
-        self._patient = PatientFiles(files)
+        self._patient = FaultTolerantFiles(files)
         self._files = self._patient.as_files
         self._survey = Survey.open(root, files=files)
         self._remedies = Remedies(root)
-        self._is_clean = aside is not None or directory.was_closed_cleanly(files, root)
+        self._is_clean = aside is not None or was_closed_cleanly(files, root)
         sizes = sizes_found(self._files, root) if aside is None else {}
         self._queue_file_bytes: int | None = sizes.get("queue_file_bytes")
         self._segment_bytes: int = sizes.get("segment_bytes", 0)
@@ -166,9 +155,9 @@ class _Verification:
         self._frames = _Frames(self._survey, self._files)
         self._newest_ms: int | None = None
 
-    def run(self, *, fast: bool) -> Report:
+    def run(self, *, fast: bool) -> VerifyReport:
         survey = self._survey
-        report = Report(
+        report = VerifyReport(
             self._root, fast, self._is_live, self._is_clean, survey.log_min, survey.log_end, len(survey.segments)
         )
         queues = self._queue_check(self._root, self._queue_file_bytes or _QUEUE_FILE_BYTES)
@@ -196,13 +185,13 @@ class _Verification:
         self._frames.close()
         return report
 
-    def run_aside(self, aside: Aside, end: int) -> Report:
+    def run_aside(self, aside: Aside, end: int) -> VerifyReport:
         survey = self._survey
-        report = Report(self._root, False, False, True, survey.log_min, end, len(survey.segments))
+        report = VerifyReport(self._root, False, False, True, survey.log_min, end, len(survey.segments))
         queues = self._queue_check(aside.root, aside.queue_file_bytes or _QUEUE_FILE_BYTES)
         index = self._index_check(aside.root, aside.index_shape)
         self._read_log(report, queues, index, end)
-        made = {FAMILY: aside.queue_file_bytes, EXTENSION_FAMILY: aside.queue_file_bytes, INDEX: aside.index_shape}
+        made = {QUEUE_FAMILY: aside.queue_file_bytes, EXTENSION_FAMILY: aside.queue_file_bytes, INDEX: aside.index_shape}
         report.flaws = [flaw for flaw in report.flaws if made.get(flaw.family) is not None]
         report.queues, report.units, report.index_entries = queues.queue_count, queues.units, index.entries
         report.seconds = time.monotonic() - self._began
@@ -219,7 +208,7 @@ class _Verification:
     def _index_shape(self) -> tuple[int, int] | None:
         """Slots and entries of an index file: what was written down, what the content of one fits, or, if that is
         damaged, the usual one of its length."""
-        path, proof = self._root / directory.INDEX, load_index_proof(self._files, self._root)
+        path, proof = self._root / directory_INDEX, load_index_proof(self._files, self._root)
         sizes = {entry.size for entry in entries_of(self._files, path) if entry.is_file}
         if proof is not None:
             written = int(proof.state.get("slots_max", 0)), int(proof.state.get("entries_max", 0))
@@ -254,11 +243,11 @@ class _Verification:
 
     # -- the full form -----------------------------------------------------------------------------------------
 
-    def _read_log(self, report: Report, queues: QueueCheck, index: IndexCheck, end: int) -> None:
+    def _read_log(self, report: VerifyReport, queues: QueueCheck, index: IndexCheck, end: int) -> None:
         survey = self._survey
         start = survey.log_min
         pieces = self._reader(survey.segments, start, end, self._files, queues.files, index.stream)
-        damages: list[Damage] = []
+        damages: list[DamagedRange] = []
         newest_ms = 0
         for piece in pieces:
             damages += piece.damages
@@ -278,9 +267,9 @@ class _Verification:
         if any(FILLER_TOPIC.startswith(topic) for topic, _ in pieces.names):
             report.flaws.append(self._filler_note())
 
-    def _repaired(self) -> list[Damage]:
+    def _repaired(self) -> list[DamagedRange]:
         """Ranges that fillers close. Queues that end with records lost there keep these offsets, and their units."""
-        return [Damage(start, end, "repaired") for start, end in repaired_ranges(self._files, self._root)]
+        return [DamagedRange(start, end, "repaired") for start, end in repaired_ranges(self._files, self._root)]
 
     def _wait_for_writer(self, queues: QueueCheck) -> None:
         """Units of the newest records may be on their way to the disk."""
@@ -288,19 +277,19 @@ class _Verification:
         while queues.look_again() and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)
 
-    def _damage_flaw(self, damage: Damage) -> Flaw:
+    def _damage_flaw(self, damage: DamagedRange) -> Flaw:
         segment = segment_at(self._survey.segments, damage.start)
         name = segment.path.name if segment is not None else f"{damage.start:020d}"
         at = damage.start - segment.start if segment is not None else 0
         return Flaw(
-            severity=Severity.FAULT, family=directory.COMMIT_LOG, file=f"{directory.COMMIT_LOG}/{name}",
+            severity=Severity.FAULT, family=COMMIT_LOG, file=f"{COMMIT_LOG}/{name}",
             fault=f"{damage.reason}: {damage.end - damage.start} bytes hold no whole record",
             remedy=self._remedies.salvage, physical_offset=damage.start, byte_offset=at,
         )  # fmt: skip
 
     def _filler_note(self) -> Flaw:
         return Flaw(
-            severity=Severity.NOTE, family=directory.COMMIT_LOG, file=directory.COMMIT_LOG,
+            severity=Severity.NOTE, family=COMMIT_LOG, file=COMMIT_LOG,
             fault=f"records of topic {FILLER_TOPIC} stand where damage was: what was there is lost",
             remedy=self._remedies.nothing,
         )  # fmt: skip
@@ -314,9 +303,9 @@ class _Verification:
             if segment.start >= self._survey.log_end:
                 break
             if segment.start > expected:
-                yield self._damage_flaw(Damage(expected, segment.start, "log file missing"))
+                yield self._damage_flaw(DamagedRange(expected, segment.start, "log file missing"))
             if not self._begins_well(segment):
-                yield self._damage_flaw(Damage(segment.start, segment.start, "the file does not begin with a record"))
+                yield self._damage_flaw(DamagedRange(segment.start, segment.start, "the file does not begin with a record"))
             expected = segment.end
 
     def _begins_well(self, segment: LogSegment) -> bool:
@@ -342,7 +331,7 @@ class _Verification:
         segment = segment_at(self._survey.segments, end)
         assert segment is not None
         yield Flaw(
-            severity=Severity.NOTE, family=directory.COMMIT_LOG, file=f"{directory.COMMIT_LOG}/{segment.path.name}",
+            severity=Severity.NOTE, family=COMMIT_LOG, file=f"{COMMIT_LOG}/{segment.path.name}",
             fault="behind the last record lies something that is none: the rest of an append, or older bytes",
             remedy=self._remedies.nothing if self._is_clean else self._remedies.start, physical_offset=end,
             byte_offset=end - segment.start,
@@ -393,12 +382,12 @@ class _Frames:
         self._open.clear()
 
 
-def _merged(damages: list[Damage]) -> list[Damage]:
+def _merged(damages: list[DamagedRange]) -> list[DamagedRange]:
     """Damage that was met in several pieces, as one."""
-    found: list[Damage] = []
+    found: list[DamagedRange] = []
     for one in damages:
         if found and found[-1].end == one.start:
-            found[-1] = Damage(found[-1].start, one.end, found[-1].reason)
+            found[-1] = DamagedRange(found[-1].start, one.end, found[-1].reason)
         else:
             found.append(one)
     return found

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from embermq.inspect.snapshot import Survey
-from embermq.spark.jobs.cluster_tasks import Told
+from embermq.inspect import Survey
+from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.planning.stores import StorePlace, find_stores
 from embermq.spark.runtime.error_parsing import our_errors
-from embermq.store.services.retention import OldSegment, RetentionGuard
+from embermq.store.services import OldSegment, RetentionGuard
 
 COMMIT_BYTES = 1 << 30  # a commit every so often: a killed run loses at most this much work
 
@@ -45,7 +45,7 @@ class Archived:
 
 def archive(
     spark: SparkSession, paths: Iterable[str], lake_root: str, *, sealed_only: bool = False, compact: bool = True,
-    told: Told | None = None, lake_format: LakeFormat | None = None, catalog: str | None = None,
+    told: ProgressReport | None = None, lake_format: LakeFormat | None = None, catalog: str | None = None,
     json: JsonSchemas | None = None,
 ) -> list[Archived]:  # fmt: skip
     """Bring the lake up to date with these stores. `sealed_only` leaves the log file that is still written to.
@@ -63,7 +63,7 @@ def archive(
     return done
 
 
-def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, told: Told | None) -> Archived:
+def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, told: ProgressReport | None) -> Archived:
     survey = Survey.open(place.path)
     end = _sealed_end(survey) if sealed_only else survey.log_end
     known = lake.end_of(place.broker_name)

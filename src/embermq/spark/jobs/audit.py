@@ -19,18 +19,18 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from embermq.columns.rows import C_STORE_TIME
-from embermq.inspect.snapshot import Survey
-from embermq.repair.verify.store_check import Report, verify
+from embermq.columns import C_STORE_TIME
+from embermq.inspect import Survey
+from embermq.repair.verify import VerifyReport, verify
 from embermq.spark.jobs import audit_findings
 from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_findings import AuditFinding, Owner
 from embermq.spark.jobs.audit_pieces import SparkReading
 from embermq.spark.jobs.audit_totals import Totals
-from embermq.spark.jobs.cluster_tasks import Told
+from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.planning.stores import StorePlace, find_stores
-from embermq.store.compare.log_pieces import LogReader, Piece
-from embermq.store.log.file_scan import Damage
+from embermq.store.compare import CheckedPiece, LogReader
+from embermq.store.log import DamagedRange
 
 STEPS_MAX = 240
 _NEAR_END_BYTES = 1 << 20
@@ -47,9 +47,9 @@ class StoreAudit:
 
     broker_name: str
     path: str
-    report: Report  # of what `verify` compares
+    report: VerifyReport  # of what `verify` compares
     totals: Totals
-    damages: list[Damage]  # ranges of the log that hold no record
+    damages: list[DamagedRange]  # ranges of the log that hold no record
     segments: list[int]  # where its files begin
     findings: list[AuditFinding] = field(default_factory=list)
 
@@ -105,14 +105,14 @@ class Audit:
         return audit_findings.save(path, self.findings, self.counts())
 
 
-def audit(spark: SparkSession, paths: Iterable[str], *, told: Told | None = None) -> Audit:
+def audit(spark: SparkSession, paths: Iterable[str], *, told: ProgressReport | None = None) -> Audit:
     """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none."""
     places = find_stores(paths)
     step_ms = _step_ms([Survey.open(place.path) for place in places])
     return Audit([_audit_one(spark, place, step_ms, told) for place in places])
 
 
-def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: Told | None) -> StoreAudit:
+def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: ProgressReport | None) -> StoreAudit:
     looks: list[_Look] = []
 
     def reader(*parts: Any) -> LogReader:
@@ -140,10 +140,10 @@ class _Look:
     """One look at a store, as it goes."""
 
     totals: Totals
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
     reading: SparkReading | None = None
 
-    def see(self, piece: Piece) -> None:
+    def see(self, piece: CheckedPiece) -> None:
         self.damages.extend(piece.damages)
         if piece.tally is not None:
             self.totals.add(piece.tally)
@@ -160,16 +160,16 @@ def _end_times(survey: Survey) -> Iterator[int]:
     for start in (survey.log_min, max(survey.log_end - _NEAR_END_BYTES, survey.log_min)):
         first = survey.record_start(start)
         for scanned in survey.scan(first, min(first + _NEAR_END_BYTES, survey.log_end), check_crc=False):
-            if not isinstance(scanned, Damage):
+            if not isinstance(scanned, DamagedRange):
                 yield from scanned.rows[[0, -1], C_STORE_TIME].tolist()
 
 
-def _merged(damages: list[Damage]) -> list[Damage]:
+def _merged(damages: list[DamagedRange]) -> list[DamagedRange]:
     """Damage that was met in several pieces, as one."""
-    found: list[Damage] = []
+    found: list[DamagedRange] = []
     for one in damages:
         if found and found[-1].end == one.start:
-            found[-1] = Damage(found[-1].start, one.end, found[-1].reason)
+            found[-1] = DamagedRange(found[-1].start, one.end, found[-1].reason)
         else:
             found.append(one)
     return found

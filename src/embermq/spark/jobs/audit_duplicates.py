@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import repeated
-from embermq.files.files import Files, OpenFile
+from embermq.columns import repeated
+from embermq.files import Files, OpenFile
 from embermq.format.frame import Frame
 from embermq.model.properties import UNIQ_KEY, decode_properties
 from embermq.spark.jobs.audit_tally import KEY_ROW
-from embermq.store.log.file_scan import LogSegment, frame_at, segment_at
-from embermq.store.queues.entry_intake import RECORD_BYTES_MIN
+from embermq.store.log import LogSegment, frame_at, segment_at
+from embermq.store.queues import RECORD_BYTES_MIN
 
 COMPARED_MAX = 2_000  # keys whose records are read again, of each part; further ones are counted by their hashes
 PLACES_MAX = 8

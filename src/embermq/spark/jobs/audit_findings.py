@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from embermq.errors import OptionInvalid
-from embermq.repair.verify.findings import Flaw, Severity
+from embermq.repair.verify import Flaw, Severity
 from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_tally import Gap
 

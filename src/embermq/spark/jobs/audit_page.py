@@ -7,7 +7,7 @@ from typing import TypeVar
 from embermq.spark.jobs.audit import Audit, StoreAudit
 from embermq.spark.jobs.audit_findings import KINDS, AuditFinding
 from embermq.spark.jobs.stats import NO_TAG
-from embermq.spark.report import Bar, Bars, DamageMap, Fact, Report, Section, Series, Stretch, Table
+from embermq.spark.report import Bar, Bars, DamagedStretch, DamageMap, KeyFigure, ReportPage, Section, Series, Table
 from embermq.spark.report.charts import amount, moment
 from embermq.spark.report.times import usual_span
 
@@ -17,11 +17,11 @@ STORES_DRAWN_MAX = 20
 FINDINGS_SHOWN_MAX = 500
 
 
-def audit_report(found: Audit, subject: str, made_ms: int) -> Report:
+def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
     """What people look at first: is it sound; then what is wrong and where; then what there is."""
     findings = found.findings
     topics = _added([store.totals.topics() for store in found.stores])
-    return Report("Is it sound?", subject, made_ms, _facts(found, len(topics)), [
+    return ReportPage("Is it sound?", subject, made_ms, _facts(found, len(topics)), [
         Section("What was found", [
             Table("By kind", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
         ], "A fault is something the next start of a broker would not mend by itself; a note is worth knowing."),
@@ -43,19 +43,19 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> Report:
     ])  # fmt: skip
 
 
-def _facts(found: Audit, topics: int) -> list[Fact]:
+def _facts(found: Audit, topics: int) -> list[KeyFigure]:
     stores, notes = found.stores, len(found.findings) - found.faults
     damaged = sum(store.damaged_bytes for store in stores)
     places = sum(len(store.damages) for store in stores)
     duplicates = sum(one.times for one in found.findings if one.kind == "duplicate")
     return [
-        Fact("verdict", "sound" if found.is_sound else f"{found.faults:,} faults", f"{notes:,} notes",
+        KeyFigure("verdict", "sound" if found.is_sound else f"{found.faults:,} faults", f"{notes:,} notes",
              "good" if found.is_sound else "bad"),
-        Fact("records", f"{found.records:,}", f"{topics:,} topics"),
-        Fact("log", amount(sum(store.log_bytes for store in stores), "bytes"),
+        KeyFigure("records", f"{found.records:,}", f"{topics:,} topics"),
+        KeyFigure("log", amount(sum(store.log_bytes for store in stores), "bytes"),
              f"{sum(len(store.segments) for store in stores):,} files"),
-        Fact("damaged", amount(damaged, "bytes"), f"{places:,} places", "bad" if damaged else "good"),
-        Fact("messages too many", f"{duplicates:,}", "by unique key", "bad" if duplicates else "good"),
+        KeyFigure("damaged", amount(damaged, "bytes"), f"{places:,} places", "bad" if damaged else "good"),
+        KeyFigure("messages too many", f"{duplicates:,}", "by unique key", "bad" if duplicates else "good"),
     ]  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def _finding(one: AuditFinding, with_broker: bool) -> list[object]:
 
 
 def _map(store: StoreAudit) -> DamageMap:
-    damaged = [Stretch(one.start, one.end, one.reason) for one in store.damages]
+    damaged = [DamagedStretch(one.start, one.end, one.reason) for one in store.damages]
     title = f"{store.broker_name} ({len(store.segments):,} files)"
     return DamageMap(title, store.report.log_min, store.report.log_end, store.segments, damaged)
 

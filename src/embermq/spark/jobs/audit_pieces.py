@@ -20,18 +20,25 @@ from typing import NamedTuple, cast
 import numpy as np
 from pyspark.sql import SparkSession
 
-from embermq.files.fault_tolerant_files import BadBlock, PatientFiles
-from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.files import BadBlock, FaultTolerantFiles, Files, OpenFile, RealFiles
 from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import PieceTally
-from embermq.spark.jobs.cluster_tasks import Told, collected, parallelism
+from embermq.spark.jobs.cluster_tasks import ProgressReport, collected, parallelism
 from embermq.spark.runtime.gc_freeze import settle
-from embermq.store.compare.entries import QueueFiles, QueueName
-from embermq.store.compare.keys import EntryPlace, IndexStream
-from embermq.store.compare.links import IndexPart, LinkFlaw, link_flaws
-from embermq.store.compare.log_pieces import Cut, LogPieces, Piece
-from embermq.store.log.file_scan import LogSegment
+from embermq.store.compare import (
+    CheckedIndexFile,
+    CheckedPiece,
+    Cut,
+    EntryPlace,
+    IndexStream,
+    LinkFlaw,
+    LogPieces,
+    QueueName,
+    VerifiedQueueFiles,
+    link_flaws,
+)
+from embermq.store.log import LogSegment
 
 TASK_BYTES_MAX = 512 << 20  # To begin and end a task takes Spark and a worker as long as to read 32 MiB.
 TASK_BYTES_MIN = 4 << 20
@@ -41,7 +48,7 @@ _NOWHERE = EntryPlace(-1, -1)  # of a piece that could not be compared with the 
 
 
 @dataclass(frozen=True, slots=True)
-class IndexFile:
+class AuditedIndexFile:
     """An index file as the driver saw it: workers believe the same header, however it grows."""
 
     path: Path
@@ -60,7 +67,7 @@ class AuditPlan:
     start: int
     end: int
     queue_file_bytes: int
-    index: tuple[IndexFile, ...]
+    index: tuple[AuditedIndexFile, ...]
     step_ms: int
     parts: int  # of the hashes
 
@@ -71,7 +78,7 @@ class LogTask(NamedTuple):
 
 
 class LinkTask(NamedTuple):
-    files: list[IndexFile]
+    files: list[AuditedIndexFile]
 
 
 Task = LogTask | LinkTask
@@ -81,7 +88,7 @@ class LogAnswer(NamedTuple):
     """What a task found: a piece for each cut, None where none begins; their names; blocks the disk does not give."""
 
     number: int
-    pieces: list[Piece | None]
+    pieces: list[CheckedPiece | None]
     bad_blocks: list[BadBlock]
 
 
@@ -103,14 +110,14 @@ class SparkReading:
     spark: SparkSession
     root: Path
     step_ms: int
-    seen: Callable[[Piece], None]  # each piece, in the order of the log
-    told: Told | None = None
+    seen: Callable[[CheckedPiece], None]  # each piece, in the order of the log
+    told: ProgressReport | None = None
     duplicates: list[DuplicatesOfPart] = field(default_factory=list)
     rejected: list[tuple[int, int]] = field(default_factory=list)  # stretches that workers read from a wrong place on
     reread: set[int] = field(default_factory=set)  # places of messages with unique keys that really are there
 
     def make(
-        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: QueueFiles,
+        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: VerifiedQueueFiles,
         index: IndexStream,
     ) -> "SparkPieces":  # fmt: skip
         return SparkPieces(self, segments, start, end, files, queues, index)
@@ -121,7 +128,7 @@ class SparkPieces(LogPieces):
 
     def __init__(
         self, reading: SparkReading, segments: Sequence[LogSegment], start: int, end: int, files: Files,
-        queues: QueueFiles, index: IndexStream,
+        queues: VerifiedQueueFiles, index: IndexStream,
     ) -> None:  # fmt: skip
         super().__init__(segments, start, end, files, queues, index, tally=partial(PieceTally, reading.step_ms))
         self._reading = reading
@@ -131,7 +138,7 @@ class SparkPieces(LogPieces):
         self._piece_bytes = max(self._piece_bytes, min(PIECE_BYTES, self._task_bytes))
         self._plan = AuditPlan(
             uuid.uuid4().hex, reading.root, tuple(segments), start, end, queues.file_bytes,
-            tuple(IndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts), reading.step_ms,
+            tuple(AuditedIndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts), reading.step_ms,
             part_count(end - start, queues.unit_count, cores),
         )  # fmt: skip
 
@@ -139,7 +146,7 @@ class SparkPieces(LogPieces):
     def names(self) -> Iterable[QueueName]:
         return self._names | set(self.routes.names)
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[CheckedPiece]:
         tasks = self._tasks()
         answers = self._run(tasks)
         found = [
@@ -156,7 +163,7 @@ class SparkPieces(LogPieces):
         every = (piece for answer in answers.values() for piece in answer.pieces if piece is not None)
         self._reading.rejected += [(piece.start, piece.end) for piece in every if id(piece) not in taken]
 
-    def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
+    def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> CheckedPiece:
         """A piece that no worker read as it should be."""
         piece = super().read(segment, start, end, entry)
         self._reading.reread.update(piece.tally.finish()["place"].tolist())
@@ -177,7 +184,7 @@ class SparkPieces(LogPieces):
             if isinstance(answer, DuplicatesOfPart):
                 reading.duplicates.append(answer)
                 continue
-            if isinstance(self._files, PatientFiles):
+            if isinstance(self._files, FaultTolerantFiles):
                 self._files.add(answer.bad_blocks)
             if isinstance(answer, LinkAnswer):
                 self.links.update(answer.flaws)
@@ -199,7 +206,7 @@ class SparkPieces(LogPieces):
         return [*logs, *_link_tasks(self._plan.index)]
 
 
-def _link_tasks(files: Iterable[IndexFile]) -> list[LinkTask]:
+def _link_tasks(files: Iterable[AuditedIndexFile]) -> list[LinkTask]:
     """Index files, small ones together."""
     tasks: list[LinkTask] = []
     taken = LINK_TASK_BYTES
@@ -217,7 +224,7 @@ def _answer(data: bytes) -> Answer:
     return answer
 
 
-def _given(piece: Piece | None) -> Piece | None:
+def _given(piece: CheckedPiece | None) -> CheckedPiece | None:
     return piece
 
 
@@ -235,8 +242,8 @@ class _Opened(NamedTuple):
     """What a worker has open for an audit."""
 
     token: str
-    files: PatientFiles
-    queues: QueueFiles
+    files: FaultTolerantFiles
+    queues: VerifiedQueueFiles
     pieces: LogPieces
     without_index: LogPieces
 
@@ -250,9 +257,9 @@ def _open(plan: AuditPlan) -> _Opened:
         return _opened
     if _opened is not None:
         _opened.queues.close()
-    patient = PatientFiles(RealFiles())
+    patient = FaultTolerantFiles(RealFiles())
     files = patient.as_files
-    queues = QueueFiles(plan.root, files, plan.queue_file_bytes, plan.start)
+    queues = VerifiedQueueFiles(plan.root, files, plan.queue_file_bytes, plan.start)
     queues.load()
     tally = partial(PieceTally, plan.step_ms)
     pieces, without_index = (
@@ -263,9 +270,9 @@ def _open(plan: AuditPlan) -> _Opened:
     return _opened
 
 
-def _part(index: IndexFile, files: Files) -> IndexPart:
+def _part(index: AuditedIndexFile, files: Files) -> CheckedIndexFile:
     file = cast(OpenFile, _LaterFile(index.path, files))
-    return IndexPart(index.path.name, file, index.header, index.slots_max, index.entries_max)
+    return CheckedIndexFile(index.path.name, file, index.header, index.slots_max, index.entries_max)
 
 
 class _LaterFile:
@@ -289,7 +296,7 @@ def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, _Sent]]:
         yield 0, _Sent(False, pickle.dumps(LinkAnswer(flaws, opened.files.bad_blocks)))
         return
     keys = []
-    pieces: list[Piece | None] = []
+    pieces: list[CheckedPiece | None] = []
     for piece in _read(opened, task.cuts):
         pieces.append(piece)
         if piece is not None:
@@ -300,16 +307,16 @@ def _do(plan: AuditPlan, task: Task) -> Iterator[tuple[int, _Sent]]:
     settle()
 
 
-def _link_flaws(file: IndexFile, files: Files) -> list[LinkFlaw]:
+def _link_flaws(file: AuditedIndexFile, files: Files) -> list[LinkFlaw]:
     try:
         return link_flaws(_part(file, files))
     except FileNotFoundError:
         return []  # Retention took it.
 
 
-def _read(opened: _Opened, cuts: list[Cut]) -> Iterator[Piece | None]:
+def _read(opened: _Opened, cuts: list[Cut]) -> Iterator[CheckedPiece | None]:
     """A piece for each cut; but for the first, each goes on where the one before it ended."""
-    before: Piece | None = None
+    before: CheckedPiece | None = None
     for cut in cuts:
         if before is not None and before.end >= cut.end:
             yield None  # A record, damage or a blank reaches past it.
@@ -319,7 +326,7 @@ def _read(opened: _Opened, cuts: list[Cut]) -> Iterator[Piece | None]:
         before = piece
 
 
-def _read_one(opened: _Opened, cut: Cut, before: Piece | None) -> Piece | None:
+def _read_one(opened: _Opened, cut: Cut, before: CheckedPiece | None) -> CheckedPiece | None:
     try:
         return _from(opened.pieces, cut, before)
     except FileNotFoundError:
@@ -330,7 +337,7 @@ def _read_one(opened: _Opened, cut: Cut, before: Piece | None) -> Piece | None:
         return piece
 
 
-def _from(pieces: LogPieces, cut: Cut, before: Piece | None) -> Piece | None:
+def _from(pieces: LogPieces, cut: Cut, before: CheckedPiece | None) -> CheckedPiece | None:
     if before is None or before.keys.start == _NOWHERE:
         return pieces.read_cut(cut)
     return pieces.read(cut.segment, max(before.end, cut.segment.start), cut.end, before.keys.end)

@@ -12,11 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import is_loaded
-from embermq.columns.operations import hash_column_for
-from embermq.columns.plain.select import is_system_topic
-from embermq.columns.plain.text_hashes import NO_TEXT, mixed, text_hash
-from embermq.columns.rows import (
+from embermq.columns import (
     C_PHYSICAL,
     C_SIZE,
     C_STORE_TIME,
@@ -25,7 +21,13 @@ from embermq.columns.rows import (
     C_TAGS_LEN,
     C_UNIQ_AT,
     C_UNIQ_LEN,
+    NO_TEXT,
     RecordColumns,
+    hash_column_for,
+    is_loaded,
+    is_system_topic,
+    mixed,
+    text_hash,
 )
 from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
 

@@ -17,7 +17,7 @@ from embermq.spark.runtime.gc_freeze import settle
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
-Told = Callable[[str, int, int], None]
+ProgressReport = Callable[[str, int, int], None]
 
 LOOK_SECONDS = 0.25
 
@@ -27,7 +27,7 @@ def run(
     function: Callable[[Piece], Result],
     pieces: Sequence[Piece],
     title: str,
-    told: Told | None = None,
+    told: ProgressReport | None = None,
 ) -> list[Result]:
     """`function` of every piece, each in a task of its own."""
     if not pieces:
@@ -43,7 +43,7 @@ def _settled(function: Callable[[Piece], Result], piece: Piece) -> Result:
 
 
 def collected(
-    spark: SparkSession, results: RDD[Result], task_count: int, title: str, told: Told | None = None
+    spark: SparkSession, results: RDD[Result], task_count: int, title: str, told: ProgressReport | None = None
 ) -> list[Result]:
     """All of an RDD that takes so many tasks, over all its stages."""
     context = spark.sparkContext
@@ -66,7 +66,7 @@ def collected(
     return found
 
 
-def _watch(spark: SparkSession, group: str, title: str, total: int, told: Told, done: threading.Event) -> None:
+def _watch(spark: SparkSession, group: str, title: str, total: int, told: ProgressReport, done: threading.Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not done.wait(LOOK_SECONDS):
         finished = 0

@@ -20,7 +20,7 @@ from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.spark.jobs.replay import Replayed, send, where_holds
 from embermq.spark.reading.views import Topics, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
-from embermq.store.append.admission import check_topic_name
+from embermq.store.append import check_topic_name
 
 RETRY, DEAD = "%RETRY%", "%DLQ%"
 ORIGIN_ID, ORIGIN_TOPIC = "ORIGIN_MESSAGE_ID", "RETRY_TOPIC"

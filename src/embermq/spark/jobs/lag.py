@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from embermq.errors import StoreError
 from embermq.format.config_json import parse_config, with_integer_keys
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 from embermq.spark.planning.stores import StorePlace
 
 _FILE = "consumerOffset.json"

@@ -17,13 +17,12 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from embermq.errors import StoreError
-from embermq.files.files import RealFiles
-from embermq.inspect.found_sizes import sizes_found
-from embermq.repair.rebuild.bulk_build import BulkBuild
-from embermq.repair.rebuild.rebuilding import Rebuilt, settings_as_found
-from embermq.repair.rebuild.rebuilding import rebuild as rebuild_store
+from embermq.files import RealFiles
+from embermq.inspect import sizes_found
+from embermq.repair.rebuild import BulkBuild, Rebuilt, settings_as_found
+from embermq.repair.rebuild import rebuild as rebuild_store
 from embermq.settings import StoreSettings
-from embermq.spark.jobs.cluster_tasks import Told, parallelism, run
+from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism, run
 from embermq.spark.runtime.error_parsing import our_errors
 from embermq.spark.runtime.error_rendering import clear_errors
 
@@ -34,7 +33,7 @@ R = TypeVar("R")
 class SparkWorkers:
     """Tasks of a session, for the pieces of a rebuild."""
 
-    def __init__(self, spark: SparkSession, told: Told | None) -> None:
+    def __init__(self, spark: SparkSession, told: ProgressReport | None) -> None:
         self._spark, self._told = spark, told
 
     @property
@@ -64,7 +63,7 @@ def found_settings(path: str | Path) -> StoreSettings:
 
 def rebuild(
     spark: SparkSession, path: str | Path, *, settings: StoreSettings | None = None, queues: bool = True,
-    index: bool = True, into: str | Path | None = None, told: Told | None = None,
+    index: bool = True, into: str | Path | None = None, told: ProgressReport | None = None,
 ) -> Rebuilt:  # fmt: skip
     """Make queues, index or both again. Without `settings` they are those the store's files show.
 

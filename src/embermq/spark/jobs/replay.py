@@ -16,13 +16,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from embermq import Message, MessageStore, StoreSettings
+from embermq import Message, StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from embermq.spark.planning.stores import find_stores
 from embermq.spark.reading.views import Topics, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
-from embermq.store.append.admission import check_topic_name
+from embermq.store import MessageStore
+from embermq.store.append import check_topic_name
 
 ORIGIN_TOPIC = "ORIGIN_TOPIC"
 ORIGIN_PLACE = "ORIGIN_PLACE"  # broker@physicalOffset: one name for one record
@@ -64,7 +65,7 @@ def replay(
     sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic,
 ) -> Replayed:  # fmt: skip
     """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given."""
-    pace = Pace(rate, sleep, now)
+    pace = RateLimit(rate, sleep, now)
     _check_target(to_topic)
     topics = Topics.find(paths, lake)
     topics.check(window.topic)
@@ -80,10 +81,10 @@ def replay(
 
 def send(
     frame: DataFrame, target: str | Path, *, to_topic: str, replay_id: str, dry_run: bool = False,
-    settings: StoreSettings | None = None, told: Callable[[int, int], None] | None = None, pace: "Pace | None" = None,
+    settings: StoreSettings | None = None, told: Callable[[int, int], None] | None = None, pace: "RateLimit | None" = None,
 ) -> Replayed:  # fmt: skip
     """Append these messages, in the columns of the format, except those that this replay brought before."""
-    pace = pace or Pace(None)
+    pace = pace or RateLimit(None)
     began = time.monotonic()
     found = frame.count()
     if dry_run or not found:
@@ -105,7 +106,7 @@ def send(
     return Replayed(found, skipped, appended, time.monotonic() - began, dry_run)
 
 
-class Pace:
+class RateLimit:
     """At most `rate` messages a second, a tenth of a second's worth at a time; lost time is not made up for."""
 
     def __init__(

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from embermq.clock import Clock
 from embermq.errors import OptionInvalid
-from embermq.spark.jobs.cluster_tasks import Told
+from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.jobs.ship_store import Shipment, Shipped
 from embermq.spark.planning.stores import find_stores
 from embermq.spark.shipped.places import Place
@@ -28,7 +28,7 @@ __all__ = ["Shipped", "ship"]
 
 def ship(
     spark: SparkSession, paths: Iterable[str], target: str, *, tail: bool = False, ignore_data_loss: bool = False,
-    told: Told | None = None, clock: Clock | None = None,
+    told: ProgressReport | None = None, clock: Clock | None = None,
 ) -> list[Shipped]:  # fmt: skip
     """Bring `target` up to date with these stores: a folder each, named after the broker.
 
@@ -44,7 +44,7 @@ def ship(
 
 
 def shipments_to(
-    spark: SparkSession, paths: Iterable[str], target: str, told: Told | None, clock: Clock | None
+    spark: SparkSession, paths: Iterable[str], target: str, told: ProgressReport | None, clock: Clock | None
 ) -> list[Shipment]:
     places, root = find_stores(paths), Place(target)
     return [Shipment(spark, place, root.child(quote(place.broker_name, safe="")), clock, told) for place in places]

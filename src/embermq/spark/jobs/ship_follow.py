@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from embermq.clock import Clock
 from embermq.errors import OptionInvalid, PlaceUnavailable
-from embermq.spark.jobs.cluster_tasks import Told
+from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.jobs.ship import naming_the_target, shipments_to
 from embermq.spark.jobs.ship_store import Shipment, Shipped, Stop
 
@@ -51,7 +51,7 @@ class Round:
 
 def keep_shipping(
     spark: SparkSession, paths: Iterable[str], target: str, *, every_seconds: float = EVERY_SECONDS,
-    ignore_data_loss: bool = False, stop: Stop | None = None, told: Told | None = None, clock: Clock | None = None,
+    ignore_data_loss: bool = False, stop: Stop | None = None, told: ProgressReport | None = None, clock: Clock | None = None,
 ) -> Iterator[Round]:  # fmt: skip
     """Ship what is new every so often, until `stop()`. A Round each time, also when nothing was new or a try failed.
 

@@ -19,8 +19,8 @@ from embermq.spark.shipped.key_lists import KeyListMaker
 from embermq.spark.shipped.manifests import ShippedObject, ShippedPart, ShippedSegment
 from embermq.spark.shipped.places import HALF, Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES, SummaryMaker, to_bytes
-from embermq.store.layout.directory import COMMIT_LOG
-from embermq.store.log.file_scan import MISSING, Damage, LogSegment, scan_segments
+from embermq.store.layout import COMMIT_LOG
+from embermq.store.log import MISSING, DamagedRange, LogSegment, scan_segments
 
 TAIL = "tail"
 SUMMARIES = "summaries"
@@ -198,10 +198,10 @@ def _summarise(piece: ShipPiece) -> tuple[SummaryMaker, bytes | None]:
     segment = LogSegment(piece.path, piece.segment_start, piece.file_bytes)
     maker, keys = SummaryMaker(piece.start, piece.end, piece.stretch_bytes), KeyListMaker(piece.start, piece.end)
     for scanned in scan_segments([segment], piece.start, piece.end):
-        if isinstance(scanned, Damage) and scanned.reason == MISSING:
+        if isinstance(scanned, DamagedRange) and scanned.reason == MISSING:
             raise _gone(piece)
         maker.take(scanned)
-        if not isinstance(scanned, Damage):
+        if not isinstance(scanned, DamagedRange):
             keys.take(scanned)
     return maker, keys.to_bytes()
 

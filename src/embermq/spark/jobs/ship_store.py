@@ -16,8 +16,8 @@ from embermq import errors
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StorePathInvalid, StoreReplaced
 from embermq.format.config_json import parse_config
-from embermq.inspect.snapshot import LogMatch, Survey
-from embermq.spark.jobs.cluster_tasks import Told, parallelism, run
+from embermq.inspect import LogMatch, Survey
+from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism, run
 from embermq.spark.jobs.ship_pieces import (
     CONFIG,
     TAIL,
@@ -29,7 +29,6 @@ from embermq.spark.jobs.ship_pieces import (
     ship_piece,
 )
 from embermq.spark.planning.stores import StorePlace
-from embermq.spark.shipped.deletions import NAME as DELETED
 from embermq.spark.shipped.deletions import Deletions, merged
 from embermq.spark.shipped.manifests import (
     HEAD,
@@ -49,7 +48,8 @@ from embermq.spark.shipped.manifests import (
 )
 from embermq.spark.shipped.places import HALF, Place
 from embermq.spark.shipped.summaries import STRETCH_BYTES
-from embermq.store.layout import deleted_topics
+from embermq.store.layout import DELETED_TOPICS_FILE as DELETED
+from embermq.store.layout import to_bytes
 
 CONFIG_FILES = ("topics.json", "consumerOffset.json", "delayOffset.json", "subscriptionGroup.json")
 _MANIFESTS_KEPT = 100  # besides being read, they tell the story
@@ -83,7 +83,7 @@ class Shipment:
     """One store on its way, once or again and again: `prepare`, then `ship`."""
 
     def __init__(
-        self, spark: SparkSession, place: StorePlace, target: Place, clock: Clock | None, told: Told | None
+        self, spark: SparkSession, place: StorePlace, target: Place, clock: Clock | None, told: ProgressReport | None
     ) -> None:
         self._spark, self._store, self._target, self._told = spark, place, target, told
         self._clock = clock or SystemClock()
@@ -265,7 +265,7 @@ class Shipment:
         anything in that log came after is in it. One that is about what comes later hides what there is so far."""
         found = self._deletions()
         if found != self._shipped_deletions.of(self._manifest):
-            self._add_file(DELETED, deleted_topics.to_bytes(found))
+            self._add_file(DELETED, to_bytes(found))
             self._shipped_deletions.of(self._manifest)
 
     def _config_data(self, name: str) -> bytes | None:

@@ -1,24 +1,24 @@
 """The figures of `stats` as a page. Pure."""
 
 from embermq.spark.jobs.stats import Stats
-from embermq.spark.report import Bar, Bars, Fact, Percentiles, Report, Section, Series, Spread, Table
+from embermq.spark.report import Bar, Bars, KeyFigure, Percentiles, ReportPage, Section, Series, Spread, Table
 from embermq.spark.report.charts import amount, moment
 
 
-def stats_report(found: Stats, subject: str, made_ms: int) -> Report:
+def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
     """What people look at first: how much, when, of what, how late, who is behind."""
     behind = sum(lag.behind for lag in found.lags)
     seconds = max((found.end_ms - found.start_ms) / 1000, 1)
     first, last = (moment(at) if found.messages else "-" for at in (found.start_ms, found.end_ms))
     facts = [
-        Fact("messages", f"{found.messages:,}", f"{found.messages / seconds:,.0f} a second on average"),
-        Fact("bytes of log", amount(found.bytes, "bytes")),
-        Fact("topics", f"{len(found.topics):,}"),
-        Fact("from", first, f"to {last}"),
+        KeyFigure("messages", f"{found.messages:,}", f"{found.messages / seconds:,.0f} a second on average"),
+        KeyFigure("bytes of log", amount(found.bytes, "bytes")),
+        KeyFigure("topics", f"{len(found.topics):,}"),
+        KeyFigure("from", first, f"to {last}"),
     ]
     if found.lags:
-        facts.append(Fact("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups"))
-    return Report("What the messages are like", subject, made_ms, facts, [
+        facts.append(KeyFigure("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups"))
+    return ReportPage("What the messages are like", subject, made_ms, facts, [
         Section("Volume", [
             Series("Messages over time", found.start_ms, found.step_ms, found.volume),
             Series("Bytes of log over time", found.start_ms, found.step_ms, found.volume_bytes, "bytes"),

@@ -22,7 +22,25 @@ not there. Readers that know nothing of commits see only whole files, and after 
 written again under the same names.
 """
 
-from embermq.spark.lake.commits import LakeCommit, LakeFile, LakeRange
-from embermq.spark.lake.lakes import Lake
+from typing import TYPE_CHECKING
 
-__all__ = ["Lake", "LakeCommit", "LakeFile", "LakeRange"]
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.spark.lake.commits import LakeCommit, LakeFile, LakeFormat, LakeRange
+    from embermq.spark.lake.json_schemas import schemas_in_words
+    from embermq.spark.lake.lakes import Lake
+    from embermq.spark.lake.tables import FORMATS
+
+__all__ = ["FORMATS", "Lake", "LakeCommit", "LakeFile", "LakeFormat", "LakeRange", "schemas_in_words"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {
+        "FORMATS": "embermq.spark.lake.tables",
+        "Lake": "embermq.spark.lake.lakes",
+        "LakeCommit": "embermq.spark.lake.commits",
+        "LakeFile": "embermq.spark.lake.commits",
+        "LakeFormat": "embermq.spark.lake.commits",
+        "LakeRange": "embermq.spark.lake.commits",
+        "schemas_in_words": "embermq.spark.lake.json_schemas",
+    })

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
-from embermq.inspect.snapshot import LogSegment, Survey
-from embermq.spark.jobs.cluster_tasks import Told, parallelism, run
+from embermq.inspect import Survey
+from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism, run
 from embermq.spark.lake import compaction as joining
 from embermq.spark.lake.commits import (
     LakeCommit,
@@ -58,6 +58,7 @@ from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
 from embermq.spark.lake.writer_lock import alone
 from embermq.spark.lake.writing import LakeSlice, SliceRows, clear_disk_errors, write_slice
+from embermq.store.log import LogSegment
 
 SLICE_BYTES_MAX = 96 << 20
 SLICE_BYTES_MIN = 4 << 20
@@ -231,7 +232,7 @@ class Lake:
 
     def add(
         self, spark: SparkSession, survey: Survey, broker_name: str, end: int, *, start: int | None = None,
-        told: Told | None = None,
+        told: ProgressReport | None = None,
     ) -> LakeCommit | None:  # fmt: skip
         """Bring the lake up to `end` of a log; None if it is already there.
 
@@ -252,7 +253,7 @@ class Lake:
             yield
 
     def _add(
-        self, spark: SparkSession, survey: Survey, broker_name: str, end: int, start: int | None, told: Told | None
+        self, spark: SparkSession, survey: Survey, broker_name: str, end: int, start: int | None, told: ProgressReport | None
     ) -> LakeCommit | None:
         self.check_same_log(survey, broker_name)
         known = self.end_of(broker_name)
@@ -367,7 +368,7 @@ class Lake:
 
     # -- keeping -----------------------------------------------------------------------------------------------
 
-    def check(self, spark: SparkSession, told: Told | None = None) -> int:
+    def check(self, spark: SparkSession, told: ProgressReport | None = None) -> int:
         """Read every file back; StoreError for the first that is not what its commit says. How many there are.
 
         Of a lake of tables, whose files others may rewrite: whether each table has as many rows as the commits say.
@@ -382,12 +383,12 @@ class Lake:
                 raise StoreError(f"the table of topic {topic} has {found:,} rows, and the commits say {wanted:,}")
         return sum(len(self._tables.paths(topic)) for topic in {file.topic for file in files})
 
-    def compact(self, spark: SparkSession, told: Told | None = None) -> Compacted:
+    def compact(self, spark: SparkSession, told: ProgressReport | None = None) -> Compacted:
         """Join the small files of each topic and day. The rows stay the same; readers see one or the other."""
         with self._turn():
             return self._compact(spark, told)
 
-    def _compact(self, spark: SparkSession, told: Told | None) -> Compacted:
+    def _compact(self, spark: SparkSession, told: ProgressReport | None) -> Compacted:
         if self._tables is not None:
             counts = [self._tables.compact(topic) for topic in sorted({file.topic for file in self.live_files()})]
             return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))

@@ -16,9 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from embermq.columns.operations import compiled_scan, select_for
-from embermq.columns.plain.select import Selection
-from embermq.columns.rows import RecordColumns
+from embermq.columns import RecordColumns, Selection, compiled_scan, select_for
 from embermq.errors import StoreError
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
@@ -26,7 +24,7 @@ from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.names import date_of, file_name
 from embermq.spark.options.schema import spark_schema
 from embermq.spark.reading.arrow import BatchBuilder
-from embermq.store.log.file_scan import Damage, LogSegment, scan_segments
+from embermq.store.log import DamagedRange, LogSegment, scan_segments
 
 ROW_GROUP_ROWS = 131_072
 _SUMMED = ["physicalOffset", "size", "bodyCrc"]
@@ -56,7 +54,7 @@ class SliceRows:
     end: int
     records: int
     rows: int
-    damages: tuple[Damage, ...]
+    damages: tuple[DamagedRange, ...]
     files: tuple[LakeFile, ...]
 
     @property
@@ -92,7 +90,7 @@ def write_slice(piece: LakeSlice) -> SliceRows:
     """Write the files of a slice."""
     compiled_scan()  # Loaded before the rest: its threads would wait for one another.
     builder = BatchBuilder(spark_schema("rocketmq"), mode="rocketmq", broker_name=piece.broker_name, decompress=True)
-    damages: list[Damage] = []
+    damages: list[DamagedRange] = []
     parts: dict[tuple[str, str], list[pa.RecordBatch]] = {}
     records = rows = 0
     for batch, count in _batches(piece, builder, damages):
@@ -110,11 +108,11 @@ def write_slice(piece: LakeSlice) -> SliceRows:
     return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(written))
 
 
-def _batches(piece: LakeSlice, builder: BatchBuilder, damages: list[Damage]) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _batches(piece: LakeSlice, builder: BatchBuilder, damages: list[DamagedRange]) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Arrow batches of the slice, each with the number of records it was made from."""
 
     def note(start: int, end: int, reason: str) -> None:
-        damages.append(Damage(start, end, reason))
+        damages.append(DamagedRange(start, end, reason))
 
     select = select_for(Selection(include_system=piece.include_system), piece.end - piece.start)
     for item in scan_segments(piece.segments, piece.start, piece.end):

@@ -1,1 +1,6 @@
-"""TODO face of options."""
+"""Options and columns of the format, as tables.
+
+    read_options.py, write_options.py, values.py   every option: name, default, meaning, value
+    schema.py                                      the columns a message has in Spark
+"""
+

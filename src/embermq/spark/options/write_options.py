@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
-from embermq.columns.plain.select import is_system_topic
+from embermq.columns import is_system_topic
 from embermq.errors import OptionInvalid, SettingsError
 from embermq.settings.store_settings import NAMES, StoreSettings
 from embermq.spark.options.values import parse_count, parse_duration_ms, parse_flag, parse_text

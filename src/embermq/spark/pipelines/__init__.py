@@ -12,8 +12,28 @@
 A micro-batch may come again after a kill, with the same stretch: every sink notices what it already has.
 """
 
-from embermq.spark.pipelines.batches import LogBatch, LogRange
-from embermq.spark.pipelines.running import Pipeline, Progress, pipeline
-from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
+from typing import TYPE_CHECKING
 
-__all__ = ["LogBatch", "LogRange", "Pipeline", "PipelineSink", "Progress", "SinkFigures", "pipeline"]
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.spark.pipelines.batches import LogBatch, LogRange
+    from embermq.spark.pipelines.report import pipeline_report
+    from embermq.spark.pipelines.report_sink import ReportSink
+    from embermq.spark.pipelines.running import BatchProgress, Pipeline, pipeline
+    from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
+
+__all__ = ["BatchProgress", "LogBatch", "LogRange", "Pipeline", "PipelineSink", "ReportSink", "SinkFigures", "pipeline", "pipeline_report"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {
+        "BatchProgress": "embermq.spark.pipelines.running",
+        "LogBatch": "embermq.spark.pipelines.batches",
+        "LogRange": "embermq.spark.pipelines.batches",
+        "Pipeline": "embermq.spark.pipelines.running",
+        "PipelineSink": "embermq.spark.pipelines.sinks",
+        "ReportSink": "embermq.spark.pipelines.report_sink",
+        "SinkFigures": "embermq.spark.pipelines.sinks",
+        "pipeline": "embermq.spark.pipelines.running",
+        "pipeline_report": "embermq.spark.pipelines.report",
+    })

@@ -10,10 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from embermq.inspect.snapshot import LogSegment, Survey
-from embermq.spark.jobs.cluster_tasks import Told, parallelism
+from embermq.inspect import Survey
+from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism
 from embermq.spark.lake.names import stem
 from embermq.spark.reading.tables import table
+from embermq.store.log import LogSegment
 
 SLICE_BYTES_MAX = 64 << 20
 SLICE_BYTES_MIN = 4 << 20
@@ -46,7 +47,7 @@ class LogBatch:
     number: int
     ranges: tuple[LogRange, ...]
     spark: SparkSession
-    told: Told | None = None
+    told: ProgressReport | None = None
 
     @property
     def bytes(self) -> int:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from embermq.files.files import RealFiles
-from embermq.inspect.snapshot import Survey
-from embermq.repair.rebuild.follower import Follower, check_nobody_derives
+from embermq.files import RealFiles
+from embermq.inspect import Survey
+from embermq.repair.rebuild import Follower, check_nobody_derives
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.pipelines.batches import LogBatch, LogRange

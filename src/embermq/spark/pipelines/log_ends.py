@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 
 
 class LogEnds:

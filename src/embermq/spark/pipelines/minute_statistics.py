@@ -18,11 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from embermq.columns.operations import select_for
-from embermq.columns.plain.select import Selection
-from embermq.columns.rows import RecordColumns
+from embermq.columns import RecordColumns, Selection, select_for
 from embermq.errors import StoreReplaced
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import SUFFIX, plain, stem
@@ -32,7 +30,7 @@ from embermq.spark.options.schema import spark_schema
 from embermq.spark.pipelines.batches import LogBatch, LogRange, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.spark.reading.arrow import BatchBuilder
-from embermq.store.log.file_scan import Damage, scan_segments
+from embermq.store.log import DamagedRange, scan_segments
 
 FOLDER = "_stats"
 KEYS = ["brokerName", "topic", "queueId", "tags", "minute"]
@@ -44,7 +42,7 @@ _IDENTITY = b"embermq.identity"  # of the log, as Survey.identity gives it; a fi
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _CountedSlice:
     table: pa.Table
     records: int
     damages: tuple[str, ...]
@@ -136,7 +134,7 @@ class MinutesSink:
         self._listed_at = self._files.changed_at(FOLDER)
 
 
-def count_slice(piece: RangeSlice) -> _Counted:
+def count_slice(piece: RangeSlice) -> _CountedSlice:
     """Counts one slice, in a worker."""
     whole = spark_schema("rocketmq")
     schema = type(whole)([whole[name] for name in _COLUMNS])
@@ -148,10 +146,10 @@ def count_slice(piece: RangeSlice) -> _Counted:
             records += len(item)
             tables.append(_counted(builder.build(item, select(item))))
         else:
-            assert isinstance(item, Damage)
+            assert isinstance(item, DamagedRange)
             damages.append(f"{piece.broker_name}: {item.start:,} to {item.end:,}: {item.reason}")
     empty = _counted(pa.RecordBatch.from_pylist([], builder.schema))
-    return _Counted(_joined(pa.concat_tables([empty, *tables])), records, tuple(damages))
+    return _CountedSlice(_joined(pa.concat_tables([empty, *tables])), records, tuple(damages))
 
 
 def _counted(batch: pa.RecordBatch) -> pa.Table:

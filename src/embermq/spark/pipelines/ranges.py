@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 from embermq.spark.runtime.error_rendering import clear_errors
 
 FORMAT = "embermq-log-ranges"

@@ -2,21 +2,21 @@
 
 from collections.abc import Sequence
 
-from embermq.columns.plain.select import is_system_topic
+from embermq.columns import is_system_topic
 from embermq.spark.pipelines.report_sink import LogFigures, RunFigures
-from embermq.spark.pipelines.running import Progress
+from embermq.spark.pipelines.running import BatchProgress
 from embermq.spark.report import (
     Bar,
     Bars,
+    DamagedStretch,
     DamageMap,
-    Fact,
+    KeyFigure,
     Percentiles,
-    Report,
+    ReportPage,
     Section,
     Series,
     Spread,
     Steps,
-    Stretch,
     Table,
 )
 from embermq.spark.report.charts import amount
@@ -25,12 +25,12 @@ from embermq.spark.report.times import usual_span
 BATCHES_SHOWN_MAX = 50
 
 
-def pipeline_report(counted: RunFigures, done: Sequence[Progress], subject: str, made_ms: int) -> Report:
+def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject: str, made_ms: int) -> ReportPage:
     """Of the batches of one run; `done` may be the last ones of very many."""
     topics = dict(sorted(counted.topics.items(), key=lambda item: (-item[1].bytes, item[0])))
     users = {topic: figures for topic, figures in topics.items() if not is_system_topic(topic)}
     names = [f"batch {one.batch}" for one in done]
-    return Report("What the pipeline did", subject, made_ms, _facts(counted, done), [
+    return ReportPage("What the pipeline did", subject, made_ms, _facts(counted, done), [
         Section("Volume", [
             *_volume(counted),
             Bars("Topics by size", [
@@ -59,17 +59,17 @@ def pipeline_report(counted: RunFigures, done: Sequence[Progress], subject: str,
     ])  # fmt: skip
 
 
-def _facts(counted: RunFigures, done: Sequence[Progress]) -> list[Fact]:
+def _facts(counted: RunFigures, done: Sequence[BatchProgress]) -> list[KeyFigure]:
     octets, seconds = sum(one.bytes for one in done), sum(one.seconds for one in done)
     messages = sum(figures.messages for figures in counted.topics.values())
     lost = sum(damage.end - damage.start for log in counted.logs.values() for damage in log.damages)
     behind = done[-1].lag_bytes if done else 0
     return [
-        Fact("records", f"{messages:,}", f"{len(counted.topics):,} topics"),
-        Fact("log", amount(octets, "bytes"), f"{len(done):,} batches"),
-        Fact("rate", amount(octets / seconds if seconds else 0, "bytes/s"), "while a batch was worked on"),
-        Fact("behind", amount(behind, "bytes"), "after the last batch", "plain" if behind else "good"),
-        Fact("damaged", amount(lost, "bytes"), "of what was read", "bad" if lost else "good"),
+        KeyFigure("records", f"{messages:,}", f"{len(counted.topics):,} topics"),
+        KeyFigure("log", amount(octets, "bytes"), f"{len(done):,} batches"),
+        KeyFigure("rate", amount(octets / seconds if seconds else 0, "bytes/s"), "while a batch was worked on"),
+        KeyFigure("behind", amount(behind, "bytes"), "after the last batch", "plain" if behind else "good"),
+        KeyFigure("damaged", amount(lost, "bytes"), "of what was read", "bad" if lost else "good"),
     ]
 
 
@@ -84,5 +84,5 @@ def _volume(counted: RunFigures) -> list[Series]:
 
 
 def _map(name: str, log: LogFigures) -> DamageMap:
-    damaged = [Stretch(one.start, one.end, one.reason) for one in log.damages]
+    damaged = [DamagedStretch(one.start, one.end, one.reason) for one in log.damages]
     return DamageMap(name, log.start, log.end, sorted(log.segments), damaged)

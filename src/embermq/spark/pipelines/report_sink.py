@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.rows import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
+from embermq.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
-from embermq.store.compare.queue_numbers import Routes
-from embermq.store.log.file_scan import Damage, scan_segments
+from embermq.store.compare import QueueNumbers
+from embermq.store.log import DamagedRange, scan_segments
 
 STEP_MS = 1000
 STEPS_KEPT = 4_000
@@ -54,7 +54,7 @@ class SliceFigures:
     records: int = 0
     topics: dict[str, TopicFigures] = field(default_factory=dict)
     volume: dict[int, tuple[int, int]] = field(default_factory=dict)  # second -> messages, bytes
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class LogFigures:
     start: int
     end: int
     segments: set[int] = field(default_factory=set)
-    damages: list[Damage] = field(default_factory=list)
+    damages: list[DamagedRange] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -120,9 +120,9 @@ class ReportSink:
 
 def count_slice(piece: RangeSlice) -> SliceFigures:
     """Counts one slice, in a worker."""
-    found, routes = SliceFigures(), Routes()
+    found, routes = SliceFigures(), QueueNumbers()
     for scanned in scan_segments(piece.segments, piece.start, piece.end):
-        if isinstance(scanned, Damage):
+        if isinstance(scanned, DamagedRange):
             found.damages.append(scanned)
             continue
         found.records += len(scanned)
@@ -132,7 +132,7 @@ def count_slice(piece: RangeSlice) -> SliceFigures:
     return found
 
 
-def _count_topics(found: SliceFigures, batch: RecordColumns, numbers: Numbers, routes: Routes) -> None:
+def _count_topics(found: SliceFigures, batch: RecordColumns, numbers: Numbers, routes: QueueNumbers) -> None:
     stored, born = (np.clip(batch.column(column), 0, _TIME_MAX_MS) for column in (C_STORE_TIME, C_BORN_TIME))
     delays = np.maximum(stored - born, 0).astype(np.float64)
     classes = np.minimum((np.log2(delays + 1) * CLASSES_PER_DOUBLE).astype(np.int64), _CLASSES - 1)

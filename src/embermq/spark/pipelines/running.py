@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from embermq.errors import EmberError, OptionInvalid, StoreError
 from embermq.settings import StoreSettings
-from embermq.spark.jobs.cluster_tasks import Told
+from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipelines.batches import LogBatch, LogRange
@@ -55,7 +55,7 @@ _ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt|Exit)(: .*)
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BatchProgress:
     """What one batch did. A line of JSON for each is a log that programs can follow."""
 
     batch: int
@@ -82,8 +82,8 @@ class Pipeline:
     batch_bytes_max: int = BATCH_BYTES_MAX
     fail_on_data_loss: bool = True
     starting_positions: dict[str, int] = field(default_factory=dict)
-    told: Told | None = None
-    _done: "queue.SimpleQueue[Progress]" = field(default_factory=queue.SimpleQueue)
+    told: ProgressReport | None = None
+    _done: "queue.SimpleQueue[BatchProgress]" = field(default_factory=queue.SimpleQueue)
     kept: Sequence[str] = ()  # which of the sinks the progress is noted for
     _turn: threading.Lock = field(default_factory=threading.Lock)  # held by a batch
     _is_ending: bool = False
@@ -97,21 +97,21 @@ class Pipeline:
             if isinstance(sink, DerivedSink):
                 sink.check(self.stores.values())
 
-    def once(self) -> list[Progress]:
+    def once(self) -> list[BatchProgress]:
         """Work off what is there now. The batches that were needed."""
         return list(self.work_off())
 
-    def work_off(self, *, stop: Callable[[], bool] | None = None) -> Iterator[Progress]:
+    def work_off(self, *, stop: Callable[[], bool] | None = None) -> Iterator[BatchProgress]:
         """The same, each batch as it is done. `stop` is asked now and then; the batch in hand is brought to its end."""
         return self._run(available_now=True, stop=stop)
 
-    def follow(self, interval: str = FOLLOW_INTERVAL, *, stop: Callable[[], bool] | None = None) -> Iterator[Progress]:
+    def follow(self, interval: str = FOLLOW_INTERVAL, *, stop: Callable[[], bool] | None = None) -> Iterator[BatchProgress]:
         """Work for ever; each batch as it is done. Closing the iterator stops the query, as `stop` does."""
         return self._run(available_now=False, interval=interval, stop=stop)
 
     def _run(
         self, *, available_now: bool, interval: str = FOLLOW_INTERVAL, stop: Callable[[], bool] | None = None
-    ) -> Iterator[Progress]:
+    ) -> Iterator[BatchProgress]:
         self.check()
         check_writable(self.checkpoint, "checkpoint")
         note_sinks(self.checkpoint, self.kept)
@@ -198,13 +198,13 @@ class Pipeline:
             self._failure = problem
             raise
 
-    def _progress(self, batch: LogBatch, figures: dict[str, SinkFigures], seconds: float) -> Progress:
+    def _progress(self, batch: LogBatch, figures: dict[str, SinkFigures], seconds: float) -> BatchProgress:
         positions = {one.broker_name: one.end for one in batch.ranges}
         assert self._log_ends is not None
         ends = {name: self._log_ends.now(name) for name in positions}
         lag = sum(max(ends[name] - at, 0) for name, at in positions.items())
         records = max((one.records for one in figures.values()), default=0)
-        return Progress(batch.number, records, batch.bytes, seconds, lag, positions, figures)
+        return BatchProgress(batch.number, records, batch.bytes, seconds, lag, positions, figures)
 
     def _raise_failure(self, ended: StreamingQuery) -> None:
         problem = ended.exception()
@@ -231,7 +231,7 @@ def _reason(problem: BaseException) -> str:
 def pipeline(
     spark: SparkSession, paths: Sequence[str], *, into: str | None = None, derive: Sequence[str] = ("lake", "stats"),
     checkpoint: str | None = None, settings: StoreSettings | None = None, sinks: Sequence[PipelineSink] = (),
-    batch_bytes_max: int = BATCH_BYTES_MAX, fail_on_data_loss: bool = True, told: Told | None = None,
+    batch_bytes_max: int = BATCH_BYTES_MAX, fail_on_data_loss: bool = True, told: ProgressReport | None = None,
     lake_format: LakeFormat | None = None, catalog: str | None = None, json: JsonSchemas | None = None,
     drop_bodies: bool = False,
 ) -> Pipeline:  # fmt: skip

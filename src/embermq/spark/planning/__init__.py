@@ -1,1 +1,23 @@
-"""TODO face of planning."""
+"""From options, filters and stores to slices, on the driver.
+
+    stores.py           from paths to stores
+    read_request.py     what is needed of each store
+    offsets.py          where a read begins and ends
+    pushdown.py, shared_filters.py, size_samples.py, topic_incarnations.py, store_shape.py
+    plan.py, explain.py the slices, as a pure function; what `embermq spark explain` shows
+"""
+
+from typing import TYPE_CHECKING
+
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.spark.planning.explain import StoreExplained, explain_read
+
+__all__ = ["StoreExplained", "explain_read"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {
+        "StoreExplained": "embermq.spark.planning.explain",
+        "explain_read": "embermq.spark.planning.explain",
+    })

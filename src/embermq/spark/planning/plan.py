@@ -89,7 +89,7 @@ class LogCut:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePart:
+class QueueRange:
     """Offsets [start, end) of one queue, and where in the log their records can lie."""
 
     topic: str
@@ -102,7 +102,7 @@ class QueuePart:
 
 @dataclass(frozen=True, slots=True)
 class QueueCut:
-    parts: tuple[QueuePart, ...]
+    parts: tuple[QueueRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def cut_queues(queues: Sequence[QueueNeed], count: int) -> list[QueueCut]:
     cuts = []
     for k in range(count):
         parts = tuple(
-            QueuePart(queue.topic, queue.queue_id, at[k], at[k + 1], queue.first_physical, queue.end_physical)
+            QueueRange(queue.topic, queue.queue_id, at[k], at[k + 1], queue.first_physical, queue.end_physical)
             for queue, at in zip(queues, edges, strict=True)
             if at[k] < at[k + 1]
         )

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from embermq.columns.plain.select import I64_MAX, I64_MIN, Selection, is_system_topic
-from embermq.columns.rows import C_STORE_TIME
+from embermq.columns import C_STORE_TIME, I64_MAX, I64_MIN, Selection, is_system_topic
 from embermq.errors import DataLost, OptionInvalid, StorePathInvalid, TopicUnknown
-from embermq.inspect.snapshot import Damage, QueueSpan, Survey
+from embermq.inspect import QueueSpan, Survey
 from embermq.model.properties import MULTI_DISPATCH
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.offsets import (
@@ -32,8 +31,9 @@ from embermq.spark.planning.pushdown import Pushed, Span
 from embermq.spark.planning.size_samples import sampled
 from embermq.spark.planning.stores import StorePlace
 from embermq.spark.planning.topic_incarnations import newest_lives
-from embermq.store.layout import directory
-from embermq.store.queues.multi_dispatch import LIGHT_PREFIX
+from embermq.store.layout import CONSUME_QUEUE
+from embermq.store.log import DamagedRange
+from embermq.store.queues import LIGHT_PREFIX
 
 # Clocks are set back now and then: a filter on time takes log files for so much newer than they begin. Rows themselves
 # are compared exactly.
@@ -102,7 +102,7 @@ def check_topics(found: Sequence[tuple[StorePlace, Sequence[QueueSpan]]], option
 
 def _has_queue(place: StorePlace, topic: str) -> bool:
     """Is there a queue of this name, of whatever messages?"""
-    return place.shipped is None and (place.path / directory.CONSUME_QUEUE / topic).is_dir()
+    return place.shipped is None and (place.path / CONSUME_QUEUE / topic).is_dir()
 
 
 def _check_queues(shown: Sequence[QueueEnds], wanted: set[str], options: ReadOptions) -> None:
@@ -350,7 +350,7 @@ def _first_file(survey: Survey, time_ms: int) -> int:
 def _time_at(survey: Survey, place: int) -> int | None:
     """When the record at a place was stored."""
     for scanned in survey.scan(place, place + 1, check_crc=False, rows_max=1):
-        if not isinstance(scanned, Damage):
+        if not isinstance(scanned, DamagedRange):
             return int(scanned.rows[0, C_STORE_TIME])
     return None
 

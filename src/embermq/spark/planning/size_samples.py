@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from embermq.format.java import string_hash
 from embermq.spark.planning.plan import QueueNeed, SizeSample
 from embermq.spark.planning.stores import StorePlace
-from embermq.spark.reading.queue_files import QueueFiles
+from embermq.spark.reading.queue_files import QueueEntryFiles
 
 _READS_IN_ALL = 1024  # over all queues of a store
 _READS_MAX = 16  # of one queue
@@ -33,7 +33,7 @@ def sampled(
     reads = min(_READS_MAX, max(1, _READS_IN_ALL // max(1, len(needs))))
     found, lag = [], 0
     for need in needs:
-        files = QueueFiles(place.path, need.topic, need.queue_id)
+        files = QueueEntryFiles(place.path, need.topic, need.queue_id)
         lag += need.end - files.known_end(need.start, need.end)
         found.append(_sample(need, files, reads, codes))
     total = sum(need.count for need in needs)
@@ -42,7 +42,7 @@ def sampled(
     return tuple(found), ""
 
 
-def _sample(need: QueueNeed, files: QueueFiles, reads: int, codes: TagCodes | None) -> QueueNeed:
+def _sample(need: QueueNeed, files: QueueEntryFiles, reads: int, codes: TagCodes | None) -> QueueNeed:
     sizes: list[SizeSample] = []
     matching = seen = 0
     for at in sorted({need.start + need.count * k // reads for k in range(reads)}):

@@ -9,25 +9,22 @@ from collections import Counter
 from pathlib import Path
 
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.files.files import Files
-from embermq.files.segments import Segments
+from embermq.files import Files, Segments
 from embermq.format.index import index_file_bytes
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.settings import StoreSettings
-from embermq.store.layout import directory
-from embermq.store.layout.index_proof import load_index_proof
-from embermq.store.layout.inventory import load_inventory
+from embermq.store.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX, check_directory, load_index_proof, load_inventory
 
 _LOOKED_AT_MAX = 16
 
 
 def fit_to_files(settings: StoreSettings, said: frozenset[str], root: Path, files: Files) -> StoreSettings:
     """`settings` with the sizes of the files in `root`; OptionInvalid if somebody `said` other ones."""
-    directory.check_directory(files, root, read_only=False, has_log_elsewhere=bool(settings.commit_log_paths))
+    check_directory(files, root, read_only=False, has_log_elsewhere=bool(settings.commit_log_paths))
     try:
         settings = settings.replace(segment_bytes=_log_file_bytes(settings, root, files))
-        queue_bytes = _queue_file_bytes(root / directory.CONSUME_QUEUE, files)
+        queue_bytes = _queue_file_bytes(root / CONSUME_QUEUE, files)
         if queue_bytes is not None and queue_bytes != settings.queue_file_bytes:
             if "queue_file_bytes" in said:
                 raise OptionInvalid(
@@ -42,7 +39,7 @@ def fit_to_files(settings: StoreSettings, said: frozenset[str], root: Path, file
 
 def _log_file_bytes(settings: StoreSettings, root: Path, files: Files) -> int:
     """The store adopts the size of log files by itself; this is for limits that follow from it."""
-    paths = settings.commit_log_paths or (root / directory.COMMIT_LOG,)
+    paths = settings.commit_log_paths or (root / COMMIT_LOG,)
     segments = Segments(
         list(paths), files, settings.segment_bytes, read_only=True,
         read_only_directories=settings.commit_log_read_only_paths,
@@ -75,7 +72,7 @@ def _directories(path: Path, files: Files) -> list[Path]:
 
 
 def _with_index_sizes(settings: StoreSettings, said: frozenset[str], root: Path, files: Files) -> StoreSettings:
-    index = root / directory.INDEX
+    index = root / INDEX
     if not settings.index or not files.exists(index):
         return settings
     sizes = [entry.size for entry in files.list_directory(index) if entry.is_file and entry.size]

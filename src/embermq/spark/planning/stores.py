@@ -21,9 +21,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.files.regular import read_whole
+from embermq.files import read_whole
 from embermq.format.config_json import parse_config
-from embermq.inspect.snapshot import Survey
+from embermq.inspect import Survey
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.spark.shipped.manifests import HEAD, load_head
 from embermq.spark.shipped.places import Place, is_address, shown

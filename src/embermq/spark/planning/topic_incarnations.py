@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.plain.select import Selection
-from embermq.columns.rows import C_PHYSICAL, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
+from embermq.columns import C_PHYSICAL, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns, Selection
 
 
 @dataclass(frozen=True, slots=True)
-class SelectionOfLives(Selection):
+class SelectionOfIncarnations(Selection):
     """A selection, some of whose topics have older records that are in no queue any more."""
 
     lives: Mapping[str, int] = field(default_factory=dict)  # topic -> where in the log its newest life begins
@@ -41,7 +40,7 @@ def newest_lives(selection: Selection, deleted: Mapping[str, int]) -> Selection:
     lives = {topic: place for topic, place in deleted.items() if topic in wanted}
     if not lives:
         return selection
-    return SelectionOfLives(**{one.name: getattr(selection, one.name) for one in fields(selection)}, lives=lives)
+    return SelectionOfIncarnations(**{one.name: getattr(selection, one.name) for one in fields(selection)}, lives=lives)
 
 
 def _have_topic(records: RecordColumns, rows: NDArray[np.int64], topic: bytes) -> NDArray[np.bool_]:

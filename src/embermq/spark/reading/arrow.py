@@ -23,10 +23,34 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
-from embermq.columns import rows as c
-from embermq.columns.operations import Gather, gather_for
-from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
-from embermq.columns.rows import RecordColumns, Rows
+from embermq.columns import (
+    C_BODY_AT,
+    C_BODY_LEN,
+    C_BORN_TIME,
+    C_FLAG,
+    C_KEYS_AT,
+    C_PHYSICAL,
+    C_PREPARED,
+    C_QUEUE_ID,
+    C_QUEUE_OFFSET,
+    C_RECONSUME,
+    C_SIZE,
+    C_STORE_TIME,
+    C_SYS_FLAG,
+    C_TAGS_AT,
+    C_TOPIC_AT,
+    C_UNIQ_AT,
+    COLUMN_BYTES_MAX,
+    NOTHING,
+    Gather,
+    HostKind,
+    Keep,
+    Pairs,
+    Parts,
+    RecordColumns,
+    Rows,
+    gather_for,
+)
 from embermq.errors import CorruptFrame
 from embermq.model.flags import COMPRESSED
 from embermq.model.message import StoredMessage
@@ -91,7 +115,7 @@ class BatchBuilder:
         """The kept rows (None: all) in batches of bounded size; none for no rows."""
         if keep is None:
             keep = np.arange(len(records), dtype=np.int64)
-        for start, end in _portions(records.column(c.C_SIZE).take(keep)):
+        for start, end in _portions(records.column(C_SIZE).take(keep)):
             for chosen in self._with_bodies(records, keep[start:end], on_damage, BATCH_BYTES_MAX):
                 if len(chosen.keep):
                     yield self._make(chosen)
@@ -153,8 +177,8 @@ class BatchBuilder:
                 yield _joined(records, keep, body_rows, whole, start, i, bodies)
                 start, size = i, 0
                 bodies = []
-            body_rows[i, c.C_BODY_AT] = len(records.data) + size
-            body_rows[i, c.C_BODY_LEN] = len(body)
+            body_rows[i, C_BODY_AT] = len(records.data) + size
+            body_rows[i, C_BODY_LEN] = len(body)
             bodies.append(body)
             size += len(body)
         yield _joined(records, keep, body_rows, whole, start, len(keep), bodies)
@@ -189,15 +213,15 @@ def _portions(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _compressed(records: RecordColumns, keep: Keep) -> NDArray[Any]:
-    return np.flatnonzero(records.column(c.C_SYS_FLAG).take(keep) & COMPRESSED)
+    return np.flatnonzero(records.column(C_SYS_FLAG).take(keep) & COMPRESSED)
 
 
 def _payload(records: RecordColumns, row: int, on_damage: OnDamage | None) -> bytes | None:
     """The body decompressed; None when it is damaged and somebody was told."""
     numbers = records.rows[row]
-    start, size = int(numbers[c.C_PHYSICAL]), int(numbers[c.C_SIZE])
+    start, size = int(numbers[C_PHYSICAL]), int(numbers[C_SIZE])
     message = StoredMessage(
-        physical_offset=start, size=size, sys_flag=int(numbers[c.C_SYS_FLAG]), body=records.body(row), topic="",
+        physical_offset=start, size=size, sys_flag=int(numbers[C_SYS_FLAG]), body=records.body(row), topic="",
         body_crc=0, queue_id=0, flag=0, queue_offset=0, born_timestamp=0, packed_born_host=b"", store_timestamp=0,
         packed_store_host=b"", reconsume_times=0, prepared_transaction_offset=0, property_bytes=b"",
     )  # fmt: skip
@@ -263,9 +287,9 @@ def _part(at_column: int) -> Callable[..., pa.Array]:
 
 def _body(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
     if chosen.body_rows is None:
-        return _parts_array(gather.gather_parts(chosen.records, chosen.keep, c.C_BODY_AT), type_)
+        return _parts_array(gather.gather_parts(chosen.records, chosen.keep, C_BODY_AT), type_)
     every = np.arange(len(chosen.keep), dtype=np.int64)
-    return _parts_array(gather.gather_parts(chosen.records, every, c.C_BODY_AT, chosen.more, chosen.body_rows), type_)
+    return _parts_array(gather.gather_parts(chosen.records, every, C_BODY_AT, chosen.more, chosen.body_rows), type_)
 
 
 def _id(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
@@ -339,36 +363,36 @@ def _is_utf8(texts: pa.Array, parts: Parts) -> bool:
 _Maker = Callable[[BatchBuilder, _Chosen, Any, Any], pa.Array]
 _MAKERS: dict[SchemaMode, dict[str, _Maker]] = {
     "rocketmq": {
-        "topic": _part(c.C_TOPIC_AT),
+        "topic": _part(C_TOPIC_AT),
         "brokerName": BatchBuilder._broker,
-        "queueId": _int(c.C_QUEUE_ID),
-        "queueOffset": _long(c.C_QUEUE_OFFSET),
-        "physicalOffset": _long(c.C_PHYSICAL),
+        "queueId": _int(C_QUEUE_ID),
+        "queueOffset": _long(C_QUEUE_OFFSET),
+        "physicalOffset": _long(C_PHYSICAL),
         "msgId": _id,
-        "uniqKey": _part(c.C_UNIQ_AT),
-        "tags": _part(c.C_TAGS_AT),
-        "keys": _part(c.C_KEYS_AT),
+        "uniqKey": _part(C_UNIQ_AT),
+        "tags": _part(C_TAGS_AT),
+        "keys": _part(C_KEYS_AT),
         "body": _body,
         "properties": _map,
-        "flag": _int(c.C_FLAG),
-        "sysFlag": _int(c.C_SYS_FLAG),
-        "bornTimestamp": _time(c.C_BORN_TIME),
+        "flag": _int(C_FLAG),
+        "sysFlag": _int(C_SYS_FLAG),
+        "bornTimestamp": _time(C_BORN_TIME),
         "bornHost": _host(HostKind.BORN),
-        "storeTimestamp": _time(c.C_STORE_TIME),
+        "storeTimestamp": _time(C_STORE_TIME),
         "storeHost": _host(HostKind.STORE),
-        "reconsumeTimes": _int(c.C_RECONSUME),
-        "preparedTransactionOffset": _long(c.C_PREPARED),
+        "reconsumeTimes": _int(C_RECONSUME),
+        "preparedTransactionOffset": _long(C_PREPARED),
         "bodyCrc": _crc,
-        "size": _int(c.C_SIZE),
+        "size": _int(C_SIZE),
         CORRUPT.name: BatchBuilder._whole,
     },
     "kafka": {
-        "key": _part(c.C_KEYS_AT),
+        "key": _part(C_KEYS_AT),
         "value": _body,
-        "topic": _part(c.C_TOPIC_AT),
-        "partition": _int(c.C_QUEUE_ID),
-        "offset": _long(c.C_QUEUE_OFFSET),
-        "timestamp": _time(c.C_STORE_TIME),
+        "topic": _part(C_TOPIC_AT),
+        "partition": _int(C_QUEUE_ID),
+        "offset": _long(C_QUEUE_OFFSET),
+        "timestamp": _time(C_STORE_TIME),
         "timestampType": BatchBuilder._append_time,
         HEADERS.name: _headers,
         CORRUPT.name: BatchBuilder._whole,

@@ -33,7 +33,7 @@ from embermq.spark.planning.pushdown import Pushed, understand
 from embermq.spark.planning.read_request import StoreWork, find_works
 from embermq.spark.planning.shared_filters import widen
 from embermq.spark.planning.stores import find_stores
-from embermq.spark.reading.slices import Reading, Slice, read_slice
+from embermq.spark.reading.slices import ReadSettings, Slice, read_slice
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
 from embermq.spark.runtime.gc_freeze import settle
@@ -98,13 +98,13 @@ def batch_reader(schema: StructType, options: Mapping[str, str], table: str) -> 
     return RocketMQBatchReader(schema, options)
 
 
-def reading_of(schema: StructType, options: ReadOptions) -> Reading:
+def reading_of(schema: StructType, options: ReadOptions) -> ReadSettings:
     """What every slice needs to know; OptionInvalid when the schema asks for what is not there."""
     corrupt = options.on_corrupt == "rows"
     names = column_names(schema, options.schema_mode, corrupt=corrupt, headers=options.include_headers)
     if corrupt and CORRUPT.name not in names:
         raise OptionInvalid("onCorrupt", f"rows needs the column {CORRUPT.name} string in the schema")
-    return Reading(
+    return ReadSettings(
         schema,
         options.schema_mode,
         options.on_corrupt,
@@ -131,7 +131,7 @@ def plan_read(
     return works, plan([work.need for work in works], wish, align)
 
 
-def slices(work: StoreWork, chosen: StorePlan, reading: Reading) -> list[Slice]:
+def slices(work: StoreWork, chosen: StorePlan, reading: ReadSettings) -> list[Slice]:
     """The slices of one store, each with the files it needs."""
     place, survey = work.place, work.survey
     found = []

@@ -10,13 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns.operations import pick_for
-from embermq.columns.plain.pick import ANY_SIZE
-from embermq.columns.rows import RecordColumns, new_rows
-from embermq.files.files import OpenFile, RealFiles
+from embermq.columns import ANY_SIZE, RecordColumns, new_rows, pick_for
+from embermq.files import OpenFile, RealFiles
 from embermq.spark.planning.plan import PlacesCut
 from embermq.spark.reading.slice_rows import Keep, SliceReader, chooser
-from embermq.store.log.file_scan import MISSING, Damage, LogSegment, segment_at
+from embermq.store.log import MISSING, DamagedRange, LogSegment, segment_at
 
 TWIN_RECORDS_MAX = 2_000  # so many are done by the plain twin before the kernel is loaded
 _STRETCH_BYTES = 64 << 20
@@ -118,7 +116,7 @@ def read_places(reader: SliceReader, cut: PlacesCut) -> Iterator[pa.RecordBatch]
     for picked in Picker(reader).pick(Candidates(place, size, none, none)):
         if picked.records is None:
             start, end = int(picked.candidates.place[0]), int(picked.candidates.place[-1]) + 1
-            yield from reader.troubles.meet(Damage(start, end, MISSING))
+            yield from reader.troubles.meet(DamagedRange(start, end, MISSING))
             continue
         yield from reader.batches(picked.records, choose(picked.records))
         for at in np.delete(picked.candidates.place, picked.found).tolist():
@@ -131,7 +129,7 @@ def _read_far_places(
     """Where log files cannot be mapped: one record at a time."""
     for at in cut.places:
         for scanned in reader.scan(at, at + 1):
-            if isinstance(scanned, Damage):
+            if isinstance(scanned, DamagedRange):
                 yield from reader.troubles.meet(scanned)
             else:
                 yield from reader.batches(scanned, choose(scanned))
@@ -140,5 +138,5 @@ def _read_far_places(
 def _damage_at(reader: SliceReader, physical_offset: int) -> Iterator[pa.RecordBatch]:
     """No record where the index has one: how far does that go?"""
     for scanned in reader.scan(physical_offset, physical_offset + 1):
-        if isinstance(scanned, Damage):
+        if isinstance(scanned, DamagedRange):
             yield from reader.troubles.meet(scanned)

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
-from embermq.store.layout.directory import CONSUME_QUEUE
+from embermq.store.layout import CONSUME_QUEUE
 
 Units = NDArray[np.void]
 
 
-class QueueFiles:
+class QueueEntryFiles:
     """The files of one queue, as they lay there when it was made."""
 
     def __init__(self, store: Path, topic: str, queue_id: int, files: Files | None = None) -> None:

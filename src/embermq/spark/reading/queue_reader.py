@@ -13,17 +13,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import pays
-from embermq.columns.operations import queue_table
-from embermq.columns.rows import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns
-from embermq.files.files import RealFiles
+from embermq.columns import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns, pays, queue_table
+from embermq.files import RealFiles
 from embermq.format.frame import FIXED_BYTES, Frame
 from embermq.spark.planning.plan import UNIT_BYTES, QueueCut
 from embermq.spark.planning.size_samples import can_match, tag_codes
 from embermq.spark.reading.known_places import Candidates, Picker
-from embermq.spark.reading.queue_files import QueueFiles
+from embermq.spark.reading.queue_files import QueueEntryFiles
 from embermq.spark.reading.slice_rows import SliceReader, chooser
-from embermq.store.log.file_scan import MISSING, Damage, LogSegment, frame_at, segment_at
+from embermq.store.log import MISSING, DamagedRange, LogSegment, frame_at, segment_at
 
 STEP_UNITS = 1 << 17  # units held at a time, over all queues of a slice
 _NEIGHBOURS = 64  # so many units before and behind a step are tried, before the whole queue's range is searched
@@ -37,7 +35,7 @@ class QueueReader:
     def __init__(self, reader: SliceReader, cut: QueueCut) -> None:
         self._reader, self._parts = reader, cut.parts
         slice_ = reader.slice
-        self._queues = [QueueFiles(slice_.store, part.topic, part.queue_id) for part in cut.parts]
+        self._queues = [QueueEntryFiles(slice_.store, part.topic, part.queue_id) for part in cut.parts]
         self._queue_ids = np.array([part.queue_id for part in cut.parts], np.int64)
         self._first = np.array([part.first_physical for part in cut.parts], np.int64)
         self._end = np.array([part.end_physical for part in cut.parts], np.int64)
@@ -62,7 +60,7 @@ class QueueReader:
         for picked in Picker(self._reader).pick(usable):
             here, records, found = picked.candidates, picked.records, picked.found
             if records is None:
-                gone = Damage(int(here.place[0]), int(here.place[-1] + here.size[-1]), MISSING)
+                gone = DamagedRange(int(here.place[0]), int(here.place[-1] + here.size[-1]), MISSING)
                 yield from self._reader.troubles.meet(gone)
                 continue
             right = self._are_right(records, here.take(found))
@@ -120,7 +118,7 @@ class QueueReader:
         }
         for start, end in merged(self._between(lost, good, ranges)):
             for scanned in self._reader.scan(start, end):
-                if isinstance(scanned, Damage):
+                if isinstance(scanned, DamagedRange):
                     yield from self._reader.troubles.meet(scanned)
                     continue
                 chosen = self._choose(scanned)

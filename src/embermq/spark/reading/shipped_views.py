@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
-from embermq.inspect.snapshot import LogMatch
+from embermq.inspect import LogMatch
 from embermq.spark.planning.stores import StorePlace, find_stores
 from embermq.spark.reading.tables import table
 from embermq.spark.shipped.places import shown

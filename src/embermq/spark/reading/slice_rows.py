@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from embermq.columns.operations import select_for
-from embermq.columns.plain.select import Selection
-from embermq.columns.rows import C_SIZE, RecordColumns
+from embermq.columns import C_SIZE, RecordColumns, Selection, select_for
 from embermq.errors import CorruptFrame, DataLost
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.spark.options.read_options import OnCorrupt, SchemaMode
 from embermq.spark.planning.plan import Cut
-from embermq.spark.planning.topic_incarnations import SelectionOfLives
+from embermq.spark.planning.topic_incarnations import SelectionOfIncarnations
 from embermq.spark.reading.arrow import BatchBuilder
-from embermq.store.log.file_scan import MISSING, ROWS_MAX, Damage, LogSegment, scan_segments
+from embermq.store.log import MISSING, ROWS_MAX, DamagedRange, LogSegment, scan_segments
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ Keep = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadSettings:
     """What holds for every slice of one read."""
 
     schema: StructType
@@ -59,7 +57,7 @@ class Slice(InputPartition):
     segments: tuple[LogSegment, ...]
     cut: Cut
     selection: Selection
-    reading: Reading
+    reading: ReadSettings
     files: Files = field(default_factory=RealFiles, compare=False)  # what the log files are read with
 
 
@@ -71,7 +69,7 @@ class Counts:
     records: int = 0
     rows: int = 0
     damaged_bytes: int = 0
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
 
 
 class SliceReader:
@@ -86,14 +84,14 @@ class SliceReader:
         )
         self.troubles = Troubles(slice_, counts, self.builder)
 
-    def scan(self, start: int, end: int) -> Iterator[RecordColumns | Damage]:
+    def scan(self, start: int, end: int) -> Iterator[RecordColumns | DamagedRange]:
         """The log as it lies there, counted."""
         verify = self.slice.reading.verify_crc
         segments, files = self.slice.segments, self.slice.files
         for scanned in scan_segments(
             segments, start, end, check_crc=verify, rows_max=self.rows_max, files=files, window_bytes=_WINDOW_BYTES
         ):
-            if not isinstance(scanned, Damage):
+            if not isinstance(scanned, DamagedRange):
                 self.count(scanned)
             yield scanned
 
@@ -104,10 +102,10 @@ class SliceReader:
     def batches(self, records: RecordColumns, keep: Keep | None) -> Iterator[pa.RecordBatch]:
         """Chosen records as batches within the limits; damage met on the way (bodies that cannot be decompressed)."""
         reading = self.slice.reading
-        found: list[Damage] = []
+        found: list[DamagedRange] = []
         for portion in _portions(records, keep, reading.batch_rows, reading.batch_bytes):
             for batch in self.builder.batches(
-                records, portion, lambda start, end, reason: found.append(Damage(start, end, reason))
+                records, portion, lambda start, end, reason: found.append(DamagedRange(start, end, reason))
             ):
                 self.counts.rows += batch.num_rows
                 if batch.num_rows:
@@ -119,7 +117,7 @@ class SliceReader:
 def chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns], Keep | None]:
     """records -> numbers of the wanted rows, or None for all of them."""
     choose = _chooser(selection, byte_count)
-    if isinstance(selection, SelectionOfLives):
+    if isinstance(selection, SelectionOfIncarnations):
         return lambda records: selection.without_old(records, choose(records))
     return choose
 
@@ -150,9 +148,9 @@ class Troubles:
 
     def __init__(self, slice_: Slice, counts: Counts, builder: BatchBuilder) -> None:
         self._slice, self._counts, self._builder = slice_, counts, builder
-        self._met: list[Damage] = []
+        self._met: list[DamagedRange] = []
 
-    def meet(self, damage: Damage) -> Iterator[pa.RecordBatch]:
+    def meet(self, damage: DamagedRange) -> Iterator[pa.RecordBatch]:
         """Raise, count, or a row, as the options have it."""
         reading = self._slice.reading
         if damage.reason == MISSING:
@@ -171,7 +169,7 @@ class Troubles:
             self._counts.rows += batch.num_rows
             yield batch
 
-    def _where(self, damage: Damage) -> str:
+    def _where(self, damage: DamagedRange) -> str:
         files = [one.path for one in self._slice.segments if one.start <= damage.start < one.end]
         file = files[0] if files else self._slice.store
         return (

@@ -11,15 +11,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from embermq.errors import StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.spark.planning.plan import LogCut, PlacesCut
 from embermq.spark.reading.known_places import read_places
 from embermq.spark.reading.queue_reader import QueueReader
-from embermq.spark.reading.slice_rows import Counts, Reading, Slice, SliceReader, chooser
+from embermq.spark.reading.slice_rows import Counts, ReadSettings, Slice, SliceReader, chooser
 from embermq.spark.runtime.gc_freeze import settle
-from embermq.store.log.file_scan import Damage
+from embermq.store.log import DamagedRange
 
-__all__ = ["Counts", "Reading", "Slice", "read_slice"]
+__all__ = ["Counts", "ReadSettings", "Slice", "read_slice"]
 
 
 def read_slice(slice_: InputPartition, counts: Counts | None = None) -> Iterator[pa.RecordBatch]:
@@ -43,7 +43,7 @@ def _read_log(reader: SliceReader, cut: LogCut) -> Iterator[pa.RecordBatch]:
     """Wanted records that begin in a range of the log, in its order."""
     choose = chooser(reader.slice.selection, cut.end - cut.start)
     for scanned in reader.scan(cut.start, cut.end):
-        if isinstance(scanned, Damage):
+        if isinstance(scanned, DamagedRange):
             yield from reader.troubles.meet(scanned)
         else:
             yield from reader.batches(scanned, choose(scanned))

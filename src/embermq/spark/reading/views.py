@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from embermq.columns.plain.select import SYSTEM_PREFIXES, SYSTEM_TOPICS, is_system_topic
+from embermq.columns import SYSTEM_PREFIXES, SYSTEM_TOPICS, is_system_topic
 from embermq.errors import DataLost, OptionInvalid, TopicUnknown
 from embermq.spark.lake import Lake, LakeRange
 from embermq.spark.lake.frames import with_values

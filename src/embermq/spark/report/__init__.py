@@ -8,23 +8,44 @@
 Jobs build a `Report`; `write_report` makes the file. Pure but for that.
 """
 
-from embermq.spark.report.figures import (
-    Bar,
-    Bars,
-    DamageMap,
-    Fact,
-    Percentiles,
-    Report,
-    Section,
-    Series,
-    Spread,
-    Steps,
-    Stretch,
-    Table,
-)
-from embermq.spark.report.page import check_report_place, render, write_report
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Bar", "Bars", "DamageMap", "Fact", "Percentiles", "Report", "Section", "Series", "Spread", "Steps", "Stretch",
-    "Table", "check_report_place", "render", "write_report",
-]  # fmt: skip
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.spark.report.figures import (
+        Bar,
+        Bars,
+        DamagedStretch,
+        DamageMap,
+        KeyFigure,
+        Percentiles,
+        ReportPage,
+        Section,
+        Series,
+        Spread,
+        Steps,
+        Table,
+    )
+    from embermq.spark.report.page import check_report_place, render, write_report
+
+__all__ = ["Bar", "Bars", "DamageMap", "DamagedStretch", "KeyFigure", "Percentiles", "ReportPage", "Section", "Series", "Spread", "Steps", "Table", "check_report_place", "render", "write_report"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {
+        "Bar": "embermq.spark.report.figures",
+        "Bars": "embermq.spark.report.figures",
+        "DamageMap": "embermq.spark.report.figures",
+        "DamagedStretch": "embermq.spark.report.figures",
+        "KeyFigure": "embermq.spark.report.figures",
+        "Percentiles": "embermq.spark.report.figures",
+        "ReportPage": "embermq.spark.report.figures",
+        "Section": "embermq.spark.report.figures",
+        "Series": "embermq.spark.report.figures",
+        "Spread": "embermq.spark.report.figures",
+        "Steps": "embermq.spark.report.figures",
+        "Table": "embermq.spark.report.figures",
+        "check_report_place": "embermq.spark.report.page",
+        "render": "embermq.spark.report.page",
+        "write_report": "embermq.spark.report.page",
+    })

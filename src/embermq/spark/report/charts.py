@@ -12,12 +12,12 @@ from html import escape
 
 from embermq.spark.report.figures import (
     Bars,
+    DamagedStretch,
     DamageMap,
     Figure,
     Percentiles,
     Series,
     Steps,
-    Stretch,
     Table,
     Unit,
 )
@@ -218,7 +218,7 @@ def _places(count: int) -> str:
     return f"{count:,} damaged place{'' if count == 1 else 's'}"
 
 
-def _strip(start: int, end: int, damaged: Iterable[Stretch], borders: Iterable[int], words: str) -> str:
+def _strip(start: int, end: int, damaged: Iterable[DamagedStretch], borders: Iterable[int], words: str) -> str:
     """A range of the log from left to right, what is damaged in it marked where it is."""
     scale = _MAP_WIDTH / (end - start)
     lines = "".join(f'<line x1="{(at - start) * scale:.2f}" y1="0" x2="{(at - start) * scale:.2f}" y2="40"/>'

@@ -9,7 +9,7 @@ Unit = Literal["count", "bytes", "ms", "bytes/s"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class KeyFigure:
     """One large number at the top of the page."""
 
     label: str
@@ -78,7 +78,7 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DamagedStretch:
     """A half-open range of the log that is not sound."""
 
     start: int
@@ -95,7 +95,7 @@ class DamageMap:
     start: int
     end: int
     segments: Sequence[int]
-    damaged: Sequence[Stretch]
+    damaged: Sequence[DamagedStretch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +119,11 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportPage:
     """A page: what it is about, the numbers that matter, and the sections below them."""
 
     title: str
     subject: str
     made_ms: int
-    facts: Sequence[Fact] = ()
+    facts: Sequence[KeyFigure] = ()
     sections: Sequence[Section] = field(default_factory=tuple)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embermq.errors import OptionInvalid
 from embermq.spark.report.charts import draw, moment
-from embermq.spark.report.figures import Fact, Report, Section
+from embermq.spark.report.figures import KeyFigure, ReportPage, Section
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fbfaf8; --ink: #1f1d1a; --soft: #6f6a62; --line: #e4dfd6; --card: #ffffff;
@@ -72,7 +72,7 @@ th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; wh
 """
 
 
-def render(report: Report) -> str:
+def render(report: ReportPage) -> str:
     """The whole page as text."""
     facts = "".join(map(_fact, report.facts))
     sections = "".join(map(_section, report.sections))
@@ -87,7 +87,7 @@ def render(report: Report) -> str:
     )
 
 
-def _fact(fact: Fact) -> str:
+def _fact(fact: KeyFigure) -> str:
     note = f"<span>{escape(fact.note)}</span>" if fact.note else ""
     return f'<div class="fact {fact.mood}"><span>{escape(fact.label)}</span><b>{escape(fact.value)}</b>{note}</div>'
 
@@ -109,7 +109,7 @@ def check_report_place(path: str | Path) -> Path:
     return target
 
 
-def write_report(report: Report, path: str | Path) -> Path:
+def write_report(report: ReportPage, path: str | Path) -> Path:
     """Write the page as a whole or not at all; OptionInvalid if the place cannot be written."""
     target = check_report_place(path)
     half = target.with_name(f".{target.name}.part")

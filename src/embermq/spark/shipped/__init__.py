@@ -11,3 +11,17 @@
 
 `jobs/ship.py` writes them. Layout: docs/format/shipped.md.
 """
+
+from typing import TYPE_CHECKING
+
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.spark.shipped.places import shown
+
+__all__ = ["shown"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, {
+        "shown": "embermq.spark.shipped.places",
+    })

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from embermq.errors import StoreError
 from embermq.spark.shipped.manifests import Manifest
 from embermq.spark.shipped.places import Place
-from embermq.store.layout.deleted_topics import NAME, from_bytes
+from embermq.store.layout import DELETED_TOPICS_FILE, parse_deleted_topics
 
-__all__ = ["NAME", "Deletions", "merged"]
+__all__ = ["DELETED_TOPICS_FILE", "Deletions", "merged"]
 
 
 class Deletions:
@@ -24,12 +24,12 @@ class Deletions:
 
     def of(self, manifest: Manifest) -> dict[str, int]:
         """StoreError if the object is gone or damaged: deleted topics would come back without a word."""
-        named = manifest.config.get(NAME)
+        named = manifest.config.get(DELETED_TOPICS_FILE)
         if named is None:
             return {}
         if self._known[0] != named.name:
             try:
-                found = from_bytes(self._place.read(named.name))
+                found = parse_deleted_topics(self._place.read(named.name))
             except FileNotFoundError:
                 raise self._wrong(named.name, "is gone") from None
             if found is None:

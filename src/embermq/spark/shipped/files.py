@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from embermq.errors import DataLost
-from embermq.files.files import Entry, Files, OpenFile
+from embermq.files import Entry, Files, OpenFile
 from embermq.format.names import segment_name
 from embermq.spark.shipped.manifests import ShippedSegment
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.streams import ObjectStream
-from embermq.store.layout.directory import COMMIT_LOG
-from embermq.store.log.file_scan import LogSegment
+from embermq.store.layout import COMMIT_LOG
+from embermq.store.log import LogSegment
 
 _STREAMS_MAX = 16
 _NOWHERE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ShippedPiece:
     """Bytes [start, end) of a log file, as one object; places are within the file."""
 
     start: int
@@ -37,7 +37,7 @@ class ShippedFile:
 
     writable = False
 
-    def __init__(self, path: Path, pieces: Sequence[Piece], files: "ShippedFiles") -> None:
+    def __init__(self, path: Path, pieces: Sequence[ShippedPiece], files: "ShippedFiles") -> None:
         self.path, self.size = path, pieces[-1].end
         self._pieces, self._files = pieces, files
 
@@ -50,7 +50,7 @@ class ShippedFile:
                 found.append(self._read(piece, end - start, start - piece.start))
         return found[0] if len(found) == 1 else b"".join(found)
 
-    def _read(self, piece: Piece, count: int, at: int) -> bytes:
+    def _read(self, piece: ShippedPiece, count: int, at: int) -> bytes:
         try:
             return self._files.stream(self.path, piece).read(count, at)
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class ShippedFiles:
     """The log files of one shipped store below `root`, which is no path on any disk."""
 
     def __init__(
-        self, address: str, root: Path, logs: dict[str, tuple[int, tuple[Piece, ...]]], ahead_end: int = _NOWHERE
+        self, address: str, root: Path, logs: dict[str, tuple[int, tuple[ShippedPiece, ...]]], ahead_end: int = _NOWHERE
     ) -> None:
         self._address, self._root, self._logs, self._ahead_end = address, root, logs, ahead_end
         self._place: Place | None = None
@@ -89,7 +89,7 @@ class ShippedFiles:
     def of(cls, address: str, root: Path, segments: Sequence[ShippedSegment]) -> "ShippedFiles":
         logs = {}
         for one in segments:
-            pieces = tuple(Piece(part.start - one.start, part.end - one.start, part.object.name) for part in one.parts)
+            pieces = tuple(ShippedPiece(part.start - one.start, part.end - one.start, part.object.name) for part in one.parts)
             logs[segment_name(one.start)] = one.start, pieces
         return cls(address, root, logs)
 
@@ -142,7 +142,7 @@ class ShippedFiles:
     def _is_log(self, path: Path) -> bool:
         return path.parent == self._root / COMMIT_LOG and path.name in self._logs
 
-    def stream(self, path: Path, piece: Piece) -> ObjectStream:
+    def stream(self, path: Path, piece: ShippedPiece) -> ObjectStream:
         """The stream of a piece; those not used for a while are closed."""
         stream = self._streams.pop(piece.name, None)
         if stream is None:

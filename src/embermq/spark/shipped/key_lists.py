@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import index_keys_for
-from embermq.columns.rows import RecordColumns
+from embermq.columns import RecordColumns, index_keys_for
 from embermq.errors import StoreError
 from embermq.format.java import index_key_hash
 from embermq.spark.shipped.places import Place

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from embermq.columns.rows import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_STORE_TIME, C_SYS_FLAG, RecordColumns, Rows
-from embermq.inspect.queue_view import Queue
+from embermq.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_STORE_TIME, C_SYS_FLAG, RecordColumns, Rows
+from embermq.inspect import Queue
 from embermq.model.flags import PREPARED
-from embermq.store.compare.queue_numbers import Routes
-from embermq.store.log.file_scan import Damage, Scanned
+from embermq.store.compare import QueueNumbers
+from embermq.store.log import DamagedRange, Scanned
 
 STRETCH_BYTES = 8 << 20
 
@@ -65,7 +65,7 @@ class SummaryMaker:
     def __init__(self, start: int, end: int, stretch_bytes: int = STRETCH_BYTES) -> None:
         self._end, self._stretch_bytes = end, stretch_bytes
         self._stretches = [_Stretch(start)]
-        self._routes = Routes()
+        self._routes = QueueNumbers()
         self.records = self.damaged_bytes = 0
 
     @property
@@ -75,7 +75,7 @@ class SummaryMaker:
         return (min(one.begin_ms for one in timed), max(one.end_ms for one in timed)) if timed else (0, 0)
 
     def take(self, scanned: Scanned) -> None:
-        if isinstance(scanned, Damage):
+        if isinstance(scanned, DamagedRange):
             self._stretches[-1].damaged_bytes += scanned.end - scanned.start
             self.damaged_bytes += scanned.end - scanned.start
             return

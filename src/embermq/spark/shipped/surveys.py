@@ -15,10 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from embermq.errors import StoreError, StorePathInvalid
-from embermq.files.files import Files
-from embermq.inspect.log_view import LogView
-from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
-from embermq.inspect.snapshot import Survey
+from embermq.files import Files
+from embermq.inspect import LogView, Queue, QueueSpan, QueueView, Survey
 from embermq.spark.shipped.deletions import Deletions
 from embermq.spark.shipped.files import ShippedFiles
 from embermq.spark.shipped.key_lists import KeyList
@@ -34,7 +32,7 @@ from embermq.spark.shipped.manifests import (
 )
 from embermq.spark.shipped.places import Place
 from embermq.spark.shipped.summaries import OffsetRange, QueueName, Summary, from_bytes
-from embermq.store.log.file_scan import LogSegment
+from embermq.store.log import LogSegment
 
 _KEYS_ASKED_MAX = 1_000  # topics times keys: each is a look into each list
 _READERS = 16  # Summaries are small: it is the way there that takes time.

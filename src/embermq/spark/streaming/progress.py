@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.format.config_json import format_config, parse_config, with_integer_keys
-from embermq.store.layout import directory
-from embermq.store.layout.owner import is_ours, lock_holder
-from embermq.store.layout.state_page import NAME as STATE_PAGE
+from embermq.store.layout import CONFIG, is_ours, lock_holder
+from embermq.store.layout import STATE_FILE as STATE_PAGE
 
 NAME = "consumerOffset.json"
 _TABLE = "offsetTable"
@@ -32,12 +31,12 @@ _TABLE = "offsetTable"
 _log = logging.getLogger(__name__)
 
 
-class Progress:
+class GroupProgress:
     """The entry of one group in one store."""
 
     def __init__(self, root: Path, group: str, files: Files | None = None) -> None:
         self._root, self._group, self._files = root, group, files or RealFiles()
-        self._path = root / directory.CONFIG / NAME
+        self._path = root / CONFIG / NAME
         self._written: dict[tuple[str, int], int] | None = None
         self._has_warned = False
 

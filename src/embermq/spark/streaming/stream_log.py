@@ -5,7 +5,7 @@ Driver side, one thread; `LogFollower` answers what the stream reader asks.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from embermq.inspect.snapshot import LogMatch
+from embermq.inspect import LogMatch
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.offsets import AtTime, Earliest
 from embermq.spark.planning.plan import StoreNeed

@@ -12,8 +12,7 @@ Driver side, one thread; `QueueFollower` answers what the stream reader asks.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from embermq.inspect.log_identity import Identity
-from embermq.inspect.snapshot import LogMatch, QueueSpan
+from embermq.inspect import Identity, LogMatch, QueueSpan
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.offsets import Latest, resolve
 from embermq.spark.planning.plan import QueueNeed, StoreNeed

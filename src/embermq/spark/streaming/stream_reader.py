@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid
-from embermq.inspect.snapshot import LogMatch
+from embermq.inspect import LogMatch
 from embermq.spark.options import read_options
 from embermq.spark.planning.offsets import AtOffsets, AtTimes
 from embermq.spark.planning.plan import SLICE_BYTES, Wish, plan
@@ -42,7 +42,7 @@ from embermq.spark.reading.batch_reader import cores, reading_of, slices
 from embermq.spark.reading.slices import read_slice
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
-from embermq.spark.streaming.progress import Progress
+from embermq.spark.streaming.progress import GroupProgress
 from embermq.spark.streaming.stream_limits import Patience
 from embermq.spark.streaming.stream_log import LogFollower
 from embermq.spark.streaming.stream_offsets import StreamOffset
@@ -50,7 +50,7 @@ from embermq.spark.streaming.stream_queues import QueueFollower
 from embermq.spark.streaming.stream_stores import FollowedStore
 
 
-class Follower(Protocol):
+class StreamFollower(Protocol):
     """What a stream wants to know, with and without topic options."""
 
     def initial(self) -> StreamOffset: ...
@@ -151,18 +151,18 @@ class _Following:
         self._fail_on_data_loss = options.fail_on_data_loss
         self._stores = [FollowedStore(place, options) for place in find_stores(options.paths, shipped=True)]
         kind = QueueFollower if by_queue else LogFollower
-        self.follower: Follower = kind(self._stores, options)
+        self.follower: StreamFollower = kind(self._stores, options)
         self._target: StreamOffset | None = None
         self._patience: Patience | None = None
         if options.min_offsets_per_trigger is not None:
             self._patience = Patience(
                 options.min_offsets_per_trigger, options.max_trigger_delay_ms, lambda: time.monotonic() * 1000
             )
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, GroupProgress] = {}
         self._committed: StreamOffset | None = None
         if options.group_id is not None:
             _check_writable(self._stores)
-            self._progress = {store.name: Progress(store.place.path, options.group_id) for store in self._stores}
+            self._progress = {store.name: GroupProgress(store.place.path, options.group_id) for store in self._stores}
             for progress in self._progress.values():
                 progress.check()
 

@@ -9,13 +9,13 @@ import logging
 import time
 from collections.abc import Iterator
 
-from embermq.columns.plain.select import Selection, is_system_topic
-from embermq.columns.rows import C_PHYSICAL, C_SIZE
+from embermq.columns import C_PHYSICAL, C_SIZE, Selection, is_system_topic
 from embermq.errors import DataLost, StoreReplaced
-from embermq.inspect.snapshot import Damage, LogMatch, QueueSpan
+from embermq.inspect import LogMatch, QueueSpan
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.stores import StorePlace
 from embermq.spark.streaming.stream_offsets import StoreOffset
+from embermq.store.log import DamagedRange
 
 _PATIENCE_SECONDS = 30.0
 _POLL_SECONDS = 0.1
@@ -127,7 +127,7 @@ class FollowedStore:
         """Where the first `row_count` records from `start` on end; `end` if there are fewer."""
         left = row_count
         for scanned in self.survey.scan(start, end, check_crc=False, rows_max=min(row_count, 4096)):
-            if isinstance(scanned, Damage):
+            if isinstance(scanned, DamagedRange):
                 continue
             if len(scanned) >= left:
                 return int(scanned.rows[left - 1, C_PHYSICAL] + scanned.rows[left - 1, C_SIZE])
@@ -144,7 +144,7 @@ class FollowedStore:
             counted = self._counted = _Counted(start, start)
         while counted.rows < enough and counted.end < end:
             for scanned in self.survey.scan(counted.end, end, check_crc=False):
-                if isinstance(scanned, Damage):
+                if isinstance(scanned, DamagedRange):
                     counted.end = scanned.end
                 else:
                     counted.rows += len(scanned)

@@ -27,18 +27,17 @@ import msgspec
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import AppendRefused, DataLost, PageCacheBusy, SegmentUnavailable, StoreError, StoreLocked
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
 from embermq.model.properties import MULTI_QUEUE_OFFSET
 from embermq.settings import StoreSettings
 from embermq.spark.planning.store_shape import fit_to_files
 from embermq.spark.writing import staging
-from embermq.spark.writing.journal import Append, Committed, Journal
+from embermq.spark.writing.journal import Append, CommitJournal, Committed
 from embermq.spark.writing.staging import JOB_PREFIX, StagedFile
-from embermq.store.append.admission import Admission
-from embermq.store.maintenance_mode import QuietStore
-from embermq.store.message_store import MessageStore
+from embermq.store import MaintenanceStore, MessageStore
+from embermq.store.append import Admission
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +72,7 @@ class Committer:
         self._root, self._settings, self._said = store, settings, said
         self._files, self._clock, self._sleep = files or RealFiles(), clock or SystemClock(), sleep
         self._lock_timeout_seconds = lock_timeout_ms / 1000
-        self._journal = Journal(self._files, store)
+        self._journal = CommitJournal(self._files, store)
 
     def commit(self, batch: Batch) -> int:
         """Make `batch` part of the store; how many rows that appended: 0 if it was there already.
@@ -142,7 +141,7 @@ class Committer:
             fitted = fit_to_files(self._settings, self._said, self._root, self._files)
             try:
                 # Parked messages stay parked: another record among those of a batch would hide where it was cut short.
-                return QuietStore.open(self._root, fitted, files=self._files, clock=self._clock)
+                return MaintenanceStore.open(self._root, fitted, files=self._files, clock=self._clock)
             except StoreLocked:
                 if self._clock.monotonic() >= deadline:
                     raise

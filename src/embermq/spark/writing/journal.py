@@ -17,7 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from embermq.errors import StoreError
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.spark.writing.staging import StagedFile
 
 DIRECTORY = "embermq.commits"
@@ -56,7 +56,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 Entry = TypeVar("Entry", Append, Committed)
 
 
-class Journal:
+class CommitJournal:
     """The journal of one store."""
 
     def __init__(self, files: Files, store: Path) -> None:

@@ -20,12 +20,10 @@ import msgspec
 import pyarrow as pa
 
 from embermq.errors import StoreError
-from embermq.files.directories import Kind
-from embermq.files.files import Files, OpenFile
-from embermq.files.trees import Ours, remove_tree
+from embermq.files import Files, Kind, OpenFile, Ours, remove_tree
 from embermq.model.message import Message
 from embermq.spark.writing.write_rows import STAGED_SCHEMA
-from embermq.store.layout.directory import COMMIT_LOG
+from embermq.store.layout import COMMIT_LOG
 
 log = logging.getLogger(__name__)
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
-from embermq.columns.plain.select import is_system_topic
+from embermq.columns import is_system_topic
 from embermq.errors import MessageRejected, OptionInvalid
 from embermq.format.java import string_hash
 from embermq.model.message import Message
 from embermq.model.properties import KEYS, TAGS, UNIQ_KEY, hash_map_order
 from embermq.spark.options.schema import COLUMNS, KAFKA_COLUMNS
 from embermq.spark.options.write_options import SYSTEM_TOPIC_REFUSED
-from embermq.store.append.admission import Admission, has_meaning_to_store
+from embermq.store.append import Admission, has_meaning_to_store
 
 STAGED_SCHEMA = pa.schema(
     [

@@ -20,8 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from embermq.errors import MessageRejected, OptionInvalid, StoreError, StoreLocked
-from embermq.files.files import RealFiles
-from embermq.files.locking import LockHeld
+from embermq.files import LockHeld, RealFiles
 from embermq.model.hosts import Host
 from embermq.settings import StoreSettings
 from embermq.spark.options.write_options import WriteOptions, parse
@@ -31,8 +30,8 @@ from embermq.spark.writing import staging
 from embermq.spark.writing.commits import Batch, Committer
 from embermq.spark.writing.staging import JOB_PREFIX, QUERY_PREFIX, StagedFile
 from embermq.spark.writing.write_rows import PartitionId, RowReader, check_columns
-from embermq.store.append.admission import Admission
-from embermq.store.layout.directory import LOCK
+from embermq.store.append import Admission
+from embermq.store.layout import LOCK
 
 _FILES = RealFiles()
 _BATCH_ID = "streaming.sql.batchId"

@@ -1,1 +1,15 @@
-"""TODO face of append."""
+"""From a message to bytes in the log.
+
+    admission.py     may it be stored, and as which bytes
+    writer.py        the put lock: time, queue offset, place, bytes
+    runs.py          many ordinary messages as columns for one kernel call
+    queue_tails.py   the next offset of every queue
+    flush.py         group commit: when it is durable, and which callers are answered
+    deadlines.py     callers that have waited too long
+    cpu_pinning.py   waiting threads kept on one processor
+"""
+
+from embermq.store.append.admission import Admission, check_topic_name, has_meaning_to_store
+from embermq.store.append.writer import LMQ_PREFIX
+
+__all__ = ["Admission", "LMQ_PREFIX", "check_topic_name", "has_meaning_to_store"]

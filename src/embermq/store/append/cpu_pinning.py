@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 
-class OneCore:
+class CpuPinning:
     """One processor out of those this process may use. Does nothing where threads cannot be kept on one."""
 
     def __init__(self) -> None:

@@ -24,9 +24,9 @@ from typing import Any
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, FlushFailed, WriterFenced, again
-from embermq.files.bell import Bell
+from embermq.files import Bell
 from embermq.settings import FlushDisk, StoreSettings
-from embermq.store.append.cpu_pinning import OneCore
+from embermq.store.append.cpu_pinning import CpuPinning
 from embermq.store.append.deadlines import Deadlines
 from embermq.store.log.commit_log import CommitLog
 
@@ -102,7 +102,7 @@ class Flusher:
         self._wake = Bell()
         self._stopping = self._ended = False
         self.failure: AppendRefused | None = None
-        self.core = OneCore() if self._sync and settings.waiters_share_core else None
+        self.core = CpuPinning() if self._sync and settings.waiters_share_core else None
         self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
         now = clock.monotonic()
         self._thorough_at = now + settings.flush_thorough_interval_ms / 1000

@@ -16,11 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import pays
-from embermq.columns.operations import RunLoops, run_loops
-from embermq.columns.plain import runs as r
-from embermq.columns.plain.messages import PackedStop, list_head_bytes
-from embermq.columns.rows import Rows
+from embermq.columns import N_RUN_COLUMNS, PackedStop, Rows, RunLoops, list_head_bytes, pays, run_loops
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
@@ -41,7 +37,7 @@ _NO_KEYS = Message("").keys
 _NO_PROPERTIES = Message("").properties
 
 
-class Run(NamedTuple):
+class MessageRun(NamedTuple):
     """Messages as rows of format.runs; a row's queue is the slot of its tail."""
 
     packed: bytes
@@ -72,14 +68,14 @@ class RunReader:
         self._seen += count
         return pays("messages", self._seen, self._use)
 
-    def read(self, messages: Sequence[Message]) -> list[Run | Admitted] | None:
+    def read(self, messages: Sequence[Message]) -> list[MessageRun | Admitted] | None:
         """The messages as runs, and admitted ones in between; None when all of them should go the plain way.
 
         MessageRejected if one can never be stored.
         """
         if not has_plain_types(messages):
             return None
-        parts: list[Run | Admitted] = []
+        parts: list[MessageRun | Admitted] = []
         for start in range(0, len(messages), PACKED_MESSAGES_MAX):
             some = messages if len(messages) <= PACKED_MESSAGES_MAX else messages[start : start + PACKED_MESSAGES_MAX]
             try:
@@ -90,10 +86,10 @@ class RunReader:
                 return None
         return parts
 
-    def _read_some(self, messages: Sequence[Message], packed: bytes, parts: list[Run | Admitted]) -> bool:
+    def _read_some(self, messages: Sequence[Message], packed: bytes, parts: list[MessageRun | Admitted]) -> bool:
         """Add what `packed` holds to `parts`; False if too little of it is ordinary."""
         admission, loops = self._admission, self.loops
-        rows = np.empty((len(messages), r.N_RUN_COLUMNS), np.int64)
+        rows = np.empty((len(messages), N_RUN_COLUMNS), np.int64)
         properties = np.empty(len(packed), np.uint8)
         at, used, done, plain = list_head_bytes(len(messages)), 0, 0, 0
         first = 0  # of the run being read
@@ -111,12 +107,12 @@ class RunReader:
                 if plain * ORDINARY_PER_PLAIN_MIN > len(messages):
                     return False
                 if first < done:
-                    parts.append(Run(packed, properties, rows[first:done]))
+                    parts.append(MessageRun(packed, properties, rows[first:done]))
                 parts.append(admission.admit(messages[done]))
                 done += 1
                 first = done
         if first < done:
-            parts.append(Run(packed, properties, rows[first:done]))
+            parts.append(MessageRun(packed, properties, rows[first:done]))
         return True
 
     def _make_place(self, message: Message) -> None:

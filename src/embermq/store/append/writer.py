@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import Clock
-from embermq.columns.plain.runs import N_PLACED_COLUMNS, R_QUEUE
-from embermq.columns.rows import Rows
+from embermq.columns import N_PLACED_COLUMNS, R_QUEUE, Rows
 from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError, again
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.model import flags
@@ -44,7 +43,7 @@ from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
 from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born, has_meaning_to_store
 from embermq.store.append.queue_tails import QueueKey, QueueTail, QueueTails
-from embermq.store.append.runs import Receipts, Run, RunReader
+from embermq.store.append.runs import MessageRun, Receipts, RunReader
 from embermq.store.layout.fence import Fence
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.statistics import PutCounters
@@ -257,7 +256,7 @@ class Writer:
         self._wake(held)
         return receipts, any(one.wait for one in admitted)
 
-    def _store_parts(self, parts: list[Run | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
+    def _store_parts(self, parts: list[MessageRun | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
         """Store runs, and what is not ordinary between them: `count` messages in all."""
         receipts: list[Sequence[Receipt]] = []
         stored = 0
@@ -278,10 +277,10 @@ class Writer:
             finally:
                 held = self._finish(began, stored, count - stored)
         self._wake(held)
-        waits = any(isinstance(part, Run) or part.wait for part in parts)
+        waits = any(isinstance(part, MessageRun) or part.wait for part in parts)
         return receipts[0] if len(receipts) == 1 else list(chain.from_iterable(receipts)), waits
 
-    def _write_run(self, run: Run, now_ms: int, placed: Rows) -> Iterator[int]:
+    def _write_run(self, run: MessageRun, now_ms: int, placed: Rows) -> Iterator[int]:
         """Let the kernel write a run, rolling when a segment is full; tells how many came into each. Put lock held."""
         encode_batch, host_number = self._runs.loops.encode_batch, self._admission.store_host_number
         done = 0

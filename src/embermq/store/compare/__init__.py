@@ -1,1 +1,17 @@
-"""TODO face of compare."""
+"""The log against queues and index, piece by piece: for verify, for the scrub, and for Spark's audit.
+
+    log_pieces.py      the log cut into pieces, each walked and compared on its own
+    sound_pieces.py    the fast path: a piece without damage in one compiled walk
+    mapped_pieces.py   a piece as mapped memory
+    entries.py         a piece against queue files
+    keys.py, links.py  a piece against index files, and the links in these
+    queue_numbers.py   which queue a record belongs to, as a number
+"""
+
+from embermq.store.compare.entries import OffsetRun, QueueName, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
+from embermq.store.compare.keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
+from embermq.store.compare.links import CheckedIndexFile, LinkFlaw, link_flaws
+from embermq.store.compare.log_pieces import CheckedPiece, Cut, LogPieces, LogReader
+from embermq.store.compare.queue_numbers import QueueNumbers
+
+__all__ = ["CheckedIndexFile", "CheckedPiece", "Cut", "EntryPlace", "IndexStream", "KeyFlaw", "KeyPart", "LinkFlaw", "LogPieces", "LogReader", "OffsetRun", "QueueName", "QueueNumbers", "QueuePieceCheck", "Suspects", "VerifiedQueueFiles", "joined", "link_flaws"]

@@ -18,23 +18,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.columns.operations import CheckLoops
-from embermq.columns.plain.check import Q_COLUMNS, Q_FIRST, Q_NEXT, Q_WINDOW_AT, Q_WINDOW_END, Q_WINDOW_START, CheckStop
-from embermq.columns.rows import (
+from embermq.columns import (
     C_PHYSICAL,
     C_QUEUE_OFFSET,
     C_SIZE,
     C_STORE_TIME,
     C_TAG_CODE,
+    Q_COLUMNS,
+    Q_FIRST,
+    Q_NEXT,
+    Q_WINDOW_AT,
+    Q_WINDOW_END,
+    Q_WINDOW_START,
+    CheckLoops,
+    CheckStop,
     RecordColumns,
 )
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.consume_queues import ConsumeQueues
-from embermq.store.queues.loading import FAMILY
+from embermq.store.queues.loading import QUEUE_FAMILY
 from embermq.store.sink import Finding
 
 POOL_BYTES = 12 << 20
@@ -65,7 +71,7 @@ def joined(parts: list[Suspects]) -> Suspects:
     return Suspects(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Queue offsets first..next that followed one another in the log; `place` is that of a record near its begin."""
 
     first: int
@@ -73,14 +79,14 @@ class Run(NamedTuple):
     place: int
 
 
-class QueueFiles:
+class VerifiedQueueFiles:
     """The queue files of a store as they lie there. Any thread, but for `load`."""
 
     def __init__(
         self, root: Path, files: Files, file_bytes: int, log_min: int, *, store: Path | None = None
     ) -> None:
         """`store`: whose note of deleted topics counts, if the files were made aside."""
-        self.root, self._files, self.file_bytes, self._log_min = root / FAMILY, files, file_bytes, log_min
+        self.root, self._files, self.file_bytes, self._log_min = root / QUEUE_FAMILY, files, file_bytes, log_min
         self._note_of = store or root
         self._deleted = self._deleted_before = load_deleted_topics(files, self._note_of)
         self.findings: list[Finding] = []
@@ -92,7 +98,7 @@ class QueueFiles:
         self._free = threading.Lock()
 
     @classmethod
-    def of_open_store(cls, queues: ConsumeQueues | None, files: Files, root: Path) -> "QueueFiles":
+    def of_open_store(cls, queues: ConsumeQueues | None, files: Files, root: Path) -> "VerifiedQueueFiles":
         """The queues of a store that is open in this process, as they are when asked for; they are not closed here."""
         found = cls(root, files, queues.file_bytes if queues is not None else ENTRY_BYTES, 0)
         found._loaded, found._is_lent = queues, True
@@ -179,30 +185,30 @@ class QueueFiles:
         return out
 
     @contextmanager
-    def part(self, tools: CheckLoops) -> Iterator["QueuePart"]:
+    def part(self, tools: CheckLoops) -> Iterator["QueuePieceCheck"]:
         """A part, with a pool lent to it."""
         with self._free:
             pool = self._pools.pop() if self._pools else None
         if pool is None:
             pool = np.zeros(POOL_BYTES, np.uint8)
-        part = QueuePart(self, pool, tools)
+        part = QueuePieceCheck(self, pool, tools)
         yield part
         part.finish()
         with self._free:
             self._pools.append(pool)
 
 
-class QueuePart:
+class QueuePieceCheck:
     """What one piece of the log says about the queues. One thread."""
 
-    def __init__(self, files: QueueFiles, pool: NDArray[np.uint8], tools: CheckLoops) -> None:
+    def __init__(self, files: VerifiedQueueFiles, pool: NDArray[np.uint8], tools: CheckLoops) -> None:
         self._files, self._check_units = files, tools.check_units
         self.pool = pool
         self.table: Numbers = np.zeros((0, Q_COLUMNS), np.int64)
         self._window_units = 0
         self._wrong = np.empty(_WRONG_MAX, np.int64)
         self._run_places: dict[int, int] = {}
-        self.runs: dict[int, list[Run]] = defaultdict(list)
+        self.runs: dict[int, list[OffsetRun]] = defaultdict(list)
         self.suspects: dict[int, list[Suspects]] = defaultdict(list)
         self.suspect_count = 0  # Some of them may not have been kept.
 
@@ -254,7 +260,7 @@ class QueuePart:
     def end_run(self, number: int, place: int) -> None:
         """The next record of this queue, at `place`, does not follow: a new run begins with it."""
         row = self.table[number]
-        self.runs[number].append(Run(int(row[Q_FIRST]), int(row[Q_NEXT]), self._run_places.get(number, -1)))
+        self.runs[number].append(OffsetRun(int(row[Q_FIRST]), int(row[Q_NEXT]), self._run_places.get(number, -1)))
         row[Q_FIRST] = -1
         self._run_places[number] = place
 

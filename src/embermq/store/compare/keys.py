@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import CheckLoops
-from embermq.columns.plain.check import CheckStop
-from embermq.columns.rows import C_PHYSICAL, RecordColumns
-from embermq.store.compare.links import IndexPart
+from embermq.columns import C_PHYSICAL, CheckLoops, CheckStop, RecordColumns
+from embermq.store.compare.links import CheckedIndexFile
 from embermq.store.index.index_file import ENTRY_DTYPE
 
 WINDOW_ENTRIES = 1 << 15
@@ -51,7 +49,7 @@ class KeyFlaw(NamedTuple):
 class IndexStream:
     """The entries of all index files, as they were when first looked at. Any thread."""
 
-    def __init__(self, parts: Sequence[IndexPart]) -> None:
+    def __init__(self, parts: Sequence[CheckedIndexFile]) -> None:
         self.parts = [part for part in parts if part.header.count > 1]
         self.end = EntryPlace(len(self.parts), 1)
 
@@ -81,7 +79,7 @@ class IndexStream:
         return sum(counts) - start.entry + end.entry
 
 
-def _physical(part: IndexPart, number: int) -> int:
+def _physical(part: CheckedIndexFile, number: int) -> int:
     return int(part.entries(number, number + 1)[0]["physical_offset"])
 
 

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import check_index_links
-from embermq.columns.plain.links import LinkCheck
-from embermq.files.files import OpenFile
+from embermq.columns import LinkCheck, check_index_links
+from embermq.files import OpenFile
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexHeader, entry_at
 from embermq.store.index.index_file import ENTRY_DTYPE
 
@@ -18,7 +17,7 @@ _STEP_ENTRIES = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPart:
+class CheckedIndexFile:
     """An index file, and its header as it was when first looked at."""
 
     name: str
@@ -47,7 +46,7 @@ class LinkFlaw(NamedTuple):
     times: int
 
 
-def link_flaws(part: IndexPart) -> list[LinkFlaw]:
+def link_flaws(part: CheckedIndexFile) -> list[LinkFlaw]:
     """What is wrong with the links and slots of one file. Any thread."""
     newest = np.zeros(part.slots_max, np.int32)
     total = LinkCheck()
@@ -62,7 +61,7 @@ def link_flaws(part: IndexPart) -> list[LinkFlaw]:
     return flaws + _slot_flaws(part, newest)
 
 
-def _slot_flaws(part: IndexPart, newest: NDArray[np.int32]) -> list[LinkFlaw]:
+def _slot_flaws(part: CheckedIndexFile, newest: NDArray[np.int32]) -> list[LinkFlaw]:
     """Every slot must name its newest entry."""
     wrong, first = 0, 0
     for at in range(0, part.slots_max, _STEP_SLOTS):

@@ -18,16 +18,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from embermq.columns.operations import check_loops_for
-from embermq.columns.rows import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, new_rows
-from embermq.files.files import Files
-from embermq.store.compare.entries import Numbers, QueueFiles, QueueName, QueuePart
+from embermq.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, check_loops_for, new_rows
+from embermq.files import Files
+from embermq.store.compare.entries import Numbers, QueueName, QueuePieceCheck, VerifiedQueueFiles
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyPart
 from embermq.store.compare.links import LinkFlaw, link_flaws
 from embermq.store.compare.mapped_pieces import mapped, mapped_records
-from embermq.store.compare.queue_numbers import Routes
+from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.compare.sound_pieces import SoundPiece
-from embermq.store.log.file_scan import MISSING, Damage, LogSegment, Scanned, scan_segments
+from embermq.store.log.file_scan import MISSING, DamagedRange, LogSegment, Scanned, scan_segments
 
 PIECE_BYTES = 16 << 20
 ROWS_MAX = 4_096
@@ -44,15 +43,15 @@ class Tally(Protocol):
         """Records, and the numbers of their queues; valid during the call."""
 
 
-class Piece(NamedTuple):
+class CheckedPiece(NamedTuple):
     """A stretch of the log: where it begins and ends, what is in it, and what is wrong. Can be pickled."""
 
     start: int
     end: int
     records: int
     newest_ms: int
-    damages: list[Damage]
-    queues: QueuePart
+    damages: list[DamagedRange]
+    queues: QueuePieceCheck
     keys: KeyPart
     names: list[QueueName]  # of the queue numbers in `queues`
     tally: Any = None  # of the kind the reader was given
@@ -66,7 +65,7 @@ class LogReader(Protocol):
     @property
     def names(self) -> Iterable[QueueName]: ...
 
-    def __iter__(self) -> Iterator[Piece]: ...
+    def __iter__(self) -> Iterator[CheckedPiece]: ...
 
 
 class Cut(NamedTuple):
@@ -82,13 +81,13 @@ class LogPieces:
     tally for each piece."""
 
     def __init__(
-        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: QueueFiles,
+        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: VerifiedQueueFiles,
         index: IndexStream, *, tally: Callable[[], Tally] | None = None,
     ) -> None:  # fmt: skip
         self._segments, self._start, self._end, self._files = segments, start, end, files
         self._queues, self._index, self._tally = queues, index, tally
         self._routing = threading.Lock()
-        self.routes = Routes()
+        self.routes = QueueNumbers()
         self.links: dict[str, list[LinkFlaw]] = {}  # By name of the index file; when all was read.
         self._threads = min(os.cpu_count() or 1, _THREADS_MAX)
         # Each piece begins to read every queue anew: with many queues pieces are longer.
@@ -100,14 +99,14 @@ class LogPieces:
     def names(self) -> Iterable[QueueName]:
         return self.routes.names
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[CheckedPiece]:
         with ThreadPoolExecutor(self._threads, "embermq-verify") as pool:
             links = {part.name: pool.submit(link_flaws, part) for part in self._index.parts}
             yield from self.chained(self._read_ahead(pool))
             self.links = {name: checked.result() for name, checked in links.items()}
 
-    def _read_ahead(self, pool: ThreadPoolExecutor) -> Iterator[tuple[Cut, Callable[[], Piece | None]]]:
-        waiting: deque[tuple[Cut, Future[Piece | None]]] = deque()
+    def _read_ahead(self, pool: ThreadPoolExecutor) -> Iterator[tuple[Cut, Callable[[], CheckedPiece | None]]]:
+        waiting: deque[tuple[Cut, Future[CheckedPiece | None]]] = deque()
         cuts = self.cuts()
         try:
             while True:
@@ -121,7 +120,7 @@ class LogPieces:
             for _, future in waiting:
                 future.cancel()
 
-    def chained(self, found: Iterable[tuple[Cut, Callable[[], Piece | None]]]) -> Iterator[Piece]:
+    def chained(self, found: Iterable[tuple[Cut, Callable[[], CheckedPiece | None]]]) -> Iterator[CheckedPiece]:
         """Pieces of all cuts, in order, each beginning where the one before it ended."""
         at, entry = self._start, self._index.place_of(self._start)
         for cut, result in found:
@@ -148,7 +147,7 @@ class LogPieces:
                 yield Cut(segment, at, onward)
                 at = onward
 
-    def read_cut(self, cut: Cut) -> Piece | None:
+    def read_cut(self, cut: Cut) -> CheckedPiece | None:
         """Any thread. None if no record begins here, as far as can be seen."""
         start: int | None = cut.start
         if cut.start not in (cut.segment.start, self._start):
@@ -170,7 +169,7 @@ class LogPieces:
             file.close()
         return None
 
-    def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece:
+    def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> CheckedPiece:
         """The records that begin in [start, end) of a file. Any thread."""
         is_mixed = start < self._queues.deleted_end
         if self._tools.is_compiled and self._tally is None and not is_mixed:
@@ -178,12 +177,12 @@ class LogPieces:
             if piece is not None:
                 return piece
         reached, records, newest_ms = start, 0, 0
-        damages: list[Damage] = []
+        damages: list[DamagedRange] = []
         keys = KeyPart(self._index, entry, self._tools)
         tally = self._tally() if self._tally is not None else None
         with self._queues.part(self._tools) as queues:
             for scanned in self._scan(segment, start, end):
-                if isinstance(scanned, Damage):
+                if isinstance(scanned, DamagedRange):
                     damages.append(scanned)
                     reached = scanned.end
                     continue
@@ -201,9 +200,9 @@ class LogPieces:
                 newest_ms = max(newest_ms, int(scanned.rows[:, C_STORE_TIME].max()))
         if reached < end:
             reached = segment.end  # A blank ended the file: what lies behind it was never written, or is old.
-        return Piece(start, reached, records, newest_ms, damages, queues, keys, self.routes.names, tally)
+        return CheckedPiece(start, reached, records, newest_ms, damages, queues, keys, self.routes.names, tally)
 
-    def _read_sound(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> Piece | None:
+    def _read_sound(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> CheckedPiece | None:
         """The same in one walk; None if anything is wrong."""
         keys = KeyPart(self._index, entry, self._tools)
         with mapped(self._files, segment, start, end) as stretch, self._queues.part(self._tools) as queues:
@@ -215,7 +214,7 @@ class LogPieces:
             return None
         if reached < end:
             reached = segment.end
-        return Piece(start, reached, walk.records, walk.newest_ms, [], queues, keys, self.routes.names)
+        return CheckedPiece(start, reached, walk.records, walk.newest_ms, [], queues, keys, self.routes.names)
 
     def _scan(self, segment: LogSegment, start: int, end: int) -> Iterator[Scanned]:
         """Records, and ranges without one: through a map as long as all is well, and with pread from there on."""
@@ -226,8 +225,8 @@ class LogPieces:
             start = place
         yield from scan_segments([segment], start, end, rows_max=ROWS_MAX, files=self._files)
 
-    def nothing(self, start: int, end: int, entry: EntryPlace) -> Piece:
+    def nothing(self, start: int, end: int, entry: EntryPlace) -> CheckedPiece:
         """A place without a file."""
         keys = KeyPart(self._index, entry, self._tools)
         with self._queues.part(self._tools) as queues:
-            return Piece(start, end, 0, 0, [Damage(start, end, MISSING)], queues, keys, self.routes.names)
+            return CheckedPiece(start, end, 0, 0, [DamagedRange(start, end, MISSING)], queues, keys, self.routes.names)

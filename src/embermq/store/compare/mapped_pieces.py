@@ -12,22 +12,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import compiled_scan
-from embermq.columns.rows import RecordColumns, Rows
-from embermq.files import memory
-from embermq.files.files import Files
+from embermq.columns import RecordColumns, Rows, compiled_scan
+from embermq.files import Files, drop, populate_for_reading
 from embermq.format.frame import BLANK_BYTES, ScanStop, TornReason
 from embermq.store.log.file_scan import DEFAULT_DELAY_MS, LogSegment
 
 
-class Scanned(NamedTuple):
+class MappedScan(NamedTuple):
     """The place up to which records were given; `is_done`: there is nothing to look at from there on."""
 
     place: int
     is_done: bool
 
 
-class Stretch:
+class MappedStretch:
     """Bytes [start, end) of a log file, in memory; `data` is the whole file, and more of it is read in on demand."""
 
     def __init__(self, view: memoryview, segment: LogSegment, start: int, end: int) -> None:
@@ -43,24 +41,24 @@ class Stretch:
         if not (at < self.end and is_cut and self.limit == self.end < len(self.data)):
             return False
         head_end = min(at + BLANK_BYTES, len(self.data))
-        if not memory.populate_for_reading(self._view, self.end, head_end):
+        if not populate_for_reading(self._view, self.end, head_end):
             return False
         limit = min(max(at + _size_at(self.data, at), head_end), len(self.data))
-        if not memory.populate_for_reading(self._view, self.end, limit):
+        if not populate_for_reading(self._view, self.end, limit):
             return False
         self.limit = limit
         return True
 
-    def outcome(self, at: int, code: int) -> Scanned:
+    def outcome(self, at: int, code: int) -> MappedScan:
         """What it means that a scan ended here."""
         place = self.segment.start + at
         if at >= self.end:
-            return Scanned(place, True)
-        return Scanned(self.segment.end, True) if code == ScanStop.BLANK else Scanned(place, False)
+            return MappedScan(place, True)
+        return MappedScan(self.segment.end, True) if code == ScanStop.BLANK else MappedScan(place, False)
 
 
 @contextmanager
-def mapped(files: Files, segment: LogSegment, start: int, end: int) -> Iterator[Stretch | None]:
+def mapped(files: Files, segment: LogSegment, start: int, end: int) -> Iterator[MappedStretch | None]:
     """The places [start, end) of a log file; None if they cannot be had this way."""
     try:
         file = files.open(segment.path, False)
@@ -71,24 +69,24 @@ def mapped(files: Files, segment: LogSegment, start: int, end: int) -> Iterator[
         yield None
         return
     first, last = start - segment.start, min(end - segment.start, size)
-    if not memory.populate_for_reading(view, first, last):
+    if not populate_for_reading(view, first, last):
         yield None
         return
-    stretch = Stretch(view, segment, first, last)
+    stretch = MappedStretch(view, segment, first, last)
     try:
         yield stretch
     finally:
-        memory.drop(view, first, stretch.limit)
+        drop(view, first, stretch.limit)
 
 
 def mapped_records(
     files: Files, segment: LogSegment, start: int, end: int, rows: Rows
-) -> Generator[RecordColumns, None, Scanned]:
+) -> Generator[RecordColumns, None, MappedScan]:
     """The records that begin in [start, end), up to the first place without one. Columns are valid until the next
     step."""
     with mapped(files, segment, start, end) as stretch:
         if stretch is None:
-            return Scanned(start, False)
+            return MappedScan(start, False)
         scan = compiled_scan()
         at, code, data = stretch.start, int(ScanStop.ROWS_FULL), stretch.data
         while at < stretch.end:

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import pays
-from embermq.columns.operations import queue_table
-from embermq.columns.rows import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
+from embermq.columns import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns, pays, queue_table
 
 if TYPE_CHECKING:
-    from embermq.columns.compiled.derive import QueueTable
+    from embermq.columns import QueueTable
 
 
 
-class Routes:
+class QueueNumbers:
     """Numbers for queues; `names[n]` is the topic and queue id of number n."""
 
     def __init__(self) -> None:

@@ -7,8 +7,9 @@ knows all the cases. So this way finds nothing, and says that there is nothing t
 
 import threading
 
-from embermq.columns.operations import log_check, new_log_check_walk
-from embermq.columns.plain.check import (
+from embermq.columns import (
+    C_PHYSICAL,
+    C_QUEUE_OFFSET,
     W_AT,
     W_COUNT,
     W_ENTRY,
@@ -18,13 +19,15 @@ from embermq.columns.plain.check import (
     W_ROW,
     W_STOP,
     CheckStop,
+    RecordColumns,
+    log_check,
+    new_log_check_walk,
 )
-from embermq.columns.rows import C_PHYSICAL, C_QUEUE_OFFSET, RecordColumns
 from embermq.format.frame import ScanStop
-from embermq.store.compare.entries import QueuePart
+from embermq.store.compare.entries import QueuePieceCheck
 from embermq.store.compare.keys import KeyPart
-from embermq.store.compare.mapped_pieces import Stretch
-from embermq.store.compare.queue_numbers import Routes
+from embermq.store.compare.mapped_pieces import MappedStretch
+from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.log.file_scan import DEFAULT_DELAY_MS
 
 
@@ -32,7 +35,7 @@ class SoundPiece:
     """A walk over a stretch of the log, and what it has counted."""
 
     def __init__(
-        self, stretch: Stretch, queues: QueuePart, keys: KeyPart, routes: Routes, routing: threading.Lock
+        self, stretch: MappedStretch, queues: QueuePieceCheck, keys: KeyPart, routes: QueueNumbers, routing: threading.Lock
     ) -> None:
         """`routes` belongs to all threads; who has `routing` may use it."""
         self._stretch, self._queues, self._keys = stretch, queues, keys

@@ -16,11 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import put_index_rows, rebuild_index_slots
-from embermq.columns.plain.derive import put_key_rows
-from embermq.columns.rows import RecordColumns
-from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
-from embermq.files.open_files import OpenFiles
+from embermq.columns import RecordColumns, put_index_rows, put_key_rows, rebuild_index_slots
+from embermq.files import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, OpenFiles, take_checksums
 from embermq.format.index import (
     ENTRY_BYTES,
     HEADER_BYTES,

@@ -22,16 +22,13 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns.rows import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
-from embermq.files.checksums import NO_CHECKSUMS, Checksums, FileDamaged
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
-from embermq.files.open_files import OpenFiles
+from embermq.columns import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
+from embermq.files import NO_CHECKSUMS, Checksums, FileDamaged, Files, OpenFiles, entries_of
 from embermq.format.index import IndexHeader
 from embermq.format.java import index_key_hash
 from embermq.format.names import index_name, parse_index_name
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
-from embermq.store.compare.links import IndexPart
+from embermq.store.compare.links import CheckedIndexFile
 from embermq.store.index.index_file import IndexFile
 from embermq.store.layout.directory import QUARANTINE
 from embermq.store.sink import Finding
@@ -41,7 +38,7 @@ log = logging.getLogger(__name__)
 # Places of records of a topic with a key in a range of the log, its end included, ascending.
 SearchLog = Callable[[str, str, int, int], list[int]]
 
-FAMILY = "index"
+INDEX_FAMILY = "index"
 QUERY_MAX = 64
 _NOTHING = -1
 
@@ -49,7 +46,7 @@ _NOTHING = -1
 class IndexFiles:
     """The index files in `directory`; a Sink."""
 
-    name = FAMILY
+    name = INDEX_FAMILY
 
     def __init__(
         self,
@@ -238,13 +235,13 @@ class IndexFiles:
     def find_file(self, name: str) -> IndexFile | None:
         return next((file for file in self._files if file.name == name), None)
 
-    def parts(self) -> list[IndexPart]:
+    def parts(self) -> list[CheckedIndexFile]:
         """The files that are believed, as those who compare them with the log see them."""
         found = []
         for file in self._files:
             opened = self._open.find(file.path) if file.damage is None else None
             if opened is not None:
-                found.append(IndexPart(file.name, opened, file.header(), self._slots_max, self._entries_max))
+                found.append(CheckedIndexFile(file.name, opened, file.header(), self._slots_max, self._entries_max))
         return found
 
     def note_damage(self, file: IndexFile, problem: FileDamaged) -> None:
@@ -358,7 +355,7 @@ class IndexFiles:
                 if reason is None and files and file.header().begin_physical < files[-1].header().end_physical:
                     reason = "begins before the end of the file before it"
                 if reason is not None:
-                    findings.append(Finding(FAMILY, name, reason, _end_of(files)))
+                    findings.append(Finding(INDEX_FAMILY, name, reason, _end_of(files)))
                     self._stale = [self.directory / stale for stale in names[number:]]
                     break
                 files.append(file)
@@ -381,17 +378,17 @@ class IndexFiles:
         """How the files differ from a state()."""
         known = self._parse(state)
         if known is None:
-            return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+            return [Finding(INDEX_FAMILY, "", "the recorded state cannot be read", 0)]
         replay_from = 0
         here = {file.name: file for file in self._files}
         for name, *numbers in known.files:
             file = here.pop(name, None)
             if file is None:
-                return [Finding(FAMILY, name, "is missing", replay_from)]
+                return [Finding(INDEX_FAMILY, name, "is missing", replay_from)]
             if list(_numbers(file.header())) != numbers:
-                return [Finding(FAMILY, name, "is not as it was closed", replay_from)]
+                return [Finding(INDEX_FAMILY, name, "is not as it was closed", replay_from)]
             replay_from = numbers[4]
-        return [Finding(FAMILY, name, "is not in the recorded state", replay_from) for name in sorted(here)[:1]]
+        return [Finding(INDEX_FAMILY, name, "is not in the recorded state", replay_from) for name in sorted(here)[:1]]
 
     def _parse(self, state: Any) -> "_State | None":
         try:
@@ -407,7 +404,7 @@ class IndexFiles:
         with self._change:
             known = self._parse(state)
             if known is None:
-                return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+                return [Finding(INDEX_FAMILY, "", "the recorded state cannot be read", 0)]
             present = set(self._names())
             files: list[IndexFile] = []
             findings: list[Finding] = []
@@ -416,7 +413,7 @@ class IndexFiles:
                 is_newest = number == len(known.files) - 1
                 reason = self._bring_to(file, _header(numbers), is_newest) if name in present else "is missing"
                 if reason is not None:
-                    findings.append(Finding(FAMILY, name, reason, _end_of(files)))
+                    findings.append(Finding(INDEX_FAMILY, name, reason, _end_of(files)))
                     break
                 files.append(file)
             kept = {file.name for file in files}

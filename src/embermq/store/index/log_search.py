@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from embermq.columns.rows import C_PHYSICAL, C_PROPS_AT, C_SYS_FLAG, RecordColumns
-from embermq.files.files import Files
+from embermq.columns import C_PHYSICAL, C_PROPS_AT, C_SYS_FLAG, RecordColumns
+from embermq.files import Files
 from embermq.model.flags import has_index_entry
 from embermq.store.log.commit_log import CommitLog
-from embermq.store.log.file_scan import Damage, LogSegment, scan_segments
+from embermq.store.log.file_scan import DamagedRange, LogSegment, scan_segments
 
 
 class KeySearch:
@@ -33,7 +33,7 @@ class KeySearch:
         """Records that begin between two places, both included. `start` is where one begins, or before the log."""
         start, end = max(start, self._log.min_offset), min(end + 1, self._log.readable_offset)
         for scanned in scan_segments(self.segments(), start, end, check_crc=check_crc, files=self._files):
-            if not isinstance(scanned, Damage):
+            if not isinstance(scanned, DamagedRange):
                 yield scanned
 
     def segments(self) -> list[LogSegment]:

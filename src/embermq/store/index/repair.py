@@ -9,8 +9,7 @@ One thread at a time; appends, dispatch and look-ups go on meanwhile.
 
 import logging
 
-from embermq.columns.plain.derive import key_rows
-from embermq.columns.rows import C_PHYSICAL, RecordColumns
+from embermq.columns import C_PHYSICAL, RecordColumns, key_rows
 from embermq.store.index.index_file import IndexFile
 from embermq.store.index.index_files import IndexFiles, RepairSite
 from embermq.store.index.log_search import KeySearch

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
+from embermq.files import Files, entries_of
 from embermq.format.config_json import parse_config, with_integer_keys
 from embermq.store.layout import directory
 
@@ -35,7 +34,7 @@ class ConfigFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ConsumerProgress:
     """How far a consumer group is in a queue: the next offset it will read."""
 
     topic: str
@@ -55,7 +54,7 @@ def config_files(files: Files, root: Path) -> list[ConfigFile]:
     return found
 
 
-def consumer_progress(files: Files, root: Path) -> list[Progress]:
+def consumer_progress(files: Files, root: Path) -> list[ConsumerProgress]:
     """Where each group is, as far as it was written down."""
     path = root / directory.CONFIG / _OFFSETS
     table, _ = _table(files, path, _TABLES[_OFFSETS])
@@ -68,7 +67,7 @@ def consumer_progress(files: Files, root: Path) -> list[Progress]:
             queues = with_integer_keys(offsets)
         except ValueError:
             continue
-        found += [Progress(topic, group, one, offset) for one, offset in sorted(queues.items()) if type(offset) is int]
+        found += [ConsumerProgress(topic, group, one, offset) for one, offset in sorted(queues.items()) if type(offset) is int]
     return sorted(found, key=lambda one: (one.topic, one.group, one.queue_id))
 
 

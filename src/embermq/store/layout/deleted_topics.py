@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.store.queues.consume_queues import ConsumeQueues
 
-NAME = "embermq.deleted.json"
+DELETED_TOPICS_FILE = "embermq.deleted.json"
 
 
 class DeletedTopics(msgspec.Struct, frozen=True):
@@ -30,17 +30,17 @@ class DeletedTopics(msgspec.Struct, frozen=True):
 
 def load_deleted_topics(files: Files, root: Path) -> dict[str, int]:
     """Deleted topics of the store at `root`, and where the log ended then; nothing if that cannot be read."""
-    path = root / NAME
+    path = root / DELETED_TOPICS_FILE
     if not files.exists(path):
         return {}
     try:
-        return from_bytes(files.read_all(path)) or {}
+        return parse_deleted_topics(files.read_all(path)) or {}
     except OSError:
         return {}
 
 
 def save_deleted_topics(files: Files, root: Path, deleted: Mapping[str, int]) -> None:
-    files.replace_file(root / NAME, to_bytes(deleted))
+    files.replace_file(root / DELETED_TOPICS_FILE, to_bytes(deleted))
 
 
 def to_bytes(deleted: Mapping[str, int]) -> bytes:
@@ -49,7 +49,7 @@ def to_bytes(deleted: Mapping[str, int]) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(note, crc=_crc_of(note)))
 
 
-def from_bytes(data: bytes) -> dict[str, int] | None:
+def parse_deleted_topics(data: bytes) -> dict[str, int] | None:
     """None if this is no such file, or a damaged one."""
     try:
         found = msgspec.json.decode(data, type=DeletedTopics)
@@ -72,7 +72,7 @@ def within(files: Files, root: Path, log_end: int, *, read_only: bool) -> dict[s
     return deleted
 
 
-def settle(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
+def settle_deleted_topics(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
     """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back."""
     deleted = within(files, root, log_end, read_only=read_only)
     for queue in queues.all():

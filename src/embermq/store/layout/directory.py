@@ -10,10 +10,7 @@ import errno
 from pathlib import Path
 
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
-from embermq.files.directories import Kind
-from embermq.files.files import Files, Lock
-from embermq.files.lock_holders import command_line
-from embermq.files.locking import LockHeld
+from embermq.files import Files, Kind, Lock, LockHeld, command_line
 from embermq.store.layout.fence import living_writer
 
 ABORT = "abort"

@@ -27,10 +27,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from embermq.errors import WriterFenced, again
-from embermq.files.directories import Kind, OpenDirectory
-from embermq.files.files import Files, OpenFile
-from embermq.files.lock_holders import command_line, has_open_for_writing
-from embermq.store.layout.state_page import NAME, PAGE_BYTES, StatePage, create_state_page, load_state_page
+from embermq.files import Files, Kind, OpenDirectory, OpenFile, command_line, has_open_for_writing
+from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, create_state_page, load_state_page
 
 _TOKEN_BITS = 62
 _EPOCH_BITS = 62
@@ -89,7 +87,7 @@ class Fence:
 
         A page that is missing is no sign of a writer, who would have made one.
         """
-        path = self._root / NAME
+        path = self._root / STATE_FILE
         if self._page is None:
             return
         try:
@@ -130,7 +128,7 @@ def claim(files: Files, root: Path) -> tuple[Fence, StatePage | None]:
     earlier writer may still look at it.
     """
     token = 1 + secrets.randbits(_TOKEN_BITS - 1)
-    path = root / NAME
+    path = root / STATE_FILE
     page = load_state_page(files, root, writable=True)
     if page is not None:
         return Fence(files, root, page, token), page
@@ -157,7 +155,7 @@ def living_writer(files: Files, root: Path) -> int | None:
         return None
     pid = page.writer_pid
     page.close()
-    is_living = pid not in (0, os.getpid()) and has_open_for_writing(pid, root / NAME)
+    is_living = pid not in (0, os.getpid()) and has_open_for_writing(pid, root / STATE_FILE)
     return pid if is_living else None
 
 

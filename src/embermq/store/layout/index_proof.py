@@ -21,12 +21,11 @@ from typing import Any
 import msgspec
 
 from embermq.clock import SystemClock
-from embermq.files.checksums import Checksums
-from embermq.files.files import Files
+from embermq.files import Checksums, Files
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout.directory import INDEX
 
-NAME = "embermq.index.json"
+INDEX_PROOF_FILE = "embermq.index.json"
 
 
 class IndexProof(msgspec.Struct, frozen=True):
@@ -58,7 +57,7 @@ class IndexProof(msgspec.Struct, frozen=True):
 
 def load_index_proof(files: Files, root: Path) -> IndexProof | None:
     """The proof, or None if there is none that can be read."""
-    path = root / NAME
+    path = root / INDEX_PROOF_FILE
     if not files.exists(path):
         return None
     try:
@@ -92,7 +91,7 @@ def prove_index(files: Files, root: Path, index: IndexFiles, *, closing: bool = 
 def save_index_proof(files: Files, root: Path, proof: IndexProof) -> None:
     """Write down what is known to be durable."""
     proof = msgspec.structs.replace(proof, crc=_crc_of(proof), checksums_crc=_checksums_crc(proof))
-    files.replace_file(root / NAME, msgspec.json.encode(proof))
+    files.replace_file(root / INDEX_PROOF_FILE, msgspec.json.encode(proof))
 
 
 def prove_rebuilt_index(files: Files, root: Path, position: int, state: dict[str, Any]) -> None:
@@ -110,6 +109,6 @@ def prove_rebuilt_index(files: Files, root: Path, position: int, state: dict[str
 
 def drop_index_proof(files: Files, root: Path) -> None:
     """The index is about to be made again: nothing vouches for it until then."""
-    if files.exists(root / NAME):
-        files.remove(root / NAME)
+    if files.exists(root / INDEX_PROOF_FILE):
+        files.remove(root / INDEX_PROOF_FILE)
         files.sync_directory(root)

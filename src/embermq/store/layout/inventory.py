@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from embermq.files.files import Files
+from embermq.files import Files
 
-NAME = "embermq.inventory.json"
+INVENTORY_FILE = "embermq.inventory.json"
 
 
 class Inventory(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Inventory(msgspec.Struct, frozen=True):
 
 def load_inventory(files: Files, root: Path) -> Inventory | None:
     """The inventory of the store at `root`, or None if there is none that can be read."""
-    path = root / NAME
+    path = root / INVENTORY_FILE
     if not files.exists(path):
         return None
     try:
@@ -50,4 +50,4 @@ def _crc_of(inventory: Inventory) -> int:
 
 def save_inventory(files: Files, root: Path, inventory: Inventory) -> None:
     inventory = msgspec.structs.replace(inventory, crc=_crc_of(inventory))
-    files.replace_file(root / NAME, msgspec.json.format(msgspec.json.encode(inventory), indent=1))
+    files.replace_file(root / INVENTORY_FILE, msgspec.json.format(msgspec.json.encode(inventory), indent=1))

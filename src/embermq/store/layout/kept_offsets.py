@@ -17,9 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from embermq.files.files import Files
+from embermq.files import Files
 
-NAME = "embermq.offsets.json"
+KEPT_OFFSETS_FILE = "embermq.offsets.json"
 NextOffset = tuple[str, int, int]  # topic, queue id, next offset
 
 
@@ -31,7 +31,7 @@ class KeptOffsets(msgspec.Struct, frozen=True):
 
 def load_kept_offsets(files: Files, root: Path) -> list[NextOffset]:
     """What was kept for the store at `root`; nothing if there is no file, or none that can be read."""
-    path = root / NAME
+    path = root / KEPT_OFFSETS_FILE
     if not files.exists(path):
         return []
     try:
@@ -44,14 +44,14 @@ def load_kept_offsets(files: Files, root: Path) -> list[NextOffset]:
 def save_kept_offsets(files: Files, root: Path, queues: Iterable[NextOffset]) -> None:
     """Keep these from now on, durably."""
     kept = KeptOffsets(sorted(queues))
-    files.replace_file(root / NAME, msgspec.json.encode(msgspec.structs.replace(kept, crc=_crc_of(kept))))
+    files.replace_file(root / KEPT_OFFSETS_FILE, msgspec.json.encode(msgspec.structs.replace(kept, crc=_crc_of(kept))))
 
 
 def _crc_of(kept: KeptOffsets) -> int:
     return zlib.crc32(msgspec.json.encode(msgspec.structs.replace(kept, crc=0)))
 
 
-def raised(known: Iterable[NextOffset], kept: Iterable[NextOffset]) -> list[NextOffset]:
+def raised_offsets(known: Iterable[NextOffset], kept: Iterable[NextOffset]) -> list[NextOffset]:
     """`known` next offsets, none below what was kept, and the queues that only `kept` knows."""
     offsets = {(topic, queue_id): next_offset for topic, queue_id, next_offset in known}
     for topic, queue_id, next_offset in kept:

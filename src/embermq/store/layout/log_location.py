@@ -7,7 +7,7 @@ cannot be read or parsed says nothing. Reads only. Any thread.
 
 from pathlib import Path
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.store.layout import directory
 

@@ -9,20 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embermq.errors import StorePathInvalid
-from embermq.files.directories import Kind
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
-from embermq.files.misplaced import put_aside
-from embermq.files.segments import Segments
+from embermq.files import Files, Kind, Segments, entries_of, put_aside
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import NAME as DELETED_TOPICS
-from embermq.store.layout.index_proof import NAME as INDEX_PROOF
-from embermq.store.layout.inventory import NAME as INVENTORY
-from embermq.store.layout.kept_offsets import NAME as KEPT_OFFSETS
-from embermq.store.layout.state_page import NAME as STATE_PAGE
-from embermq.store.log.damage import DIRECTORY as QUARANTINE
-from embermq.store.log.damage import REPORT
+from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE as DELETED_TOPICS
+from embermq.store.layout.index_proof import INDEX_PROOF_FILE as INDEX_PROOF
+from embermq.store.layout.inventory import INVENTORY_FILE as INVENTORY
+from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE as KEPT_OFFSETS
+from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
+from embermq.store.log.damage import QUARANTINE_DIRECTORY as QUARANTINE
+from embermq.store.log.damage import QUARANTINE_REPORT
 from embermq.store.queues.checksums_file import NAME as QUEUE_CHECKSUMS
 from embermq.store.services.scrub_state import NAME as SCRUB
 
@@ -36,7 +32,7 @@ _FILES = {
         QUEUE_CHECKSUMS,
     ),
     directory.CONFIG: (_DELAYS, f"{_DELAYS}.bak"),
-    QUARANTINE: (REPORT,),
+    QUARANTINE: (QUARANTINE_REPORT,),
 }  # fmt: skip
 
 

@@ -7,8 +7,7 @@ does not know was put there by the operator or another program. Pure.
 import re
 from collections.abc import Container
 
-from embermq.files.directories import Kind
-from embermq.files.trees import Ours
+from embermq.files import Kind, Ours
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.store.layout import directory
 from embermq.store.queues.queue_table import parse_queue_id

@@ -7,10 +7,9 @@ Any thread. Reads only.
 import os
 from pathlib import Path
 
-from embermq.files.files import Files
-from embermq.files.lock_holders import UNKNOWN, holder_of
+from embermq.files import UNKNOWN, Files, holder_of
 from embermq.store.layout import directory
-from embermq.store.layout.state_page import NAME as STATE_PAGE
+from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
 from embermq.store.layout.state_view import PageNumbers
 
 

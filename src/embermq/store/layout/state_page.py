@@ -34,9 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from embermq.files.files import Files, OpenFile
+from embermq.files import Files, OpenFile
 
-NAME = "embermq.state"
+STATE_FILE = "embermq.state"
 PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
@@ -113,7 +113,7 @@ class StatePage:
 
 def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | None:
     """The page of the store at `root`; None if there is none that can be believed."""
-    path = root / NAME
+    path = root / STATE_FILE
     try:
         found = files.stat(path)
         if not found.is_file or found.size != PAGE_BYTES:
@@ -131,7 +131,7 @@ def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | 
 
 def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
     """A fresh page that vouches for nothing, in the place of whatever was there."""
-    path = root / NAME
+    path = root / STATE_FILE
     with suppress(FileNotFoundError):
         files.remove(path)
     page = StatePage(files.create(path, PAGE_BYTES, fallocate=True), True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from embermq.files.files import Entry, Files
-from embermq.store.layout.state_page import NAME, PAGE_BYTES, StatePage, load_state_page
+from embermq.files import Entry, Files
+from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, load_state_page
 
 _PATIENCE_SECONDS = 1.0
 _POLL_SECONDS = 0.002
@@ -60,7 +60,7 @@ class PageReader:
 
     def _content_if_ours(self) -> bytes | None:
         """The bytes of a page that was made for this directory."""
-        path = self._root / NAME
+        path = self._root / STATE_FILE
         if not self._files.exists(path) or not _may_be_page(self._files.stat(path)):
             return None
         file = self._files.open(path, False)

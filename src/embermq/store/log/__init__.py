@@ -1,1 +1,39 @@
-"""TODO face of log."""
+"""The commit log: every record of every topic, one after another, in fixed-size files.
+
+    commit_log.py   segments as one log: append, read, positions
+    walk.py         records as columns, in order; dispatch and recovery both walk here
+    records.py      single records as messages, checked
+    file_scan.py    scanning log files from nothing but (path, start, size): for readers in other processes
+    damage.py       quarantine and fillers
+    tail_mark.py    a place near the end where a record begins
+    walked_log.py, bad_stretches.py   the log as one walk found it; stretches without records, searched once
+"""
+
+from embermq.store.log.commit_log import CommitLog, Lent
+from embermq.store.log.damage import (
+    FILLER_TOPIC,
+    QUARANTINE_DIRECTORY,
+    QUARANTINE_REPORT,
+    Damage,
+    Quarantine,
+    repaired_ranges,
+)
+from embermq.store.log.file_scan import (
+    MISSING,
+    ROWS_MAX,
+    DamagedRange,
+    LogSegment,
+    Scanned,
+    ScanSettings,
+    Stop,
+    frame_at,
+    is_record,
+    next_record,
+    records_of,
+    scan_segments,
+    segment_at,
+)
+from embermq.store.log.records import as_message
+from embermq.store.log.walk import ScannedStep, Walker
+
+__all__ = ["CommitLog", "Damage", "DamagedRange", "FILLER_TOPIC", "Lent", "LogSegment", "MISSING", "QUARANTINE_DIRECTORY", "QUARANTINE_REPORT", "Quarantine", "ROWS_MAX", "ScanSettings", "Scanned", "ScannedStep", "Stop", "Walker", "as_message", "frame_at", "is_record", "next_record", "records_of", "repaired_ranges", "scan_segments", "segment_at"]

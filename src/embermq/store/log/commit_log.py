@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from embermq.errors import SegmentUnavailable
-from embermq.files.segment import Bytes, Segment
-from embermq.files.segments import Segments
+from embermq.files import Bytes, Segment, Segments
 from embermq.format.frame import BLANK_BYTES, encode_blank
 
 

@@ -19,9 +19,7 @@ from pathlib import Path
 import msgspec
 
 from embermq.clock import Clock
-from embermq.files.files import Files
-from embermq.files.regular import NotRegular
-from embermq.files.segment import Segment
+from embermq.files import Files, NotRegular, Segment
 from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, encode, encode_blank
 from embermq.format.names import segment_name
 from embermq.model.flags import ROLLBACK
@@ -29,8 +27,8 @@ from embermq.model.hosts import Host
 
 log = logging.getLogger(__name__)
 
-DIRECTORY = "quarantine"
-REPORT = "report.jsonl"
+QUARANTINE_DIRECTORY = "quarantine"
+QUARANTINE_REPORT = "report.jsonl"
 FILLER_TOPIC = "EMBERMQ_DAMAGED"
 FILLER_BYTES_MIN = FIXED_BYTES + 1
 _NOBODY = Host("127.0.0.1", 0)
@@ -52,7 +50,7 @@ class Quarantine:
     """Keeps copies of damaged ranges, and closes the holes. Read-only stores only report."""
 
     def __init__(self, files: Files, root: Path, clock: Clock, *, read_only: bool) -> None:
-        self._files, self._directory, self._clock, self._read_only = files, root / DIRECTORY, clock, read_only
+        self._files, self._directory, self._clock, self._read_only = files, root / QUARANTINE_DIRECTORY, clock, read_only
         self.damages: list[Damage] = []
 
     @property
@@ -86,7 +84,7 @@ class Quarantine:
         if data_end > start:
             self._files.make_directory(self._directory)
             self._copy(segment, start, data_end, self._directory / name)
-        kept_in = f"{DIRECTORY}/{name}" if data_end > start else None
+        kept_in = f"{QUARANTINE_DIRECTORY}/{name}" if data_end > start else None
         return self.note(physical_offset, end - start, reason, action, kept_in=kept_in, filled=filled)
 
     def _copy(self, segment: Segment, start: int, end: int, path: Path) -> None:
@@ -106,7 +104,7 @@ class Quarantine:
 
     def _write_report(self, damage: Damage) -> None:
         self._files.make_directory(self._directory)
-        path = self._directory / REPORT
+        path = self._directory / QUARANTINE_REPORT
         line = msgspec.json.encode({"time_ms": self._clock.now_ms(), **msgspec.structs.asdict(damage)}) + b"\n"
         try:
             file = self._files.open(path, True)
@@ -125,7 +123,7 @@ class Quarantine:
 
 def repaired_ranges(files: Files, root: Path) -> list[tuple[int, int]]:
     """Start and end of the damaged ranges that were closed by fillers, from the report; none if it cannot be read."""
-    path = root / DIRECTORY / REPORT
+    path = root / QUARANTINE_DIRECTORY / QUARANTINE_REPORT
     try:
         lines = files.read_all(path).splitlines() if files.exists(path) else []
     except OSError:

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.operations import resync_for, scan_for
-from embermq.columns.rows import RecordColumns, Rows, new_rows
-from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.columns import RecordColumns, Rows, new_rows, resync_for, scan_for
+from embermq.files import Files, OpenFile, RealFiles
 from embermq.format import frame
 from embermq.format.frame import (
     BLANK_BYTES,
@@ -58,7 +57,7 @@ class LogSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class Damage:
+class DamagedRange:
     """A range of the log that holds no readable record."""
 
     start: int
@@ -66,10 +65,10 @@ class Damage:
     reason: str
 
 
-Scanned = RecordColumns | Damage
+Scanned = RecordColumns | DamagedRange
 
 
-class Reading(NamedTuple):
+class ScanSettings(NamedTuple):
     """How records are read: into which rows, with body sums or not, how much at a time, with which delay levels."""
 
     rows: Rows
@@ -103,13 +102,13 @@ def scan_segments(
     """
     files = files or RealFiles()
     delays = DEFAULT_DELAY_MS if delay_ms is None else np.array(delay_ms, dtype=np.int64)
-    how = Reading(new_rows(rows_max), check_crc, window_bytes, delays)
+    how = ScanSettings(new_rows(rows_max), check_crc, window_bytes, delays)
     at = start
     while at < end:
         segment = segment_at(segments, at)
         if segment is None:
             onward = min(_next_start(segments, at, end), end)
-            yield Damage(at, onward, MISSING)
+            yield DamagedRange(at, onward, MISSING)
             at = onward
         else:
             yield from _scan_file(files, segment, at, min(end, segment.end), how)
@@ -127,11 +126,11 @@ def _next_start(segments: Sequence[LogSegment], physical_offset: int, otherwise:
     return segments[number].start if number < len(segments) else otherwise
 
 
-def _scan_file(files: Files, segment: LogSegment, at: int, end: int, how: Reading) -> Iterator[Scanned]:
+def _scan_file(files: Files, segment: LogSegment, at: int, end: int, how: ScanSettings) -> Iterator[Scanned]:
     try:
         file = files.open(segment.path, False)
     except FileNotFoundError:
-        yield Damage(at, end, MISSING)
+        yield DamagedRange(at, end, MISSING)
         return
     try:
         while at < end:
@@ -139,13 +138,13 @@ def _scan_file(files: Files, segment: LogSegment, at: int, end: int, how: Readin
             if stop.at >= end or stop.code == ScanStop.BLANK:
                 return
             at = min(_next_good(file, segment, stop), end)
-            yield Damage(stop.at, at, stop.reason)
+            yield DamagedRange(stop.at, at, stop.reason)
     finally:
         file.close()
 
 
 def records_of(
-    file: OpenFile, segment: LogSegment, at: int, end: int, how: Reading
+    file: OpenFile, segment: LogSegment, at: int, end: int, how: ScanSettings
 ) -> Generator[RecordColumns, None, Stop]:
     """The records of one file that begin in [at, end), up to the first place without one; answers that place."""
     begun, window_bytes = at, FIRST_WINDOW_BYTES
@@ -184,7 +183,7 @@ def _is_cut(data: NDArray[np.uint8], here: int, code: int) -> bool:
 
 
 def _one_record(
-    file: OpenFile, segment: LogSegment, stop: Stop, how: Reading
+    file: OpenFile, segment: LogSegment, stop: Stop, how: ScanSettings
 ) -> Generator[RecordColumns, None, Stop]:
     """A record that is longer than the window it was read into; answers with ROWS_FULL if there was one."""
     place = stop.at - segment.start

@@ -12,10 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embermq.columns.choosing import pays
-from embermq.columns.operations import Scan, compiled_scan
-from embermq.columns.plain.scan import scan_rows
-from embermq.columns.rows import RecordColumns, Rows, new_rows
+from embermq.columns import RecordColumns, Rows, Scan, compiled_scan, new_rows, pays, scan_rows
 from embermq.format.frame import ScanStop, TornReason
 from embermq.settings import KernelUse
 from embermq.store.log.commit_log import CommitLog, Lent
@@ -29,7 +26,7 @@ TWIN_BYTES_MAX = 4 << 20
 Take = Callable[[RecordColumns, int], None]
 
 
-class Step(NamedTuple):
+class WalkStep(NamedTuple):
     """Where a step ended, and why: a ScanStop or TornReason code, or None where there is no segment."""
 
     at: int
@@ -40,7 +37,7 @@ class Step(NamedTuple):
         return TornReason(self.stop) if self.stop is not None and self.stop >= min(TornReason) else None
 
 
-class Scanned(NamedTuple):
+class ScannedStep(NamedTuple):
     """What one scan found, where it stopped and why; `rows` is the room the columns are in."""
 
     columns: RecordColumns
@@ -62,19 +59,19 @@ class Walker:
         self._use = use
         self._walked_bytes = 0
         self._free_rows = [new_rows(ROWS_OF_TWIN)]
-        self._ahead: tuple[tuple[int, int, int, bool], Future[Scanned]] | None = None
+        self._ahead: tuple[tuple[int, int, int, bool], Future[ScannedStep]] | None = None
         self._helper: ThreadPoolExecutor | None = None
         self.on_second_thread: Callable[[], None] | None = None  # what it does first
         self.look_ahead: Callable[[RecordColumns], None] | None = None  # more to be done on the second thread
 
-    def step(self, at: int, limit: int, take: Take, *, check_crc: bool) -> Step:
+    def step(self, at: int, limit: int, take: Take, *, check_crc: bool) -> WalkStep:
         """Hand the records from `at` on to `take(columns, end)`, at most to `limit` or the segment's end.
 
         A blank is passed: the step then ends at the start of the next segment with ScanStop.BLANK.
         """
         with self._log.lend(at, limit) as lent:
             if lent is None:
-                return Step(at, None)
+                return WalkStep(at, None)
             found = self._scanned_ahead(lent, check_crc) or self._scan(lent, check_crc)
             self._walked_bytes += found.stop_at - lent.start
             end = lent.base + found.stop_at
@@ -84,8 +81,8 @@ class Walker:
                 take(found.columns, end)
             self._free_rows.append(found.rows)
         if found.stop == ScanStop.BLANK:
-            return Step(self._log.next_segment_start(end), found.stop)
-        return Step(end, found.stop)
+            return WalkStep(self._log.next_segment_start(end), found.stop)
+        return WalkStep(end, found.stop)
 
     def close(self) -> None:
         """Let the second thread go."""
@@ -93,16 +90,16 @@ class Walker:
             self._helper.shutdown()
             self._helper = None
 
-    def _scan(self, lent: Lent, check_crc: bool) -> Scanned:
+    def _scan(self, lent: Lent, check_crc: bool) -> ScannedStep:
         if self._prefer_kernel(lent.end - lent.start):
             return self._scan_with(compiled_scan(), lent, self._rows(ROWS_OF_KERNEL), check_crc)
         return self._scan_with(scan_rows, lent, self._rows(ROWS_OF_TWIN), check_crc)
 
-    def _scan_with(self, scan: Scan, lent: Lent, rows: Rows, check_crc: bool) -> Scanned:
+    def _scan_with(self, scan: Scan, lent: Lent, rows: Rows, check_crc: bool) -> ScannedStep:
         count, stop_at, stop = scan(lent.data, lent.base, lent.start, lent.end, rows, self._delay_ms, check_crc, True)
-        return Scanned(RecordColumns(lent.data, lent.base, rows[:count]), rows, stop_at, stop)
+        return ScannedStep(RecordColumns(lent.data, lent.base, rows[:count]), rows, stop_at, stop)
 
-    def _scan_on_second_thread(self, lent: Lent, rows: Rows, check_crc: bool) -> Scanned:
+    def _scan_on_second_thread(self, lent: Lent, rows: Rows, check_crc: bool) -> ScannedStep:
         found = self._scan_with(compiled_scan(), lent, rows, check_crc)
         if self.look_ahead is not None and len(found.columns):
             self.look_ahead(found.columns)
@@ -124,7 +121,7 @@ class Walker:
         rows = self._rows(ROWS_OF_KERNEL)
         self._ahead = key, self._helper.submit(self._scan_on_second_thread, lent, rows, check_crc)
 
-    def _scanned_ahead(self, lent: Lent, check_crc: bool) -> Scanned | None:
+    def _scanned_ahead(self, lent: Lent, check_crc: bool) -> ScannedStep | None:
         """The scan that was begun ahead, if it is the one wanted now; a log that has grown since is another."""
         if self._ahead is None:
             return None

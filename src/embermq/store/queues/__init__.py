@@ -1,1 +1,24 @@
-"""TODO face of queues."""
+"""Consume queues: the places of a topic's messages in the log, by queue offset; and fetching by them.
+
+    consume_queues.py, consume_queue.py   all of them (the sink), and one of them
+    queue_state.py, queue_table.py        what they share; topic and queue id to slot
+    entry_intake.py, pending_entries.py, entry_files.py   from records to entries in files
+    loading.py                            which files on the disk can be used
+    extension.py                          extension entries with filter bits
+    multi_dispatch.py                     one record in several queues
+    next_offsets.py                       queue offsets from the log alone
+    fetch.py, damaged_entries.py          messages of a queue; the record behind a damaged entry
+    checksums_file.py                     checksums of full queue files
+"""
+
+from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
+from embermq.store.queues.consume_queues import ConsumeQueues
+from embermq.store.queues.entry_intake import RECORD_BYTES_MIN, is_possible, is_too_far
+from embermq.store.queues.extension import EXTENSION_FAMILY
+from embermq.store.queues.fetch import FetchOutcome
+from embermq.store.queues.loading import QUEUE_FAMILY, QueueState
+from embermq.store.queues.multi_dispatch import LIGHT_PREFIX
+from embermq.store.queues.queue_state import NOT_SEEN, Jump
+from embermq.store.queues.queue_table import is_directory_name
+
+__all__ = ["BLANK", "ConsumeQueue", "ConsumeQueues", "EXTENSION_FAMILY", "FetchOutcome", "Jump", "LIGHT_PREFIX", "NOT_SEEN", "QUEUE_FAMILY", "QueueState", "RECORD_BYTES_MIN", "is_directory_name", "is_possible", "is_too_far", "is_valid"]

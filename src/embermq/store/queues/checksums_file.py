@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.store.queues.consume_queue import ConsumeQueue

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from embermq.files.files import OpenFile
+from embermq.files import OpenFile
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.queues.extension import QueueExtension
 from embermq.store.queues.pending_entries import Fill, Units
-from embermq.store.queues.queue_state import NO_PHYSICAL, QueueBooks
+from embermq.store.queues.queue_state import NO_PHYSICAL, SharedQueueState
 
 BLANK = (0, BLANK_SIZE, 0)
 UNREADABLE = -1  # what a store_time_of answers for a record it cannot read
@@ -41,7 +41,7 @@ class ConsumeQueue:
     """The queue of one topic and queue id. Made by ConsumeQueues only."""
 
     def __init__(
-        self, books: QueueBooks, slot: int, topic: str, queue_id: int, directory: Path,
+        self, books: SharedQueueState, slot: int, topic: str, queue_id: int, directory: Path,
         extension: QueueExtension | None = None,
     ) -> None:  # fmt: skip
         self.topic, self.queue_id = topic, queue_id

@@ -16,22 +16,19 @@ from typing import Any
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns.rows import RecordColumns
-from embermq.files.files import Entry, Files
-from embermq.files.listing import entries_of
-from embermq.files.open_files import OpenFiles
+from embermq.columns import RecordColumns
+from embermq.files import Entry, Files, OpenFiles, entries_of
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
 from embermq.store.layout import directory
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.queues.entry_files import UnitFiles
 from embermq.store.queues.entry_intake import QueueExpired, UnitIntake
-from embermq.store.queues.extension import FAMILY as EXTENSION_FAMILY
-from embermq.store.queues.extension import ExtensionSettings
-from embermq.store.queues.loading import FAMILY, QueueLoader, QueueState, Written, compare
+from embermq.store.queues.extension import EXTENSION_FAMILY, ExtensionSettings
+from embermq.store.queues.loading import QUEUE_FAMILY, QueueLoader, QueueState, Written, compare
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.pending_entries import Fill, PendingUnits, PendingView, Units
-from embermq.store.queues.queue_state import NOT_SEEN, QueueBooks
+from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
 from embermq.store.queues.queue_table import Queues, parse_queue_id
 from embermq.store.sink import Finding
 
@@ -52,7 +49,7 @@ NOTHING_KNOWN = Written()
 class ConsumeQueues:
     """The consume queues below `root`; a Sink."""
 
-    name = FAMILY
+    name = QUEUE_FAMILY
 
     def __init__(
         self,
@@ -77,7 +74,7 @@ class ConsumeQueues:
         self._check_writer = check_writer
         self._has_extension = extension is not None
         self._open = OpenFiles(files, read_only=read_only, quarantine=root.parent / directory.QUARANTINE)
-        self._books = QueueBooks(units_per_file, self._open, read_only=read_only, log_min=log_min)
+        self._books = SharedQueueState(units_per_file, self._open, read_only=read_only, log_min=log_min)
         self._queues = Queues(root, self._books, extension)
         self._unit_files = UnitFiles(self._books, self._queues.by_slot)
         self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
@@ -399,7 +396,7 @@ class ConsumeQueues:
             self.position = max(self.max_physical, 0)
             for row in known.values():
                 if self._queues.find_slot(row.topic, row.queue_id) is None:
-                    findings.append(Finding(FAMILY, row.where, "is missing", 0))
+                    findings.append(Finding(QUEUE_FAMILY, row.where, "is missing", 0))
         return findings
 
     def _load_topic(
@@ -442,12 +439,12 @@ class ConsumeQueues:
         """How the directory differs from a state(): names, lengths, and the newest unit of each file."""
         known = QueueState.parse(state, self.file_bytes)
         if known is None:
-            return [Finding(FAMILY, "", "the recorded state cannot be read", 0)]
+            return [Finding(QUEUE_FAMILY, "", "the recorded state cannot be read", 0)]
         findings = []
         for row in known.values():
             findings += compare(row, self.root, self._files, self._open, self.file_bytes)
         for key in sorted(set(self._queues.queues) - known.keys()):
-            findings.append(Finding(FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
+            findings.append(Finding(QUEUE_FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
         return findings
 
 

@@ -12,12 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files.files import OpenFile
-from embermq.files.open_files import OPEN_MAX
+from embermq.files import OPEN_MAX, OpenFile
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.pending_entries import PendingView, order_by_slot
-from embermq.store.queues.queue_state import QueueBooks
+from embermq.store.queues.queue_state import SharedQueueState
 
 Ends = tuple[NDArray[np.int32], NDArray[np.int64]]
 
@@ -25,7 +24,7 @@ Ends = tuple[NDArray[np.int32], NDArray[np.int64]]
 class UnitFiles:
     """The files of all queues, for writing."""
 
-    def __init__(self, books: QueueBooks, queues: Sequence[ConsumeQueue], at_hand_max: int = OPEN_MAX) -> None:
+    def __init__(self, books: SharedQueueState, queues: Sequence[ConsumeQueue], at_hand_max: int = OPEN_MAX) -> None:
         """`queues` is the list of them by slot; it grows."""
         self._books, self._queues, self._at_hand_max = books, queues, at_hand_max
         self._at_hand: dict[int, tuple[int, OpenFile]] = {}  # slot -> start of its newest file, and the file

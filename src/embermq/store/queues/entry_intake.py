@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import is_loaded
-from embermq.columns.rows import (
+from embermq.columns import (
     C_PHYSICAL,
     C_QUEUE_ID,
     C_QUEUE_OFFSET,
@@ -27,6 +26,7 @@ from embermq.columns.rows import (
     C_TOPIC_AT,
     C_TOPIC_LEN,
     RecordColumns,
+    is_loaded,
 )
 from embermq.format.frame import FIXED_BYTES
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
@@ -35,7 +35,7 @@ from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Unit
 from embermq.store.queues.extension import ExtensionSettings
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.pending_entries import NO_SLOT, Fill, order_by_slot
-from embermq.store.queues.queue_state import NOT_SEEN, Jump, QueueBooks, Restart
+from embermq.store.queues.queue_state import NOT_SEEN, Jump, Restart, SharedQueueState
 from embermq.store.queues.queue_table import Queues
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class UnitIntake:
     """Takes batches of records for all queues."""
 
     def __init__(
-        self, books: QueueBooks, queues: Queues, extension: ExtensionSettings | None, multi: MultiDispatch | None
+        self, books: SharedQueueState, queues: Queues, extension: ExtensionSettings | None, multi: MultiDispatch | None
     ) -> None:
         self._books = books
         self._queues = queues

@@ -13,10 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from embermq.columns.rows import RecordColumns
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
-from embermq.files.open_files import OpenFiles
+from embermq.columns import RecordColumns
+from embermq.files import Files, OpenFiles, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import (
     END_MARK,
@@ -32,9 +30,9 @@ from embermq.format.queue_extension import (
     unit_size,
 )
 
-__all__ = ["FAMILY", "BitMapFor", "ExtensionSettings", "QueueExtension", "is_address"]
+__all__ = ["EXTENSION_FAMILY", "BitMapFor", "ExtensionSettings", "QueueExtension", "is_address"]
 
-FAMILY = "consumequeue_ext"
+EXTENSION_FAMILY = "consumequeue_ext"
 _READ_BYTES = 256
 _WALK_BYTES = 1 << 20
 

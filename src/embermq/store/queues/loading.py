@@ -12,16 +12,14 @@ import msgspec
 import numpy as np
 
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files
-from embermq.files.listing import entries_of
-from embermq.files.open_files import OpenFiles
+from embermq.files import Files, OpenFiles, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Unit, is_valid
-from embermq.store.queues.queue_state import QueueBooks
+from embermq.store.queues.queue_state import SharedQueueState
 from embermq.store.sink import Finding
 
-FAMILY = "consumequeue"
+QUEUE_FAMILY = "consumequeue"
 _IS_DIRECTORY = -1  # As the size of a file: it is none.
 _SCAN_UNITS = 3276  # just under 64 KiB
 
@@ -76,7 +74,7 @@ class _States(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundQueueFile:
     """A file of a queue: start in units (None: no place a file of this size can have), path, length."""
 
     start: int | None
@@ -96,7 +94,7 @@ class Written:
 class QueueLoader:
     """Loads queues one after another; the same files and sizes for all."""
 
-    def __init__(self, books: QueueBooks, files: Files, written: Written) -> None:
+    def __init__(self, books: SharedQueueState, files: Files, written: Written) -> None:
         self._books = books
         self._written = written
         self._files = files
@@ -113,11 +111,11 @@ class QueueLoader:
         if known is None or findings:
             return findings
         if min(queue.file_starts, default=0) > known.first_file:
-            findings.append(Finding(FAMILY, known.where, "has lost its first file", 0))
+            findings.append(Finding(QUEUE_FAMILY, known.where, "has lost its first file", 0))
         elif queue.max_offset != known.max_offset:
             reason = f"ends at {queue.max_offset}, was closed at {known.max_offset}"
             replay_from = max(min(queue.max_physical, known.max_physical), 0)
-            findings.append(Finding(FAMILY, known.where, reason, replay_from))
+            findings.append(Finding(QUEUE_FAMILY, known.where, reason, replay_from))
         return findings
 
     def check_linked(self, queue: ConsumeQueue) -> None:
@@ -131,18 +129,18 @@ class QueueLoader:
                     " not removed there; move it away, or remove the link",
                 )  # fmt: skip
 
-    def _list(self, directory: Path) -> list[_Found]:
+    def _list(self, directory: Path) -> list[_FoundQueueFile]:
         found = []
         for entry in entries_of(self._files, directory):
             start = parse_segment_name(entry.name)
             if entry.is_file and start is not None:
                 unit = None if start % self._file_bytes else start // ENTRY_BYTES
-                found.append(_Found(unit, directory / entry.name, entry.size))
+                found.append(_FoundQueueFile(unit, directory / entry.name, entry.size))
             elif entry.is_directory and start is not None and start % self._file_bytes == 0:
-                found.append(_Found(start // ENTRY_BYTES, directory / entry.name, _IS_DIRECTORY))
+                found.append(_FoundQueueFile(start // ENTRY_BYTES, directory / entry.name, _IS_DIRECTORY))
         return found
 
-    def _is_as_known(self, found: list[_Found], known: QueueState) -> bool:
+    def _is_as_known(self, found: list[_FoundQueueFile], known: QueueState) -> bool:
         per_file = self._books.units_per_file
         if [file.start for file in found] != known.file_starts(per_file) or not found:
             return False
@@ -155,7 +153,7 @@ class QueueLoader:
         after = self._unit(found[-1], end) if end else None
         return is_valid(last) and sum(last[:2]) == known.max_physical and (after is None or not is_valid(after))
 
-    def _scan(self, queue: ConsumeQueue, found: list[_Found]) -> list[Finding]:
+    def _scan(self, queue: ConsumeQueue, found: list[_FoundQueueFile]) -> list[Finding]:
         usable, problem = self._usable(found)
         queue.stale_files = [file.path for file in found if file not in usable]
         end, last = self._end_of(usable[-1]) if usable else (0, None)
@@ -174,12 +172,12 @@ class QueueLoader:
         if problem is not None:
             file, reason = problem
             where = f"{queue.topic}/{queue.queue_id}/{file.path.name}"
-            findings.append(Finding(FAMILY, where, reason, max(queue.max_physical, 0)))
+            findings.append(Finding(QUEUE_FAMILY, where, reason, max(queue.max_physical, 0)))
         return findings
 
-    def _usable(self, found: list[_Found]) -> tuple[list[_Found], tuple[_Found, str] | None]:
+    def _usable(self, found: list[_FoundQueueFile]) -> tuple[list[_FoundQueueFile], tuple[_FoundQueueFile, str] | None]:
         """The files from the first on that can be used, and the first that cannot, with the reason."""
-        usable: list[_Found] = []
+        usable: list[_FoundQueueFile] = []
         for file in found:
             if file.start is None:
                 return usable, (file, "its name is no multiple of the file size")
@@ -202,10 +200,10 @@ class QueueLoader:
             usable.append(file)
         return usable, None
 
-    def _unit(self, file: _Found, number: int) -> Unit:
+    def _unit(self, file: _FoundQueueFile, number: int) -> Unit:
         return read_unit(self._books.files, file.path, number % self._books.units_per_file)
 
-    def _end_of(self, file: _Found) -> tuple[int, Unit | None]:
+    def _end_of(self, file: _FoundQueueFile) -> tuple[int, Unit | None]:
         """Queue offset after the last unit of a file, and that unit. Physical offsets never go down."""
         opened = self._books.files.find(file.path)
         assert file.start is not None
@@ -229,7 +227,7 @@ class QueueLoader:
         return file.start + count, last
 
 
-    def _goes_on(self, file: _Found, end: int, last: Unit) -> bool:
+    def _goes_on(self, file: _FoundQueueFile, end: int, last: Unit) -> bool:
         """Are there units of proven records behind what looks like the end of a queue?"""
         opened = self._books.files.find(file.path)
         assert opened is not None
@@ -266,12 +264,12 @@ def compare(known: QueueState, root: Path, files: Files, opened: OpenFiles, file
         name = segment_name(start * ENTRY_BYTES)
         if sizes.get(name) != file_bytes:
             reason = "is missing" if name not in sizes else f"is {sizes[name]} bytes long, not {file_bytes}"
-            return [Finding(FAMILY, f"{known.where}/{name}", reason, replay_from)]
+            return [Finding(QUEUE_FAMILY, f"{known.where}/{name}", reason, replay_from)]
         last = min(known.max_offset - start, per_file) - 1
         for number in (0, last):
             unit = read_unit(opened, directory / name, number)
             if not is_valid(unit):
                 reason = f"holds no unit at {start + number}"
-                return [Finding(FAMILY, f"{known.where}/{name}", reason, replay_from)]
+                return [Finding(QUEUE_FAMILY, f"{known.where}/{name}", reason, replay_from)]
             replay_from = unit[0] if number == last else replay_from
     return []

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from embermq.columns.rows import C_PROPS_AT, C_PROPS_LEN, C_QUEUE_ID, RecordColumns
+from embermq.columns import C_PROPS_AT, C_PROPS_LEN, C_QUEUE_ID, RecordColumns
 from embermq.format.frame import locate_properties
 from embermq.model.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 

@@ -11,7 +11,7 @@ record's queue offset, and a topic that was deleted began again, so not simply t
 
 from collections.abc import Iterable, Mapping
 
-from embermq.columns.rows import C_PHYSICAL, C_QUEUE_ID, C_QUEUE_OFFSET, C_SYS_FLAG, RecordColumns
+from embermq.columns import C_PHYSICAL, C_QUEUE_ID, C_QUEUE_OFFSET, C_SYS_FLAG, RecordColumns
 from embermq.model.flags import has_queue_entry
 from embermq.store.queues.entry_intake import RECORD_BYTES_MIN, is_possible, is_too_far
 from embermq.store.queues.multi_dispatch import MultiDispatch

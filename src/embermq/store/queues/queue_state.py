@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files.open_files import OpenFiles
+from embermq.files import OpenFiles
 from embermq.store.queues.pending_entries import PendingUnits
 
 NOT_SEEN = -1
@@ -41,7 +41,7 @@ class Restart(NamedTuple):
     unit: tuple[int, int, int]
 
 
-class QueueBooks:
+class SharedQueueState:
     """The arrays have one element per slot; they are replaced when they grow, so look them up each time."""
 
     def __init__(self, units_per_file: int, files: OpenFiles, *, read_only: bool, log_min: Callable[[], int]) -> None:

@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import pays
-from embermq.columns.operations import queue_table
-from embermq.columns.rows import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns
+from embermq.columns import C_QUEUE_ID, C_TOPIC_AT, C_TOPIC_LEN, RecordColumns, pays, queue_table
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.extension import ExtensionSettings, QueueExtension
 from embermq.store.queues.pending_entries import NO_SLOT
-from embermq.store.queues.queue_state import QueueBooks
+from embermq.store.queues.queue_state import SharedQueueState
 
 if TYPE_CHECKING:
-    from embermq.columns.compiled.derive import QueueTable
+    from embermq.columns import QueueTable
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +31,7 @@ _NAME_BYTES_MAX = 255
 class Queues:
     """The queues of a store, by name and by slot."""
 
-    def __init__(self, root: Path, books: QueueBooks, extension: ExtensionSettings | None) -> None:
+    def __init__(self, root: Path, books: SharedQueueState, extension: ExtensionSettings | None) -> None:
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.by_slot: list[ConsumeQueue] = []
         self._root = root

@@ -21,12 +21,12 @@ says so afterwards, so files that are read later have at least that. One thread.
 from collections.abc import Callable
 from pathlib import Path
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout import directory
 from embermq.store.layout.index_proof import IndexProof
 from embermq.store.layout.owner import lock_holder
-from embermq.store.layout.state_page import NAME as STATE_PAGE
+from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
 from embermq.store.layout.state_view import PageNumbers
 
 

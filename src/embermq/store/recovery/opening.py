@@ -15,32 +15,30 @@ from pathlib import Path
 
 from embermq.clock import Clock
 from embermq.errors import StorePathInvalid
-from embermq.files.files import Files, Lock
-from embermq.files.segments import Segments
+from embermq.files import Files, Lock, Segments
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch
 from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import load_deleted_topics
-from embermq.store.layout.deleted_topics import settle as settle_deleted_topics
+from embermq.store.layout.deleted_topics import load_deleted_topics, settle_deleted_topics
 from embermq.store.layout.deleted_topics import within as deleted_topics_within
 from embermq.store.layout.fence import Fence, FencedFiles, claim, renew_page
 from embermq.store.layout.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.layout.inventory import Inventory, load_inventory
-from embermq.store.layout.kept_offsets import load_kept_offsets, raised
+from embermq.store.layout.kept_offsets import load_kept_offsets, raised_offsets
 from embermq.store.layout.misplaced import clear_misplaced, refuse_misplaced_log
 from embermq.store.layout.state_page import StatePage
 from embermq.store.layout.state_view import PageNumbers, PageReader
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import Quarantine
 from embermq.store.log.tail_mark import TailMark
-from embermq.store.log.walk import Step, Walker
+from embermq.store.log.walk import Walker, WalkStep
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.extension import BitMapFor, ExtensionSettings
 from embermq.store.queues.loading import Written
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.next_offsets import NextOffsets
-from embermq.store.recovery.plan import IndexPlan, Proofs, Seen, make_plan
+from embermq.store.recovery.plan import FilesSeen, IndexPlan, Proofs, make_plan
 from embermq.store.recovery.reading import LookAgain, Reading, Sound
 from embermq.store.recovery.replay import Plan, Recovery, RecoveryReport, stands_at_record
 from embermq.store.sink import Sink
@@ -51,7 +49,7 @@ _LOOKS_MAX = 4
 
 
 @dataclass(slots=True)
-class Parts:
+class StoreParts:
     """A store that has been recovered and is not running yet."""
 
     root: Path
@@ -91,7 +89,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class OpeningDecision:
     """What an opening decides before it changes anything: where to walk from, and what becomes of derived files."""
 
     plan: Plan
@@ -134,7 +132,7 @@ class DerivedFiles:
 def open_parts(
     root: Path, settings: StoreSettings, files: Files, clock: Clock, *, read_only: bool, derive: bool,
     bit_map_for: BitMapFor | None = None,
-) -> Parts:  # fmt: skip
+) -> StoreParts:  # fmt: skip
     """Everything up to the point where threads start."""
     elsewhere = bool(settings.commit_log_paths)
     directory.check_directory(files, root, read_only=read_only, has_log_elsewhere=elsewhere)
@@ -156,7 +154,7 @@ def open_parts(
         raise
 
 
-def _open_to_read(begin: Callable[[], "_Opening"]) -> Parts:
+def _open_to_read(begin: Callable[[], "_Opening"]) -> StoreParts:
     """Open beside whoever writes. If files went or came between two looks, look again; at last believe only the log."""
     for looks_left in reversed(range(_LOOKS_MAX)):
         try:
@@ -173,7 +171,7 @@ def _open_to_read(begin: Callable[[], "_Opening"]) -> Parts:
     raise AssertionError("unreachable")
 
 
-def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clock) -> Decision:
+def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clock) -> OpeningDecision:
     """What `open_parts` would decide for writing, now. Takes no lock, writes nothing; StorePathInvalid as there."""
     elsewhere = bool(settings.commit_log_paths)
     directory.check_directory(files, root, read_only=True, has_log_elsewhere=elsewhere)
@@ -262,7 +260,7 @@ class _Opening:
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def run(self, *, believe_derived: bool = True) -> Parts:
+    def run(self, *, believe_derived: bool = True) -> StoreParts:
         """The whole opening. For a reader: LookAgain if files do not fit together, as long as it may believe them."""
         inventory = load_inventory(self.files, self.root) if self.clean else None
         claimed = self.claimed
@@ -290,20 +288,20 @@ class _Opening:
             self.next_offsets.adopt(inventory.next_offsets)
         for path, aside in self.queues.aside if self.queues is not None else ():
             self.report.findings.append(f"{path}: in the way; put aside as {aside}")
-        return Parts(
+        return StoreParts(
             self.root, self.settings, self.files, self.clock, claimed.lock if claimed is not None else None,
             claimed.fence if claimed is not None else None, self.log, self.walker, self.queues, self.index, page,
             self.report, end, recovery.last_store_timestamp, recovery.tail_mark, self._all_next_offsets(),
         )  # fmt: skip
 
-    def decide(self) -> Decision:
+    def decide(self) -> OpeningDecision:
         """What `run` would decide if it might write. Of an opening that does not: nothing is changed."""
         assert self.read_only
         inventory = load_inventory(self.files, self.root) if self.clean else None
         proof = self._adopt_index_proof()
         seen = replace(self._look(inventory, self.numbers), read_only=False)
         proofs = self._proofs(self.numbers, proof)
-        return Decision(*self._decide(seen, inventory, proofs), self.report.findings)
+        return OpeningDecision(*self._decide(seen, inventory, proofs), self.report.findings)
 
     def _adopt_index_proof(self) -> IndexProof | None:
         """What vouches for the index; its checksums are for the files that are loaded next."""
@@ -321,7 +319,7 @@ class _Opening:
             if part is not None:
                 part.close()
 
-    def _decide(self, seen: Seen, inventory: Inventory | None, proofs: Proofs | None) -> tuple[Plan, IndexPlan]:
+    def _decide(self, seen: FilesSeen, inventory: Inventory | None, proofs: Proofs | None) -> tuple[Plan, IndexPlan]:
         """Where to begin to walk; the proofs must fit the log to be believed."""
         plan, index_plan = make_plan(seen, inventory, proofs)
         written = plan.proven if plan.proven is not None else 0
@@ -329,7 +327,7 @@ class _Opening:
             return Plan(seen.log_min, None, None, "the proofs do not fit the log"), IndexPlan.REBUILD
         return plan, index_plan
 
-    def _look(self, inventory: Inventory | None, page: StatePage | PageNumbers | None) -> Seen:
+    def _look(self, inventory: Inventory | None, page: StatePage | PageNumbers | None) -> FilesSeen:
         """Load the derived files and compare them with what the last clean close left."""
         findings: list[str] = []
         differences: list[str] = []
@@ -349,7 +347,7 @@ class _Opening:
         self.report.findings += findings + differences
         self.sound = Sound(queues_sound, index_sound)
         last = self.segments.last
-        return Seen(
+        return FilesSeen(
             clean=self.clean,
             log_min=self.log.min_offset,
             log_capacity_end=last.end if last is not None else 0,
@@ -456,7 +454,7 @@ class _Opening:
         if self.index is None:
             return
         self.index.truncate_to(start)
-        step = Step(start, None)
+        step = WalkStep(start, None)
         while step.at < damaged:
             before = step.at
             step = self.walker.step(before, damaged, self.index.take, check_crc=False)
@@ -477,7 +475,7 @@ class _Opening:
             known = self.next_offsets.all()
         else:
             known = [(queue.topic, queue.queue_id, queue.max_offset) for queue in self.queues.all()]
-        return raised(known, load_kept_offsets(self.files, self.root))
+        return raised_offsets(known, load_kept_offsets(self.files, self.root))
 
 
 def _texts(findings: Sequence[object]) -> list[str]:

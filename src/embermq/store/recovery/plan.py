@@ -39,7 +39,7 @@ class Proofs:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FilesSeen:
     """What lies on the disk."""
 
     clean: bool
@@ -54,7 +54,7 @@ class Seen:
     derived_position: int = 0  # For a reader: queue entries and keys of all records below this are in files.
 
 
-def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) -> tuple[Plan, IndexPlan]:
+def make_plan(seen: FilesSeen, inventory: Inventory | None, proofs: Proofs | None) -> tuple[Plan, IndexPlan]:
     """The plan for what was seen."""
     whole_log = seen.log_min
     if proofs is not None and not seen.log_min <= proofs.flushed <= seen.log_capacity_end:
@@ -85,7 +85,7 @@ def make_plan(seen: Seen, inventory: Inventory | None, proofs: Proofs | None) ->
     return Plan(walk_from, proven, None, "not closed cleanly"), IndexPlan.RESTORE
 
 
-def _read_only_plan(seen: Seen, proven: int | None) -> tuple[Plan, IndexPlan]:
+def _read_only_plan(seen: FilesSeen, proven: int | None) -> tuple[Plan, IndexPlan]:
     """A reader believes files as far as they are known to be complete, and derives the rest in memory."""
     walk_from = min(max(seen.derived_position, seen.log_min), seen.log_capacity_end)
     return Plan(walk_from, proven, None, "read-only"), IndexPlan.KEEP

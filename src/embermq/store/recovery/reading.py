@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout.index_proof import IndexProof
 from embermq.store.layout.inventory import Inventory
@@ -23,10 +23,10 @@ from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.records import Records
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.recovery.derived_trust import DerivedTrust
-from embermq.store.recovery.plan import Proofs, Seen
+from embermq.store.recovery.plan import FilesSeen, Proofs
 from embermq.store.recovery.replay import Plan, is_inside_record
 
-Decide = Callable[[Seen, Inventory | None, Proofs | None], Plan]
+Decide = Callable[[FilesSeen, Inventory | None, Proofs | None], Plan]
 ProofsOf = Callable[[PageNumbers | None], Proofs | None]
 
 
@@ -49,7 +49,7 @@ class Reading:
         self._files, self._root, self._log, self._page = files, root, commit_log, page
 
     def plan(
-        self, seen: Seen, sound: Sound, inventory: Inventory | None, queues: ConsumeQueues | None,
+        self, seen: FilesSeen, sound: Sound, inventory: Inventory | None, queues: ConsumeQueues | None,
         index: IndexFiles | None, index_proof: IndexProof | None, decide: Decide, proofs_of: ProofsOf, *,
         believe_queues: bool,
     ) -> Plan:  # fmt: skip
@@ -83,11 +83,11 @@ class Reading:
         if now is None or not same_run or now.queues_written < before.queues_written:
             raise LookAgain("another writer has begun")
 
-    def _is_of_this_log(self, page: PageNumbers, seen: Seen) -> bool:
+    def _is_of_this_log(self, page: PageNumbers, seen: FilesSeen) -> bool:
         in_log = seen.log_min <= page.flushed <= seen.log_capacity_end
         return in_log and not is_inside_record(self._log, page.flushed)
 
-    def _queues_complete(self, queues: ConsumeQueues, trust: DerivedTrust, seen: Seen, is_sound: bool) -> int:
+    def _queues_complete(self, queues: ConsumeQueues, trust: DerivedTrust, seen: FilesSeen, is_sound: bool) -> int:
         """Units of all records below this place are in queue files."""
         place, file_count = trust.queues(lambda: newest_unit_end(self._log, queues))
         if is_sound and seen.queue_files >= file_count and (seen.log_files_sound or not seen.clean):

@@ -27,14 +27,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from embermq.clock import Clock
-from embermq.columns.operations import resync_for
-from embermq.columns.rows import C_PHYSICAL, C_STORE_TIME, RecordColumns
-from embermq.files.segment import Segment
+from embermq.columns import C_PHYSICAL, C_STORE_TIME, RecordColumns, resync_for
+from embermq.files import Segment
 from embermq.format.frame import BLANK_BYTES, End, Frame, ScanStop, Torn, TornReason, decode
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import FILLER_BYTES_MIN, Damage, Quarantine, fill_with_blank, fill_with_record
 from embermq.store.log.tail_mark import TailMark
-from embermq.store.log.walk import Step, Walker
+from embermq.store.log.walk import Walker, WalkStep
 from embermq.store.sink import Sink
 
 log = logging.getLogger(__name__)
@@ -44,7 +43,7 @@ _MISSING = "log file missing"
 _BLANK_FILES_MAX = 1000
 
 
-class Decision(Enum):
+class StopDecision(Enum):
     END = auto()
     CUT = auto()
     FILL = auto()
@@ -52,7 +51,7 @@ class Decision(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class StopFacts:
     """What is known about the place where a walk stopped."""
 
     zeros: bool
@@ -61,13 +60,13 @@ class Facts:
     good_later: bool
 
 
-def decide(facts: Facts) -> Decision:
+def decide(facts: StopFacts) -> StopDecision:
     """The table at the head of this file; every combination of facts has exactly one answer."""
     if not (facts.good_here or facts.good_later):
-        return Decision.END if facts.zeros else Decision.CUT
+        return StopDecision.END if facts.zeros else StopDecision.CUT
     if not facts.proven:
-        return Decision.CUT
-    return Decision.FILL if facts.good_here else Decision.BLANK
+        return StopDecision.CUT
+    return StopDecision.FILL if facts.good_here else StopDecision.BLANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +161,15 @@ class Recovery:
         if len(batch):
             self._hand_on(batch, end)
 
-    def _settle_doubt(self, start: int, end: int, step: Step, plan: Plan) -> Step:
+    def _settle_doubt(self, start: int, end: int, step: WalkStep, plan: Plan) -> WalkStep:
         """Was the record at `start` torn? So it was if our own writer was not done with it and only zeros follow.
 
         Of a log the reference wrote nothing is known but what lies there: it takes such a record, so it is taken.
         """
         self._doubtful = None
         confirmed = self._closed_cleanly or plan.proven is None or end <= plan.proven
-        if step == Step(end, ScanStop.NOTHING) and not confirmed:
-            return Step(start, TornReason.BAD_PROPERTIES)
+        if step == WalkStep(end, ScanStop.NOTHING) and not confirmed:
+            return WalkStep(start, TornReason.BAD_PROPERTIES)
         self._walker.step(start, end, self._hand_on, check_crc=False)
         return step
 
@@ -181,7 +180,7 @@ class Recovery:
         for sink in self._sinks:
             sink.take(batch, end)
 
-    def _pass_obstacle(self, step: Step, plan: Plan) -> int | None:
+    def _pass_obstacle(self, step: WalkStep, plan: Plan) -> int | None:
         """Where to go on after a place without a record; None if the log ends there."""
         if step.at == plan.expected_end:
             return None
@@ -193,24 +192,24 @@ class Recovery:
         later = self._good_segment_after(segment) if good_at < 0 else None  # Only asked for without a record here.
         if self._is_finished_now(segment, at, good_at >= 0 or later is not None):
             return step.at
-        facts = Facts(step.torn is None, proven, good_at >= 0, later is not None)
+        facts = StopFacts(step.torn is None, proven, good_at >= 0, later is not None)
         reason = _ZEROS if step.torn is None else step.torn.name.lower().replace("_", " ")
         match decide(facts):
-            case Decision.END:
+            case StopDecision.END:
                 if plan.proven is not None and step.at < plan.proven:
                     self._quarantine.note(step.at, plan.proven - step.at, _ZEROS, "the log ends here")
                 return None
-            case Decision.CUT:
+            case StopDecision.CUT:
                 if proven or facts.good_here or facts.good_later:
                     self._keep_tail(segment, at, reason)
                 return None
-            case Decision.FILL:
+            case StopDecision.FILL:
                 self._quarantine.keep(segment, at, good_at, reason, "replaced by a filler record", filled=True)
                 if not self._read_only:
                     fill_with_record(segment, at, good_at, self.last_store_timestamp)
                 self._on_damage(step.at)
                 return segment.start + good_at
-            case Decision.BLANK:
+            case StopDecision.BLANK:
                 assert later is not None
                 self._quarantine.keep(segment, at, segment.size, reason, "segment closed by a blank", filled=True)
                 if not self._read_only:

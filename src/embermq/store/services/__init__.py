@@ -1,1 +1,19 @@
-"""TODO face of services."""
+"""What runs beside appends and reads: threads and jobs of an open store.
+
+    dispatch.py          follows the log and feeds the sinks
+    arrivals.py          listeners for new messages
+    delayed.py           parked messages, appended again when due
+    housekeeping.py      syncs what is derived, then says so; disk usage
+    retention.py, retention_rules.py, disk_watch.py   old log files go
+    topic_deletion.py    a topic goes, at one place in the log for everyone
+    scrub.py, scrub_step.py, scrub_state.py   everything read again and compared, slowly
+"""
+
+from embermq.store.services.arrivals import Arrival
+from embermq.store.services.delayed import ProgressFile
+from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard, is_all_before
+from embermq.store.services.retention_rules import is_expired, last_change_ms
+from embermq.store.services.scrub_state import ScrubState, load_scrub_state
+from embermq.store.services.topic_deletion import KEPT_TOPICS
+
+__all__ = ["Arrival", "Cleaned", "KEPT_TOPICS", "OldSegment", "ProgressFile", "RetentionGuard", "ScrubState", "is_all_before", "is_expired", "last_change_ms", "load_scrub_state"]

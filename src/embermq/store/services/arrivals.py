@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from embermq.columns.rows import C_QUEUE_ID, C_QUEUE_OFFSET, C_STORE_TIME, C_TAG_CODE, RecordColumns
+from embermq.columns import C_QUEUE_ID, C_QUEUE_OFFSET, C_STORE_TIME, C_TAG_CODE, RecordColumns
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, MessageRejected, StoreClosed, StoreError
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.config_json import format_config, parse_config, with_integer_keys
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.errors import DiskFull
-from embermq.files.files import Files
-from embermq.files.mounts import mount_of
+from embermq.files import Files, mount_of
 from embermq.settings import StoreSettings
 
 log = logging.getLogger(__name__)

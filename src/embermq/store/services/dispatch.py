@@ -17,9 +17,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from embermq.columns.plain.scan import resync
-from embermq.columns.rows import C_STORE_TIME, RecordColumns
-from embermq.files.bell import Bell
+from embermq.columns import C_STORE_TIME, RecordColumns, resync
+from embermq.files import Bell
 from embermq.format.frame import ScanStop
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.tail_mark import TailMark

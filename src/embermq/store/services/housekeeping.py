@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from embermq.errors import AppendRefused, WriterFenced
-from embermq.files.files import Files, Lock
+from embermq.files import Files, Lock
 from embermq.format.checkpoint import Checkpoint, encode_checkpoint
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles

@@ -29,20 +29,19 @@ from typing import Protocol
 import msgspec
 
 from embermq.clock import Clock
-from embermq.columns.rows import C_STORE_TIME
+from embermq.columns import C_STORE_TIME
 from embermq.errors import StoreError
-from embermq.files.files import Files
-from embermq.files.segment import Segment
+from embermq.files import Files, Segment
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout.kept_offsets import NextOffset, load_kept_offsets, save_kept_offsets
 from embermq.store.log.commit_log import CommitLog
-from embermq.store.log.file_scan import Damage, LogSegment, scan_segments
+from embermq.store.log.file_scan import DamagedRange, LogSegment, scan_segments
 from embermq.store.log.records import Records
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.services.disk_watch import DiskWatch
 from embermq.store.services.housekeeping import Housekeeping
-from embermq.store.services.retention_rules import Seen, Verdict, is_expired, judge, last_change_ms
+from embermq.store.services.retention_rules import DiskSeen, Verdict, is_expired, judge, last_change_ms
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +105,7 @@ def is_all_before(files: Files, segment: LogSegment, before_ms: int, next_ms: in
     the middle of it. A file without any is as old as the next one's first message, stored at `next_ms`."""
     is_empty = True
     for scanned in scan_segments([segment], segment.start, segment.end, check_crc=False, files=files):
-        if not isinstance(scanned, Damage):
+        if not isinstance(scanned, DamagedRange):
             is_empty = False
             if int(scanned.column(C_STORE_TIME).max()) >= before_ms:
                 return False
@@ -193,7 +192,7 @@ class Retention:
     def _verdict(self, asked: bool) -> Verdict:
         use = self._disk.look()
         hour = int(self._clock.local_stamp(self._clock.now_ms())[8:10])
-        return judge(Seen(hour, use.log_used, use.queues_used, asked), self._settings)
+        return judge(DiskSeen(hour, use.log_used, use.queues_used, asked), self._settings)
 
     def _delete_old(self, asked: bool, before_ms: int | None) -> list[Segment]:
         """Delete the oldest log files that may go; those."""

@@ -18,7 +18,7 @@ from embermq.settings import StoreSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DiskSeen:
     """What a look found. Used space is a fraction; None if it could not be found out."""
 
     hour: int  # of the day, local time
@@ -36,7 +36,7 @@ class Verdict:
     full: bool
 
 
-def judge(seen: Seen, settings: StoreSettings) -> Verdict:
+def judge(seen: DiskSeen, settings: StoreSettings) -> Verdict:
     """The table at the head of this file."""
     full = any(_above(used, settings.disk_full_percent) for used in (seen.log_used, seen.queues_used))
     log_pressed = _above(seen.log_used, settings.disk_used_percent_max)

@@ -24,7 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from embermq.clock import Clock
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from embermq.files.files import Files
+from embermq.files import Files
 
 NAME = "embermq.scrub.json"
 

@@ -15,20 +15,19 @@ from pathlib import Path
 
 import numpy as np
 
-from embermq.files.checksums import FileDamaged
-from embermq.files.files import Files
+from embermq.files import FileDamaged, Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.format.queue_extension import is_address
 from embermq.model.properties import SCHEDULE_TOPIC
-from embermq.store.compare.entries import QueueFiles, QueueName, Suspects
+from embermq.store.compare.entries import QueueName, Suspects, VerifiedQueueFiles
 from embermq.store.compare.keys import IndexStream, KeyFlaw
-from embermq.store.compare.links import IndexPart, link_flaws
-from embermq.store.compare.log_pieces import LogPieces, Piece
+from embermq.store.compare.links import CheckedIndexFile, link_flaws
+from embermq.store.compare.log_pieces import CheckedPiece, LogPieces
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import Quarantine
-from embermq.store.log.file_scan import Damage, scan_segments
+from embermq.store.log.file_scan import DamagedRange, scan_segments
 from embermq.store.log.records import Records
 from embermq.store.queues.consume_queue import ConsumeQueue, Unit
 from embermq.store.queues.consume_queues import ConsumeQueues
@@ -77,26 +76,26 @@ class ScrubStep:
         report.read_bytes = report.end - start
         return report
 
-    def _pieces(self, start: int, end: int, stream: IndexStream) -> Iterator[Piece]:
+    def _pieces(self, start: int, end: int, stream: IndexStream) -> Iterator[CheckedPiece]:
         if self._queues is None:
             yield from self._log_alone(start, end, stream)
             return
         self._queues.write_out()
-        files = QueueFiles.of_open_store(self._queues, self._files, self._root)
+        files = VerifiedQueueFiles.of_open_store(self._queues, self._files, self._root)
         pieces = LogPieces(self._search.segments(), start, end, self._files, files, stream)
         yield from pieces.chained((cut, partial(pieces.read_cut, cut)) for cut in pieces.cuts())
 
-    def _log_alone(self, start: int, end: int, stream: IndexStream) -> Iterator[Piece]:
+    def _log_alone(self, start: int, end: int, stream: IndexStream) -> Iterator[CheckedPiece]:
         """Of a store that derives nothing only the records themselves are compared with their checksums."""
         found = scan_segments(self._search.segments(), start, end, files=self._files)
-        damages = [one for one in found if isinstance(one, Damage)]
-        nothing = QueueFiles.of_open_store(None, self._files, self._root)
+        damages = [one for one in found if isinstance(one, DamagedRange)]
+        nothing = VerifiedQueueFiles.of_open_store(None, self._files, self._root)
         piece = LogPieces([], start, end, self._files, nothing, stream).nothing(start, end, stream.end)
         yield piece._replace(damages=damages)
 
     # -- the log ---------------------------------------------------------------------------------------------
 
-    def _take_damages(self, damages: list[Damage], known: list[tuple[int, int]], report: StepReport) -> None:
+    def _take_damages(self, damages: list[DamagedRange], known: list[tuple[int, int]], report: StepReport) -> None:
         for damage in damages:
             if damage.start < self._log.min_offset or any(a <= damage.start and damage.end <= b for a, b in known):
                 continue  # Retention was faster, or it was reported before.
@@ -111,7 +110,7 @@ class ScrubStep:
 
     # -- queues ----------------------------------------------------------------------------------------------
 
-    def _take_suspects(self, piece: Piece, report: StepReport) -> None:
+    def _take_suspects(self, piece: CheckedPiece, report: StepReport) -> None:
         for number, suspects in piece.queues.suspects.items():
             wrong, healed = 0, 0
             for some in suspects:
@@ -148,11 +147,11 @@ class ScrubStep:
 
     # -- index -----------------------------------------------------------------------------------------------
 
-    def _parts(self) -> list[IndexPart]:
+    def _parts(self) -> list[CheckedIndexFile]:
         """The index files as `verify` sees them."""
         return [] if self._index is None else self._index.parts()
 
-    def _take_keys(self, piece: Piece, stream: IndexStream, report: StepReport) -> None:
+    def _take_keys(self, piece: CheckedPiece, stream: IndexStream, report: StepReport) -> None:
         if self._index is None:
             return
         for name in sorted({self._file_of(flaw, stream) for flaw in piece.keys.flaws if self._counts(flaw, piece)}):
@@ -161,7 +160,7 @@ class ScrubStep:
             place = int(piece.keys.missing[0][1])
             report.findings.append(f"index: keys of the record at {place} and later ones have no entry")
 
-    def _counts(self, flaw: KeyFlaw, piece: Piece) -> bool:
+    def _counts(self, flaw: KeyFlaw, piece: CheckedPiece) -> bool:
         is_lost = any(damage.start <= flaw.physical < damage.end for damage in piece.damages)
         return flaw.kind != "twice" and not is_lost and flaw.physical >= self._log.min_offset
 

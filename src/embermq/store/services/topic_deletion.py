@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embermq.errors import StoreError
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from embermq.store.append.writer import Writer
 from embermq.store.layout.deleted_topics import load_deleted_topics, save_deleted_topics

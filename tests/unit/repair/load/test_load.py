@@ -14,7 +14,7 @@ from embermq.errors import AppendRefused, InputInvalid, StoreLocked
 from embermq.files.files import RealFiles
 from embermq.inspect.dump import Dump
 from embermq.inspect.found_sizes import sizes_found
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.repair.load import load as loading
 from embermq.repair.load.load import LoadReport, Source, Times, load_messages, open_source
@@ -35,7 +35,7 @@ STORE_ASSIGNS = ("physicalOffset", "queueOffset", "msgId")
 
 def dump_bytes(path: Path, form: LineForm = LineForm.RAW) -> bytes:
     pieces = Dump(Survey.open(path), form=form).pieces()
-    return b"".join(bytes(piece) for piece in pieces if not isinstance(piece, Damage))
+    return b"".join(bytes(piece) for piece in pieces if not isinstance(piece, DamagedRange))
 
 
 def load(path: Path, text: bytes, settings: StoreSettings = SMALL, **options: Any) -> LoadReport:

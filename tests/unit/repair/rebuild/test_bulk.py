@@ -22,7 +22,7 @@ from embermq.repair.rebuild import bulk_build as rebuild_bulk
 from embermq.repair.rebuild.bulk_build import BulkBuild
 from embermq.repair.rebuild.journal import WORK, load_journal
 from embermq.repair.rebuild.rebuilding import Rebuilt, rebuild, settings_as_found
-from embermq.repair.rebuild.writer_lock import NAME as TURN
+from embermq.repair.rebuild.writer_lock import WRITER_LOCK_FILE as TURN
 from embermq.repair.rebuild.writer_lock import Turn, end_turn, take_turn
 from embermq.repair.verify.findings import Flaw
 from embermq.repair.verify.store_check import verify

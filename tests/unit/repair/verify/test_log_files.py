@@ -9,7 +9,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.repair.verify.findings import Flaw
-from embermq.repair.verify.store_check import Report, verify
+from embermq.repair.verify.store_check import VerifyReport, verify
 from tests.support import golden
 
 SMALL = StoreSettings(
@@ -18,7 +18,7 @@ SMALL = StoreSettings(
 )  # fmt: skip
 
 
-def log_flaws(report: Report) -> list[Flaw]:
+def log_flaws(report: VerifyReport) -> list[Flaw]:
     return [flaw for flaw in report.flaws if flaw.family == "commitlog" and "record" not in flaw.fault]
 
 
@@ -26,7 +26,7 @@ def log_files(root: Path) -> list[Path]:
     return sorted((root / "commitlog").iterdir())
 
 
-def assert_no_cutting(report: Report) -> None:
+def assert_no_cutting(report: VerifyReport) -> None:
     assert not [flaw for flaw in report.flaws if "truncate" in flaw.remedy]
 
 

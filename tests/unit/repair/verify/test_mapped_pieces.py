@@ -6,8 +6,8 @@ import pytest
 
 from embermq.columns.rows import C_PHYSICAL, new_rows
 from embermq.files import memory
-from embermq.store.compare.mapped_pieces import Scanned, mapped_records
-from embermq.store.log.file_scan import Damage, LogSegment, scan_segments
+from embermq.store.compare.mapped_pieces import MappedScan, mapped_records
+from embermq.store.log.file_scan import DamagedRange, LogSegment, scan_segments
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks
 from tests.crash.disks import FIRST_SEGMENT
@@ -21,7 +21,7 @@ def disk() -> LossyFiles:
     return disks.closed(60)
 
 
-def mapped(disk: LossyFiles | BadDisk, start: int, end: int, rows: int = 64) -> tuple[list[int], Scanned]:
+def mapped(disk: LossyFiles | BadDisk, start: int, end: int, rows: int = 64) -> tuple[list[int], MappedScan]:
     steps = mapped_records(disk, SEGMENT, start, end, new_rows(rows))
     found: list[int] = []
     while True:
@@ -35,7 +35,7 @@ def mapped(disk: LossyFiles | BadDisk, start: int, end: int, rows: int = 64) -> 
 def plain(disk: LossyFiles, start: int, end: int) -> list[int]:
     found = []
     for scanned in scan_segments([SEGMENT], start, end, files=disk):
-        assert not isinstance(scanned, Damage)
+        assert not isinstance(scanned, DamagedRange)
         found += [int(row[C_PHYSICAL]) for row in scanned.rows]
     return found
 
@@ -59,26 +59,26 @@ def test_what_is_wrong_is_left_to_others(disk: LossyFiles) -> None:
     left = disks.copy(disk)
     disks.flip(left, FIRST_SEGMENT, 8 * (start + 89))
     found, stop = mapped(left, 0, 8192)
-    assert stop == Scanned(start, False)
+    assert stop == MappedScan(start, False)
     assert found == [place for place, _ in disks.places(disk) if place < start]
     zeroed = disks.copy(disk)
     disks.overwrite(zeroed, FIRST_SEGMENT, start, bytes(end - start))
-    assert mapped(zeroed, 0, 8192)[1] == Scanned(start, False)
+    assert mapped(zeroed, 0, 8192)[1] == MappedScan(start, False)
     huge = disks.copy(disk)
     disks.overwrite(huge, FIRST_SEGMENT, start, b"\x7f\xff\xff\xff")
-    assert mapped(huge, 0, start + 50)[1] == Scanned(start, False)
+    assert mapped(huge, 0, start + 50)[1] == MappedScan(start, False)
 
 
 def test_a_file_that_cannot_be_mapped_or_is_not_there(disk: LossyFiles) -> None:
-    assert mapped(BadDisk(disk, {FIRST_SEGMENT: [0]}), 0, 8192) == ([], Scanned(0, False))
+    assert mapped(BadDisk(disk, {FIRST_SEGMENT: [0]}), 0, 8192) == ([], MappedScan(0, False))
     gone = disks.copy(disk)
     gone.remove(FIRST_SEGMENT)
-    assert mapped(gone, 0, 8192) == ([], Scanned(0, False))
+    assert mapped(gone, 0, 8192) == ([], MappedScan(0, False))
 
 
 def test_a_kernel_that_does_not_read_pages_in(disk: LossyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "populate_for_reading", lambda view, start, end: False)
-    assert mapped(disk, 0, 8192) == ([], Scanned(0, False))
+    assert mapped(disk, 0, 8192) == ([], MappedScan(0, False))
 
 
 def test_a_short_file(disk: LossyFiles) -> None:

@@ -5,9 +5,9 @@ import random
 import pytest
 
 from embermq import Message
-from embermq.repair.verify.store_check import Report, verify
+from embermq.repair.verify.store_check import VerifyReport, verify
 from embermq.store.compare import log_pieces as verify_log
-from embermq.store.compare.log_pieces import LogPieces, Piece
+from embermq.store.compare.log_pieces import CheckedPiece, LogPieces
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks
 from tests.crash.disks import ROOT
@@ -35,7 +35,7 @@ class Walks:
         self.ended = self.given_up = 0
         walk = LogPieces._read_sound
 
-        def counted(*arguments: object) -> Piece | None:
+        def counted(*arguments: object) -> CheckedPiece | None:
             piece = walk(*arguments)  # type: ignore[arg-type]
             self.ended += piece is not None
             self.given_up += piece is None
@@ -44,13 +44,13 @@ class Walks:
         monkeypatch.setattr(LogPieces, "_read_sound", counted)
 
 
-def by_steps(disk: LossyFiles) -> Report:
+def by_steps(disk: LossyFiles) -> VerifyReport:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(LogPieces, "_read_sound", lambda *_: None)
         return verify(ROOT, files=disk)
 
 
-def counts(report: Report) -> tuple[int, ...]:
+def counts(report: VerifyReport) -> tuple[int, ...]:
     return (
         report.records, report.queues, report.units, report.index_entries, report.pending_units, report.pending_keys
     )  # fmt: skip

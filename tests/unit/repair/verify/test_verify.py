@@ -15,7 +15,7 @@ from embermq.format.index import HEADER_BYTES, entry_at
 from embermq.format.queue_entry import ENTRY
 from embermq.model.hosts import Host
 from embermq.repair.verify.findings import Flaw
-from embermq.repair.verify.store_check import Report, verify
+from embermq.repair.verify.store_check import VerifyReport, verify
 from embermq.settings import FlushDisk
 from embermq.store.compare import entries as verify_units
 from embermq.store.compare import log_pieces as verify_log
@@ -31,11 +31,11 @@ COUNT = 120
 SLOTS, ENTRIES = 16, 40  # As in numbered.TINY.
 
 
-def look(disk: LossyFiles, *, fast: bool = False) -> Report:
+def look(disk: LossyFiles, *, fast: bool = False) -> VerifyReport:
     return verify(ROOT, fast=fast, files=disk)
 
 
-def faults(report: Report) -> list[Flaw]:
+def faults(report: VerifyReport) -> list[Flaw]:
     return [flaw for flaw in report.flaws if flaw.is_fault]
 
 
@@ -626,7 +626,7 @@ def test_a_file_that_retention_takes_between_two_others_is_no_hole(
     first, second = paths(disk, "commitlog")[:2]
     read = verify_log.LogPieces.read_cut
 
-    def read_late(pieces: verify_log.LogPieces, cut: verify_log.Cut) -> verify_log.Piece | None:
+    def read_late(pieces: verify_log.LogPieces, cut: verify_log.Cut) -> verify_log.CheckedPiece | None:
         if cut.segment.path == second and disk.exists(second):
             disk.remove(first)
             disk.remove(second)

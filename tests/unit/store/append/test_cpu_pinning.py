@@ -8,7 +8,7 @@ import pytest
 
 from embermq import Message
 from embermq.settings import FlushDisk
-from embermq.store.append.cpu_pinning import OneCore
+from embermq.store.append.cpu_pinning import CpuPinning
 from embermq.testing.builder import StoreBuilder
 
 pytestmark = pytest.mark.skipif(
@@ -65,7 +65,7 @@ def test_who_is_kept_and_for_how_long(tmp_path: Path, flush: FlushDisk, share: b
 
 
 def test_a_thread_made_by_one_that_is_kept_can_leave() -> None:
-    core, seen = OneCore(), list[set[int]]()
+    core, seen = CpuPinning(), list[set[int]]()
 
     def child() -> None:
         seen.append(os.sched_getaffinity(0))
@@ -92,7 +92,7 @@ def test_a_thread_made_by_one_that_is_kept_can_leave() -> None:
 def test_where_there_is_one_processor_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {0})
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, cores: pytest.fail("moved"))
-    core = OneCore()
+    core = CpuPinning()
     core.join()
     core.leave()
     core.close()

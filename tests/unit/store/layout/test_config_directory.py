@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from embermq.files.files import RealFiles
-from embermq.store.layout.config_directory import ConfigFile, Progress, config_files, consumer_progress
+from embermq.store.layout.config_directory import ConfigFile, ConsumerProgress, config_files, consumer_progress
 from tests.support import golden
 
 FILES = RealFiles()
@@ -17,7 +17,7 @@ def test_what_a_broker_wrote(tmp_path: Path) -> None:
     assert all(one.fault is None for one in found.values())
     assert {"topics.json", "consumerOffset.json", "delayOffset.json"} <= set(found)
     progress = consumer_progress(FILES, store)
-    assert Progress("%RETRY%CG_retry", "CG_retry", 0, 9) in progress
+    assert ConsumerProgress("%RETRY%CG_retry", "CG_retry", 0, 9) in progress
     assert {one.topic for one in progress} == {"RetryTopic", "%RETRY%CG_retry"}
     assert progress == sorted(progress, key=lambda one: (one.topic, one.group, one.queue_id))
 
@@ -46,14 +46,14 @@ def test_a_damaged_file_and_its_backup(tmp_path: Path, content: bytes, fault: st
     assert one.entries == 1
     assert one.fault is not None
     assert one.fault.endswith("its backup is used")
-    assert consumer_progress(FILES, tmp_path) == [Progress("t", "g", 0, 5), Progress("t", "g", 1, 6)]
+    assert consumer_progress(FILES, tmp_path) == [ConsumerProgress("t", "g", 0, 5), ConsumerProgress("t", "g", 1, 6)]
 
 
 def test_entries_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     text = '{"offsetTable":{"noat":{0:1},"t@g":{"x":1},"t@h":5,"t@i":{0:"one",1:7}}}'
     (tmp_path / "config" / "consumerOffset.json").write_text(text)
-    assert consumer_progress(FILES, tmp_path) == [Progress("t", "i", 1, 7)]
+    assert consumer_progress(FILES, tmp_path) == [ConsumerProgress("t", "i", 1, 7)]
 
 
 def test_foreign_files_are_not_looked_at(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from embermq import Message
 from embermq.columns.rows import C_PHYSICAL
 from embermq.format import frame
-from embermq.inspect.snapshot import Damage, LogSegment, Survey, scan_segments
+from embermq.inspect.snapshot import DamagedRange, LogSegment, Survey, scan_segments
 from embermq.store.log import file_scan as survey_scan
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
@@ -71,7 +71,7 @@ def change(store: Path, tmp_path: Path) -> Callable[..., Survey]:
 def scan(segments: tuple[LogSegment, ...], start: int, end: int, **how: Any) -> Seen:
     places, damages = [], []
     for one in scan_segments(segments, start, end, **how):
-        if isinstance(one, Damage):
+        if isinstance(one, DamagedRange):
             damages.append((one.start, one.end))
         else:
             assert len(one)
@@ -95,7 +95,7 @@ def test_columns_hold_the_record(store: Path, way: str) -> None:
     frames = iter(frames_of(store))
     survey = Survey.open(store)
     for columns in survey.scan(0, survey.log_end, rows_max=5):
-        assert not isinstance(columns, Damage)
+        assert not isinstance(columns, DamagedRange)
         for i in range(len(columns)):
             one = next(frames)
             assert (columns.topic(i), columns.body(i), columns.properties(i)) == (one.topic, one.body, one.properties)

@@ -6,16 +6,16 @@ from itertools import product
 import pytest
 
 from embermq.store.layout.inventory import Inventory
-from embermq.store.recovery.plan import IndexPlan, Proofs, Seen, make_plan
-from embermq.store.recovery.replay import Decision, Facts, decide
+from embermq.store.recovery.plan import FilesSeen, IndexPlan, Proofs, make_plan
+from embermq.store.recovery.replay import StopDecision, StopFacts, decide
 
-ROWS: list[tuple[dict[str, bool], Decision]] = [
-    ({"zeros": True, "good_here": False, "good_later": False}, Decision.END),
-    ({"zeros": False, "good_here": False, "good_later": False}, Decision.CUT),
-    ({"proven": False, "good_here": True}, Decision.CUT),
-    ({"proven": False, "good_here": False, "good_later": True}, Decision.CUT),
-    ({"proven": True, "good_here": True}, Decision.FILL),
-    ({"proven": True, "good_here": False, "good_later": True}, Decision.BLANK),
+ROWS: list[tuple[dict[str, bool], StopDecision]] = [
+    ({"zeros": True, "good_here": False, "good_later": False}, StopDecision.END),
+    ({"zeros": False, "good_here": False, "good_later": False}, StopDecision.CUT),
+    ({"proven": False, "good_here": True}, StopDecision.CUT),
+    ({"proven": False, "good_here": False, "good_later": True}, StopDecision.CUT),
+    ({"proven": True, "good_here": True}, StopDecision.FILL),
+    ({"proven": True, "good_here": False, "good_later": True}, StopDecision.BLANK),
 ]
 
 
@@ -25,10 +25,10 @@ def test_each_combination_of_facts_matches_exactly_one_row() -> None:
         facts = dict(zip(names, values, strict=True))
         matching = [decision for row, decision in ROWS if row.items() <= facts.items()]
         assert len(matching) == 1, facts
-        assert decide(Facts(**facts)) is matching[0], facts
+        assert decide(StopFacts(**facts)) is matching[0], facts
 
 
-SEEN = Seen(
+SEEN = FilesSeen(
     clean=True, log_min=1000, log_capacity_end=9000, log_files_sound=True, queue_files=4, index_files=1,
     derived_findings=0, inventory_findings=0, read_only=False, derived_position=6000,
 )  # fmt: skip
@@ -41,7 +41,7 @@ INVENTORY = Inventory(
 )  # fmt: skip
 
 
-def changed(**facts: object) -> Seen:
+def changed(**facts: object) -> FilesSeen:
     return replace(SEEN, **facts)  # type: ignore[arg-type]
 
 
@@ -66,7 +66,7 @@ def test_a_clean_store_as_it_was_left_is_read_from_its_tail_mark() -> None:
     ],
 )
 def test_whatever_is_in_doubt_is_derived_again_from_the_whole_log(
-    seen: Seen, inventory: Inventory | None, proofs: Proofs | None
+    seen: FilesSeen, inventory: Inventory | None, proofs: Proofs | None
 ) -> None:
     plan, index = make_plan(seen, inventory, proofs)
     assert (plan.walk_from, index) == (1000, IndexPlan.REBUILD)

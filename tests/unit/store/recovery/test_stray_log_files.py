@@ -9,7 +9,7 @@ from embermq import Message, MessageStore, StoreSettings
 from embermq.files.files import RealFiles
 from embermq.inspect.dump import Dump
 from embermq.inspect.found_sizes import sizes_found
-from embermq.inspect.snapshot import Damage, Survey
+from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.repair.salvage.salvaging import salvage
 from embermq.repair.verify.store_check import verify
 from tests.support import golden
@@ -42,7 +42,7 @@ def digests(log: Path) -> dict[str, str]:
 
 def messages_in(root: Path) -> int:
     job = Dump(Survey.open(root))
-    assert not [piece for piece in job.pieces() if isinstance(piece, Damage)]
+    assert not [piece for piece in job.pieces() if isinstance(piece, DamagedRange)]
     return job.messages
 
 

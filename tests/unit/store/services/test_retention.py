@@ -15,9 +15,9 @@ import pytest
 from embermq import FetchStatus, Message, MessageStore
 from embermq.errors import DiskFull, FlushFailed, StoreClosed, StoreError, StorePathInvalid, StoreReadOnly
 from embermq.files.files import DiskUsage
-from embermq.store.layout.kept_offsets import NAME as KEPT_OFFSETS
-from embermq.store.layout.kept_offsets import load_kept_offsets, raised, save_kept_offsets
-from embermq.store.maintenance_mode import QuietStore
+from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE as KEPT_OFFSETS
+from embermq.store.layout.kept_offsets import load_kept_offsets, raised_offsets, save_kept_offsets
+from embermq.store.maintenance_mode import MaintenanceStore
 from embermq.store.services import retention
 from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
@@ -372,7 +372,7 @@ def test_kept_offsets_that_cannot_be_read_keep_nothing(disks: Disks) -> None:
 
 
 def test_what_was_kept_never_lowers_an_offset() -> None:
-    assert sorted(raised([("a", 0, 5), ("b", 0, 1)], [("a", 0, 3), ("b", 0, 9), ("c", 1, 2)])) == [
+    assert sorted(raised_offsets([("a", 0, 5), ("b", 0, 1)], [("a", 0, 3), ("b", 0, 9), ("c", 1, 2)])) == [
         ("a", 0, 5), ("b", 0, 9), ("c", 1, 2),
     ]  # fmt: skip
 
@@ -466,10 +466,10 @@ def test_parked_messages_that_nobody_delivers_hold_nothing(disks: Disks) -> None
         assert store.delete_expired().segments == 3
 
 
-def quiet(disks: Disks, clock: ManualClock, **settings: Any) -> QuietStore:
+def quiet(disks: Disks, clock: ManualClock, **settings: Any) -> MaintenanceStore:
     plan = builder(disks, clock, delayed_delivery=True, delay_levels="1h", **settings)
-    store = QuietStore.open(ROOT, plan.settings, clock=clock, files=disks)
-    assert isinstance(store, QuietStore)
+    store = MaintenanceStore.open(ROOT, plan.settings, clock=clock, files=disks)
+    assert isinstance(store, MaintenanceStore)
     return store
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from embermq.settings import StoreSettings
-from embermq.store.services.retention_rules import Seen, Verdict, is_expired, judge
+from embermq.store.services.retention_rules import DiskSeen, Verdict, is_expired, judge
 
 DEFAULTS = StoreSettings()
 HOUR_MS = 3_600_000
@@ -13,7 +13,7 @@ NOTHING = Verdict(None, False, False)
 def verdict(
     log: float | None, queues: float | None = 0.1, hour: int = 12, asked: bool = False, **settings: object
 ) -> Verdict:
-    return judge(Seen(hour, log, queues, asked), DEFAULTS.replace(**settings))
+    return judge(DiskSeen(hour, log, queues, asked), DEFAULTS.replace(**settings))
 
 
 @pytest.mark.parametrize(

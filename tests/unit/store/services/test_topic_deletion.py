@@ -13,7 +13,7 @@ from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk
-from embermq.store.layout.deleted_topics import NAME, load_deleted_topics
+from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE, load_deleted_topics
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles, keep_everything
@@ -173,7 +173,7 @@ def test_a_note_that_cannot_be_read_deletes_nothing(content: bytes) -> None:
     disk = LossyFiles()
     with builder(disk).open() as store:
         fill(store, "U", 10)
-    disk.put(ROOT / NAME, content)
+    disk.put(ROOT / DELETED_TOPICS_FILE, content)
     with builder(disk).open() as store:
         assert store.topics() == {"U": [0, 1]}
 
