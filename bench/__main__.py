@@ -40,8 +40,19 @@ from embermq.cli.output import NamedValue, NamedValues, Output, Rows, TableColum
 SCENARIOS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
-        scan, rebuild, recovery, append, topics, sync, memory, tools, verify, spark_read, spark_stream,
-        spark_jobs, spark_kafka,
+        scan,
+        rebuild,
+        recovery,
+        append,
+        topics,
+        sync,
+        memory,
+        tools,
+        verify,
+        spark_read,
+        spark_stream,
+        spark_jobs,
+        spark_kafka,
     )
 }
 _NO_DISK = ("tmpfs", "ramfs")
@@ -62,9 +73,11 @@ _COLUMNS = [
 @click.option("--size", type=click.Choice(["smoke", "full"]), default="full", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each measurement [default: 5; smoke: 2].")
 @click.option(
-    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False, exists=True),
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Where to put the files: on the disk to measure [default: the directory for temporary files].",
-)  # fmt: skip
+)
 @click.option("--peers", is_flag=True, help="Measure the reference as well.")
 @output_option
 def main(
@@ -104,16 +117,15 @@ def _cells(figure: Figure) -> list[str]:
         return [figure.case, figure.measure, "-", figure.why_not, figure.unit, target, figure.verdict, figure.answer]
     low, high = show_number(min(figure.rounds)), show_number(max(figure.rounds))
     median = show_number(figure.median)
-    return [
-        figure.case, figure.measure, median, f"[{low}..{high}]", figure.unit, target, figure.verdict, figure.answer
-    ]  # fmt: skip
+    return [figure.case, figure.measure, median, f"[{low}..{high}]", figure.unit, target, figure.verdict, figure.answer]
 
 
 def _machine(course: Course) -> NamedValues:
     """What the figures depend on besides the code."""
     disk = os.statvfs(course.directory)
     return NamedValues(
-        "machine", "machine",
+        "machine",
+        "machine",
         [
             NamedValue("processor", "processor", _processor()),
             NamedValue("cores", "cores", os.cpu_count()),
@@ -126,7 +138,7 @@ def _machine(course: Course) -> NamedValues:
             NamedValue("size", "size", course.size),
             NamedValue("rounds", "rounds", course.rounds),
         ],
-    )  # fmt: skip
+    )
 
 
 def _file_system(directory: Path) -> str:

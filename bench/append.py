@@ -102,9 +102,14 @@ def _round(course: Course, path: Path, body_bytes: int, messages: int, form: For
         many_seconds, many_cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu
     many = rounds * BATCH
     return Round(
-        messages / seconds, messages / dispatched, cpu_seconds / messages * 1e6, many / many_seconds,
-        many_cpu_seconds / many * 1e6, joined(log_answer(path), derived_answer(path)), stored / messages,
-    )  # fmt: skip
+        messages / seconds,
+        messages / dispatched,
+        cpu_seconds / messages * 1e6,
+        many / many_seconds,
+        many_cpu_seconds / many * 1e6,
+        joined(log_answer(path), derived_answer(path)),
+        stored / messages,
+    )
 
 
 def _append_each(store: MessageStore, messages: list[Message]) -> None:
@@ -136,18 +141,26 @@ def _ratios(case: str, ours: list[Round], theirs: list[rocketmq.Figures]) -> lis
         Figure(case, "reference, single", "msg/s", singles),
         Figure(case, "reference, 256 at a time", "msg/s", many),
         Figure(
-            case, "single, ours / reference", "x",
-            [own.single / their for own, their in zip(ours, singles, strict=True)], SINGLE_TARGETS[case],
+            case,
+            "single, ours / reference",
+            "x",
+            [own.single / their for own, their in zip(ours, singles, strict=True)],
+            SINGLE_TARGETS[case],
         ),
         Figure(
-            case, "256 at a time, ours / reference single", "x",
-            [own.many / their for own, their in zip(ours, singles, strict=True)], MANY_TARGET,
+            case,
+            "256 at a time, ours / reference single",
+            "x",
+            [own.many / their for own, their in zip(ours, singles, strict=True)],
+            MANY_TARGET,
         ),
         Figure(
-            case, "256 at a time, ours / reference 256", "x",
+            case,
+            "256 at a time, ours / reference 256",
+            "x",
             [own.many / their for own, their in zip(ours, many, strict=True)],
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _check_bytes(told: rocketmq.Figures, body_bytes: int, messages: int) -> None:

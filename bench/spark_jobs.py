@@ -63,9 +63,7 @@ def _seconds(spark: "SparkSession", store: Path, target: Path) -> float:
     return seconds
 
 
-def _rebuild(
-    course: Course, spark: "SparkSession", alone: OneCore, store: Filled, scratch: Path
-) -> list[Figure]:  # fmt: skip
+def _rebuild(course: Course, spark: "SparkSession", alone: OneCore, store: Filled, scratch: Path) -> list[Figure]:
     from embermq.spark.jobs.rebuild import rebuild
 
     before = derived_answer(store.path)
@@ -77,9 +75,10 @@ def _rebuild(
         _seconds(spark, store.path, scratch / "two")
         alone.rebuild(store.path, scratch / "one")
     two, one = in_turn(
-        course, lambda: _seconds(spark, store.path, scratch / "two"),
+        course,
+        lambda: _seconds(spark, store.path, scratch / "two"),
         lambda: alone.rebuild(store.path, scratch / "one"),
-    )  # fmt: skip
+    )
     case = f"rebuild, {store.log_bytes / MIB:,.0f} MiB of 1 KiB"
     return [
         Figure(case, "two cores", "GB/s", [store.log_bytes / s / 1e9 for s in two], held(course, at_least(1)), answer),
@@ -159,11 +158,23 @@ def _pipeline(course: Course, spark: "SparkSession", store: Filled, scratch: Pat
     assert count == store.messages, (count, store)
     case = f"{store.log_bytes / MIB:,.0f} MiB of 1 KiB"
     return [
-        Figure(f"pipeline into queues and index, {case}", "rate", "MB/s", [store.log_bytes / s / 1e6 for s in derived],
-               held(course, at_least(300)), answers.pop()),
-        Figure(f"pipeline into a lake, {case}", "rate", "MB/s", [store.log_bytes / s / 1e6 for s in lake],
-               held(course, at_least(100)), row_answer),
-    ]  # fmt: skip
+        Figure(
+            f"pipeline into queues and index, {case}",
+            "rate",
+            "MB/s",
+            [store.log_bytes / s / 1e6 for s in derived],
+            held(course, at_least(300)),
+            answers.pop(),
+        ),
+        Figure(
+            f"pipeline into a lake, {case}",
+            "rate",
+            "MB/s",
+            [store.log_bytes / s / 1e6 for s in lake],
+            held(course, at_least(100)),
+            row_answer,
+        ),
+    ]
 
 
 _LAKE_COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "uniqKey", "tags", "keys", "body", "size")
@@ -200,27 +211,32 @@ def _beside_reference(course: Course, spark: "SparkSession", scratch: Path) -> l
     ]
 
 
-def _growth(
-    course: Course, spark: "SparkSession", alone: OneCore, store: Filled, scratch: Path
-) -> list[Figure]:  # fmt: skip
+def _growth(course: Course, spark: "SparkSession", alone: OneCore, store: Filled, scratch: Path) -> list[Figure]:
     small_mb = worker_peak_mb()
     course.note(f"{NAME}: filling a store {GROWTH} times as large")
     large = _filled(course, scratch / "large", course.pick(2, GROWTH) * store.log_bytes)
     answer = derived_answer(large.path)
     small, long, one = in_turn(
-        course, lambda: _seconds(spark, store.path, scratch / "small-again"),
+        course,
+        lambda: _seconds(spark, store.path, scratch / "small-again"),
         lambda: _seconds(spark, large.path, scratch / "large-again"),
         lambda: alone.rebuild(large.path, scratch / "alone"),
-    )  # fmt: skip
+    )
     times = large.log_bytes / store.log_bytes
     case = f"rebuild, {large.log_bytes / MIB:,.0f} MiB of 1 KiB"
     peak_mb = worker_peak_mb()
     return [
         Figure(case, "two cores", "GB/s", [large.log_bytes / s / 1e9 for s in long], answer=answer),
         Figure(case, "two cores / one core", "x", ratios(one, long), held(course, at_least(1.6)), answer),
-        Figure(case, "time / its share of the smaller one's", "x", [x / times for x in ratios(long, small)],
-               held(course, at_most(1.15)), answer),
+        Figure(
+            case,
+            "time / its share of the smaller one's",
+            "x",
+            [x / times for x in ratios(long, small)],
+            held(course, at_most(1.15)),
+            answer,
+        ),
         Figure("workers", "resident, peak", "MB", [peak_mb], at_most(600)),
         Figure("workers", "peak / that of the smaller log", "x", [peak_mb / small_mb], held(course, at_most(1.15))),
         *_audit(course, spark, large),
-    ]  # fmt: skip
+    ]

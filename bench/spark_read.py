@@ -74,9 +74,7 @@ def run(course: Course) -> list[Figure]:
 # -- the cases ---------------------------------------------------------------------------------------------------
 
 
-def _whole_and_narrow(
-    course: Course, spark: "SparkSession", case: str, store: Filled, parquet: Path
-) -> list[Figure]:  # fmt: skip
+def _whole_and_narrow(course: Course, spark: "SparkSession", case: str, store: Filled, parquet: Path) -> list[Figure]:
     """All columns by both ways, three columns, and Parquet."""
     whole, narrow = table(spark, store.path), table(spark, store.path, THREE_COLUMNS)
     scanned = scan(spark, store.path)
@@ -100,19 +98,49 @@ def _whole_and_narrow(
     return [
         Figure(f"{case}, all columns", "rows", "M rows/s", rate, rate_target, answer),
         Figure(f"{case}, all columns", "log", "MB/s", speed, speed_target, answer),
-        Figure(f"{case}, all columns", "Parquet", "M rows/s", [store.messages / s / 1e6 for s in of_parquet],
-               answer=answer),
-        Figure(f"{case}, all columns", "rate / Parquet's", "x", ratios(of_parquet, seconds),
-               held(course, at_least(0.7)), answer),
-        Figure(f"{case}, all columns by scan()", "rows", "M rows/s", [store.messages / s / 1e6 for s in of_scan],
-               rate_target, answer),
-        Figure(f"{case}, all columns by scan()", "rate / Parquet's", "x", ratios(of_parquet, of_scan),
-               held(course, at_least(0.7)), answer),
-        Figure(f"{case}, three columns", "rows", "M rows/s", [store.messages / s / 1e6 for s in of_narrow],
-               answer=narrow_answer),
-        Figure(f"{case}, three columns", "rate / all columns'", "x", ratios(seconds, of_narrow),
-               held(course, at_least(2.5)), narrow_answer),
-    ]  # fmt: skip
+        Figure(
+            f"{case}, all columns", "Parquet", "M rows/s", [store.messages / s / 1e6 for s in of_parquet], answer=answer
+        ),
+        Figure(
+            f"{case}, all columns",
+            "rate / Parquet's",
+            "x",
+            ratios(of_parquet, seconds),
+            held(course, at_least(0.7)),
+            answer,
+        ),
+        Figure(
+            f"{case}, all columns by scan()",
+            "rows",
+            "M rows/s",
+            [store.messages / s / 1e6 for s in of_scan],
+            rate_target,
+            answer,
+        ),
+        Figure(
+            f"{case}, all columns by scan()",
+            "rate / Parquet's",
+            "x",
+            ratios(of_parquet, of_scan),
+            held(course, at_least(0.7)),
+            answer,
+        ),
+        Figure(
+            f"{case}, three columns",
+            "rows",
+            "M rows/s",
+            [store.messages / s / 1e6 for s in of_narrow],
+            answer=narrow_answer,
+        ),
+        Figure(
+            f"{case}, three columns",
+            "rate / all columns'",
+            "x",
+            ratios(seconds, of_narrow),
+            held(course, at_least(2.5)),
+            narrow_answer,
+        ),
+    ]
 
 
 def _tuples(course: Course, spark: "SparkSession", store: Filled, few: Filled) -> list[Figure]:
@@ -124,16 +152,15 @@ def _tuples(course: Course, spark: "SparkSession", store: Filled, few: Filled) -
 
     answer, _ = answer_of(table(spark, few.path))
     assert answer_of(by_tuples)[0] == answer, "tuples have other rows"
-    of_arrow, of_tuples = in_turn(
-        course, lambda: seconds_of(table(spark, store.path)), lambda: seconds_of(by_tuples)
-    )  # fmt: skip
+    of_arrow, of_tuples = in_turn(course, lambda: seconds_of(table(spark, store.path)), lambda: seconds_of(by_tuples))
     arrow = [store.messages / s for s in of_arrow]
     tuples = [few.messages / s for s in of_tuples]
     return [
         Figure("200 B, tuples", "rows", "M rows/s", [rate / 1e6 for rate in tuples], answer=answer),
-        Figure("200 B, tuples", "rate of batches / tuples'", "x", ratios(arrow, tuples), held(course, at_least(6)),
-               answer),
-    ]  # fmt: skip
+        Figure(
+            "200 B, tuples", "rate of batches / tuples'", "x", ratios(arrow, tuples), held(course, at_least(6)), answer
+        ),
+    ]
 
 
 def _narrow(spark: "SparkSession", store: Filled) -> tuple[Query, Query, Query]:
@@ -161,21 +188,43 @@ def _growth(course: Course, spark: "SparkSession", small: Filled, store: Filled,
     expected = [len(range(rare, store.messages, ONE_PERCENT)) for rare in (7, 11)]
     assert [tagged, keyed] == expected, (tagged, keyed, expected)
     of_small, seconds, of_tag, of_key, of_count = in_turn(
-        course, lambda: seconds_of(table(spark, small.path)), lambda: seconds_of(whole), lambda: seconds_of(by_tag),
-        lambda: seconds_of(by_key), lambda: count_seconds(by_topic),
-    )  # fmt: skip
+        course,
+        lambda: seconds_of(table(spark, small.path)),
+        lambda: seconds_of(whole),
+        lambda: seconds_of(by_tag),
+        lambda: seconds_of(by_key),
+        lambda: count_seconds(by_topic),
+    )
     mib = f"{store.log_bytes / MIB:,.0f} MiB"
     shares = [large / (times * one) for large, one in zip(seconds, of_small, strict=True)]
     counting = [store.log_bytes / s / 1e9 for s in of_count]
     return [
-        Figure(f"{mib}, all columns", f"time / {times} x that of {small.log_bytes / MIB:,.0f} MiB", "x", shares,
-               held(course, at_most(1.15)), answer),
-        Figure(f"{mib}, one tag in a hundred", "rate / all rows'", "x", ratios(seconds, of_tag),
-               held(course, at_least(10)), tag_answer),
-        Figure(f"{mib}, one key in a hundred", "rate / all rows'", "x", ratios(seconds, of_key),
-               held(course, at_least(10)), key_answer),
+        Figure(
+            f"{mib}, all columns",
+            f"time / {times} x that of {small.log_bytes / MIB:,.0f} MiB",
+            "x",
+            shares,
+            held(course, at_most(1.15)),
+            answer,
+        ),
+        Figure(
+            f"{mib}, one tag in a hundred",
+            "rate / all rows'",
+            "x",
+            ratios(seconds, of_tag),
+            held(course, at_least(10)),
+            tag_answer,
+        ),
+        Figure(
+            f"{mib}, one key in a hundred",
+            "rate / all rows'",
+            "x",
+            ratios(seconds, of_key),
+            held(course, at_least(10)),
+            key_answer,
+        ),
         Figure(f"{mib}, count by topic", "log", "GB/s", counting, held(course, at_least(2)), counted),
-    ]  # fmt: skip
+    ]
 
 
 # -- tuples ------------------------------------------------------------------------------------------------------
@@ -267,6 +316,5 @@ def _workers(course: Course, small_peak_mb: float) -> list[Figure]:
     peak_mb = worker_peak_mb()
     return [
         Figure("workers", "resident, peak", "MB", [peak_mb], at_most(600)),
-        Figure("workers", "peak / before the large store", "x", [peak_mb / small_peak_mb],
-               held(course, at_most(1.15))),
-    ]  # fmt: skip
+        Figure("workers", "peak / before the large store", "x", [peak_mb / small_peak_mb], held(course, at_most(1.15))),
+    ]

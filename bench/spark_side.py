@@ -31,10 +31,25 @@ ONE_PERCENT = 101  # Prime, so that what is rare is so in every topic and queue.
 THREE_COLUMNS = "topic string, queueId int, queueOffset bigint"
 _CHUNK = 4096
 _HASHED = (
-    "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "uniqKey", "tags", "keys", "body",
-    "to_json(properties)", "flag", "sysFlag", "bornTimestamp", "storeTimestamp", "reconsumeTimes",
-    "preparedTransactionOffset", "bodyCrc", "size",
-)  # fmt: skip
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "uniqKey",
+    "tags",
+    "keys",
+    "body",
+    "to_json(properties)",
+    "flag",
+    "sysFlag",
+    "bornTimestamp",
+    "storeTimestamp",
+    "reconsumeTimes",
+    "preparedTransactionOffset",
+    "bodyCrc",
+    "size",
+)
 
 Query = Callable[[], "DataFrame"]
 
@@ -73,9 +88,12 @@ def message(number: int, body_bytes: int, pool: bytes, topics: int = TOPICS, nam
     tag = "rare" if rare == 7 else "paid"
     properties = f"UNIQ_KEY\x017F0000010001639CFE2B{number:012X}\x02KEYS\x01g-{rare:03d}\x02TAGS\x01{tag}"
     return Message(
-        f"{name}-{number % topics}", pool[at : at + body_bytes], queue_id=number // topics % QUEUES,
-        born_timestamp=BORN_MS, encoded_properties=properties.encode(),
-    )  # fmt: skip
+        f"{name}-{number % topics}",
+        pool[at : at + body_bytes],
+        queue_id=number // topics % QUEUES,
+        born_timestamp=BORN_MS,
+        encoded_properties=properties.encode(),
+    )
 
 
 def fixed_messages(body_bytes: int, count: int = 16_384) -> tuple[list[Message], int]:

@@ -145,9 +145,15 @@ def _small(course: Course, path: Path, followed: Followed) -> list[Figure]:
     answer = joined(followed.rows)
     return [
         Figure("idle trigger", "time", "s", [batch.trigger_seconds for batch in idle], held(course, at_most(0.5))),
-        Figure("one message", "micro-batch", "s", [batch.trigger_seconds for batch in ones],
-               held(course, at_most(0.5)), answer),
-    ]  # fmt: skip
+        Figure(
+            "one message",
+            "micro-batch",
+            "s",
+            [batch.trigger_seconds for batch in ones],
+            held(course, at_most(0.5)),
+            answer,
+        ),
+    ]
 
 
 def _sustained(course: Course, path: Path, followed: Followed) -> list[Figure]:
@@ -180,4 +186,4 @@ def _sustained(course: Course, path: Path, followed: Followed) -> list[Figure]:
         Figure(case, "lag at the end / at the beginning", "x", [growth], held(course, at_most(1.25)), answer),
         Figure(case, "micro-batch", "s", [batch.trigger_seconds for batch in batches], answer=answer),
         Figure(case, "behind when the writer ends", "s", [behind_seconds], answer=answer),
-    ]  # fmt: skip
+    ]

@@ -52,10 +52,16 @@ def _dump(course: Course, case: str, body_bytes: int) -> list[Figure]:
             _lines_answer(path, hashed=False)
             inside.append(time.perf_counter() - began)
     return [
-        Figure(f"dump, {case}", "command, start included", "msg/s", [messages / s for s in commands],
-               at_least(DUMP_TARGET) if course.size == "full" else None, answer),
+        Figure(
+            f"dump, {case}",
+            "command, start included",
+            "msg/s",
+            [messages / s for s in commands],
+            at_least(DUMP_TARGET) if course.size == "full" else None,
+            answer,
+        ),
         Figure(f"dump, {case}", "lines alone", "msg/s", [messages / s for s in inside], at_least(DUMP_TARGET), answer),
-    ]  # fmt: skip
+    ]
 
 
 def _lines_answer(path: Path, *, hashed: bool = True) -> tuple[str, int]:

@@ -80,11 +80,15 @@ def _scatter(messages: list[Message]) -> list[Message]:
     """The same messages with tags and keys, the keys all over the place."""
     return [
         Message(
-            message.topic, message.body, tags="paid", keys=f"order-{number * 0x9E37_79B1 & 0xFFFF_FFFF:010d}",
-            queue_id=message.queue_id, born_timestamp=message.born_timestamp,
+            message.topic,
+            message.body,
+            tags="paid",
+            keys=f"order-{number * 0x9E37_79B1 & 0xFFFF_FFFF:010d}",
+            queue_id=message.queue_id,
+            born_timestamp=message.born_timestamp,
         )
         for number, message in enumerate(messages)
-    ]  # fmt: skip
+    ]
 
 
 def _wait_for_files(directory: Path, count: int) -> None:

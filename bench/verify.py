@@ -96,9 +96,11 @@ def _mend(course: Course) -> list[Figure]:
             began = time.perf_counter()
             target = scratch / f"rebuilt-{number}"
             rebuild(
-                source, course.settings(), into=target,
+                source,
+                course.settings(),
+                into=target,
                 progress=lambda what, done, total: ended.__setitem__(what, time.perf_counter()),  # noqa: B023
-            )  # fmt: skip
+            )
             wholes.append(time.perf_counter() - began)
             builds.append(ended["building"] - began)
             assert derived_answer(target) == before, "rebuilt files differ from the first ones"

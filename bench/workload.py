@@ -51,9 +51,14 @@ def bodies(body_bytes: int) -> tuple[bytes, ...]:
 
 
 def make_messages(
-    first: int, count: int, body_bytes: int, form: Form = Form.ENCODED, *, queue_id: int | None = None,
+    first: int,
+    count: int,
+    body_bytes: int,
+    form: Form = Form.ENCODED,
+    *,
+    queue_id: int | None = None,
     topics: int = 1,
-) -> list[Message]:  # fmt: skip
+) -> list[Message]:
     """Messages first..first+count, over four queues or in one; over many topics round robin."""
     patterns = [memoryview(body) for body in bodies(body_bytes)]
     names = [TOPIC] if topics == 1 else [f"{TOPIC}-{number:04d}" for number in range(topics)]
@@ -64,9 +69,12 @@ def make_messages(
         body = bytes(patterns[at % 256])  # A copy each: shared ones would stay in the CPU's cache.
         if form is Form.ENCODED:
             message = Message(
-                names[at % topics], body, queue_id=place, born_timestamp=BORN_MS,
+                names[at % topics],
+                body,
+                queue_id=place,
+                born_timestamp=BORN_MS,
                 encoded_properties=property_bytes(number),
-            )  # fmt: skip
+            )
         else:
             message = Message(
                 names[at % topics], body, tags="paid", keys=f"order-{number}", queue_id=place, born_timestamp=BORN_MS
@@ -97,9 +105,14 @@ def load_kernels() -> None:
 
 
 def fill(
-    path: Path, settings: StoreSettings, *, body_bytes: int, messages: int, form: Form = Form.ENCODED,
+    path: Path,
+    settings: StoreSettings,
+    *,
+    body_bytes: int,
+    messages: int,
+    form: Form = Form.ENCODED,
     close: bool = True,
-) -> MessageStore:  # fmt: skip
+) -> MessageStore:
     """A store with so many messages; closed unless the caller wants it running."""
     store = MessageStore.open(path, settings, clock=FixedClock())
     for done in range(0, messages, _CHUNK):

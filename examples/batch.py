@@ -1,7 +1,7 @@
 """A store directory as a Spark table.
 
-    python batch.py                          # makes a small store of orders first
-    python batch.py /data/broker-a orders    # a store of yours, also a Java broker's, also while it runs
+python batch.py                          # makes a small store of orders first
+python batch.py /data/broker-a orders    # a store of yours, also a Java broker's, also while it runs
 """
 
 import sys

@@ -48,9 +48,13 @@ def make_store(path: Path) -> None:
 def main(spark: SparkSession, directory: Path) -> dict[str, float]:
     make_store(directory / "store")
     work = embermq.spark.pipeline(
-        spark, [str(directory / "store")], derive=[], sinks=[Revenue(directory / "revenue")],
-        checkpoint=str(directory / "progress"), batch_bytes_max=256 << 10,
-    )  # fmt: skip
+        spark,
+        [str(directory / "store")],
+        derive=[],
+        sinks=[Revenue(directory / "revenue")],
+        checkpoint=str(directory / "progress"),
+        batch_bytes_max=256 << 10,
+    )
     for progress in work.once():
         print(f"batch {progress.batch}: {progress.records:,} records, {progress.lag_bytes:,} bytes to go")
     revenue = spark.read.json(str(directory / "revenue" / "*")).groupBy("region").agg(total("amount").alias("amount"))

@@ -1,6 +1,6 @@
 """A stream that follows a store while it is written; stopped, and started again where it was.
 
-    python stream.py
+python stream.py
 """
 
 import tempfile

@@ -72,17 +72,24 @@ class KafkaPeer:
         with self._said.open("ab") as said:
             self._broker = subprocess.Popen(
                 [*_ENDS_WITH_INPUT, *_java("kafka.Kafka", settings)],
-                stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
             self._session: subprocess.Popen[bytes] | None = None
             try:
                 self._wait_for_port(ports[0])
                 jars = ",".join(map(str, source_jars()))
                 words = [sys.executable, "-m", "bench.peers.kafka_session", self.servers, jars, master, driver_memory]
                 self._session = subprocess.Popen(
-                    words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=_without_spark(os.environ),
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    env=_without_spark(os.environ),
                     start_new_session=True,
-                )  # fmt: skip
+                )
                 assert self._hear()["is"] == "ready"
             except BaseException:
                 self.close()

@@ -163,9 +163,12 @@ def test_a_scenario_gives_the_known_answers(name: str, course: Course, request: 
 def test_a_scenario_with_a_session_of_its_own(tmp_path: Path) -> None:
     words = ["--size", "smoke", "--rounds", "1", "--only", ALONE, "--output", "json", "--dir", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *words], cwd=Path(__file__).parents[2], capture_output=True, text=True,
+        [sys.executable, "-m", "bench", *words],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = {}
     for figure in json.loads(done.stdout)["figures"]:
@@ -181,9 +184,20 @@ def test_a_scenario_with_a_session_of_its_own(tmp_path: Path) -> None:
 
 def test_every_scenario_has_answers_to_compare_with() -> None:
     modules = (
-        append, memory, rebuild, recovery, scan, spark_jobs, spark_kafka, spark_read, spark_stream, sync, tools, topics,
+        append,
+        memory,
+        rebuild,
+        recovery,
+        scan,
+        spark_jobs,
+        spark_kafka,
+        spark_read,
+        spark_stream,
+        sync,
+        tools,
+        topics,
         verify,
-    )  # fmt: skip
+    )
     assert set(ANSWERS) == set(SCENARIOS) == {module.NAME for module in modules}
 
 

@@ -48,10 +48,17 @@ def some_records(count: int, queues: int = 2) -> RecordColumns:
     data = b""
     for i in range(count):
         data += encode(
-            physical_offset=BASE + len(data), queue_id=i % queues, queue_offset=i // queues, topic="Topic",
-            body=b"x" * i, properties=f"UNIQ_KEY\x01U{i}\x02KEYS\x01a{i} b\x02TAGS\x01t{i}".encode(),
-            born_timestamp=1, born_host=HOST, store_timestamp=1_700_000_000_000 + 700 * i, store_host=HOST,
-        )  # fmt: skip
+            physical_offset=BASE + len(data),
+            queue_id=i % queues,
+            queue_offset=i // queues,
+            topic="Topic",
+            body=b"x" * i,
+            properties=f"UNIQ_KEY\x01U{i}\x02KEYS\x01a{i} b\x02TAGS\x01t{i}".encode(),
+            born_timestamp=1,
+            born_host=HOST,
+            store_timestamp=1_700_000_000_000 + 700 * i,
+            store_host=HOST,
+        )
     return columns_of(data)
 
 

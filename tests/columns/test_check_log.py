@@ -59,11 +59,18 @@ class Made:
         data = b""
         for i in range(count):
             data += encode(
-                physical_offset=BASE + len(data), queue_id=i % QUEUES, queue_offset=i // QUEUES, topic="Topic",
-                body=b"x" * (i % 50), properties=f"UNIQ_KEY\x01U{i}\x02KEYS\x01a{i} b\x02TAGS\x01t{i}".encode(),
-                born_timestamp=1, born_host=HOST, store_timestamp=1_700_000_000_000 + 700 * i, store_host=HOST,
+                physical_offset=BASE + len(data),
+                queue_id=i % QUEUES,
+                queue_offset=i // QUEUES,
+                topic="Topic",
+                body=b"x" * (i % 50),
+                properties=f"UNIQ_KEY\x01U{i}\x02KEYS\x01a{i} b\x02TAGS\x01t{i}".encode(),
+                born_timestamp=1,
+                born_host=HOST,
+                store_timestamp=1_700_000_000_000 + 700 * i,
+                store_host=HOST,
                 sys_flag=sys_flag,
-            )  # fmt: skip
+            )
         self.data = MEMORY.hold(data)
         rows = new_rows(count)
         assert scan_rows(data, BASE, 0, len(data), rows, NO_DELAYS, True, True)[0] == count
@@ -90,10 +97,16 @@ class Made:
     def go_on(self, walk: NDArray[np.int64], **changed: Any) -> CheckStop:
         lent = (*self.queues.lent(), np.arange(64))
         return self.check.go_on(
-            self.data, BASE, changed.get("end", len(self.data)), changed.get("queues", lent),
-            changed.get("table", self.table), UNIT_MEMORY.hold(changed.get("pool", self.pool)),
-            ENTRY_MEMORY.hold(changed.get("entries", self.entries)), changed.get("index", self.index), walk,
-        )  # fmt: skip
+            self.data,
+            BASE,
+            changed.get("end", len(self.data)),
+            changed.get("queues", lent),
+            changed.get("table", self.table),
+            UNIT_MEMORY.hold(changed.get("pool", self.pool)),
+            ENTRY_MEMORY.hold(changed.get("entries", self.entries)),
+            changed.get("index", self.index),
+            walk,
+        )
 
 
 def test_a_sound_stretch_is_walked_to_its_end() -> None:

@@ -34,10 +34,17 @@ def keyed(count: int, properties: bytes = b"UNIQ_KEY\x010A01\x02KEYS\x01k1  k2 k
     data = b""
     for i in range(count):
         data += encode(
-            physical_offset=BASE + len(data), queue_id=i % 3, queue_offset=i, topic=f"Topic{i % 2}", body=b"x",
-            properties=properties, born_timestamp=1, born_host=HOST, store_timestamp=1_700_000_000_000 + 700 * i,
+            physical_offset=BASE + len(data),
+            queue_id=i % 3,
+            queue_offset=i,
+            topic=f"Topic{i % 2}",
+            body=b"x",
+            properties=properties,
+            born_timestamp=1,
+            born_host=HOST,
+            store_timestamp=1_700_000_000_000 + 700 * i,
             store_host=HOST,
-        )  # fmt: skip
+        )
     return columns_of(data)
 
 
@@ -81,9 +88,17 @@ def test_seconds_of_odd_times(later: int) -> None:
     data = b""
     for store_timestamp in (first, later, wrap_i64(first + later), wrap_i64(first - later)):
         data += encode(
-            physical_offset=BASE + len(data), queue_id=0, queue_offset=0, topic="T", body=b"x", properties=b"KEYS\x01A",
-            born_timestamp=1, born_host=HOST, store_timestamp=store_timestamp, store_host=HOST,
-        )  # fmt: skip
+            physical_offset=BASE + len(data),
+            queue_id=0,
+            queue_offset=0,
+            topic="T",
+            body=b"x",
+            properties=b"KEYS\x01A",
+            born_timestamp=1,
+            born_host=HOST,
+            store_timestamp=store_timestamp,
+            store_host=HOST,
+        )
     assert_same_put(bytes(index_file_bytes(1, 12)), 1, 12, columns_of(data), 0, 0, 0)
 
 

@@ -21,9 +21,17 @@ STORE_HOST = host_number(Host("192.168.1.100", 10911))
 QUEUES = 3
 # Body, topic, properties; queue, queue id, flag, sysFlag, born time, consumed again, prepared offset.
 MESSAGES = st.tuples(
-    BODIES, st.sampled_from([b"T", b"TopicTest", b"t" * 127]), PROPERTIES, st.integers(0, QUEUES - 1), I32, I32,
-    st.sampled_from([0, 1, 4, 8, 12, 0x30, 0x301]), TIMES | st.just(r.BORN_NOW), I32, I64,
-)  # fmt: skip
+    BODIES,
+    st.sampled_from([b"T", b"TopicTest", b"t" * 127]),
+    PROPERTIES,
+    st.integers(0, QUEUES - 1),
+    I32,
+    I32,
+    st.sampled_from([0, 1, 4, 8, 12, 0x30, 0x301]),
+    TIMES | st.just(r.BORN_NOW),
+    I32,
+    I64,
+)
 
 
 def run_of(messages: list[tuple[Any, ...]]) -> tuple[bytes, bytes, Rows]:
@@ -79,9 +87,7 @@ def test_what_was_written_is_a_record() -> None:
     assert count == 2
     assert placed.tolist() == [[1000, 123, 41], [1123, 109, 42]]
     assert end == 10 + 123 + 109
-    for at, physical, queue_offset, body, born in (
-        (10, 1000, 41, b"Hello RocketMQ", 1), (133, 1123, 42, b"", time_ms)
-    ):  # fmt: skip
+    for at, physical, queue_offset, body, born in ((10, 1000, 41, b"Hello RocketMQ", 1), (133, 1123, 42, b"", time_ms)):
         frame = decode(out.tobytes(), at, 400, physical_offset=physical, check_crc=True)
         assert isinstance(frame, Frame)
         assert (frame.body, frame.topic, frame.queue_id, frame.queue_offset) == (body, "TopicTest", 7, queue_offset)
@@ -99,10 +105,24 @@ def test_room_is_left_for_a_blank() -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [(r.R_BODY_LEN, -1), (r.R_BODY_LEN, 1 << 62), (r.R_BODY_AT, -1), (r.R_BODY_AT, 14), (r.R_TOPIC_LEN, 0),
-     (r.R_TOPIC_LEN, 128), (r.R_TOPIC_AT, -1), (r.R_TOPIC_AT, 19), (r.R_PROPS_LEN, -1), (r.R_PROPS_LEN, 32768),
-     (r.R_PROPS_LEN, 100), (r.R_PROPS_AT, 2), (r.R_PROPS_AT, 1 << 62), (r.R_QUEUE, -1), (r.R_QUEUE, 3)],
-)  # fmt: skip
+    [
+        (r.R_BODY_LEN, -1),
+        (r.R_BODY_LEN, 1 << 62),
+        (r.R_BODY_AT, -1),
+        (r.R_BODY_AT, 14),
+        (r.R_TOPIC_LEN, 0),
+        (r.R_TOPIC_LEN, 128),
+        (r.R_TOPIC_AT, -1),
+        (r.R_TOPIC_AT, 19),
+        (r.R_PROPS_LEN, -1),
+        (r.R_PROPS_LEN, 32768),
+        (r.R_PROPS_LEN, 100),
+        (r.R_PROPS_AT, 2),
+        (r.R_PROPS_AT, 1 << 62),
+        (r.R_QUEUE, -1),
+        (r.R_QUEUE, 3),
+    ],
+)
 def test_rows_that_cannot_be_are_refused(column: int, value: int) -> None:
     payload, properties, rows = run_of([message()])
     rows[0, column] = value

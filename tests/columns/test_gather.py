@@ -39,9 +39,16 @@ def columns_of(data: bytes, rows_max: int = 8, *, check_crc: bool = True) -> Rec
 
 def record(place: int, **changes: Any) -> bytes:
     fields: dict[str, Any] = {
-        "queue_id": 1, "queue_offset": 2, "topic": "T", "body": b"body", "properties": b"KEYS\x01k",
-        "born_timestamp": 1, "born_host": HOST, "store_timestamp": 2, "store_host": HOST,
-    }  # fmt: skip
+        "queue_id": 1,
+        "queue_offset": 2,
+        "topic": "T",
+        "body": b"body",
+        "properties": b"KEYS\x01k",
+        "born_timestamp": 1,
+        "born_host": HOST,
+        "store_timestamp": 2,
+        "store_host": HOST,
+    }
     return encode(physical_offset=place, **{**fields, **changes})
 
 
@@ -145,7 +152,7 @@ def test_what_is_absent_is_null_and_what_is_empty_is_not() -> None:
     st.one_of(st.binary(min_size=16, max_size=16), HEXTETS),
     st.binary(min_size=4, max_size=4),
     I32,
-)  # fmt: skip
+)
 def test_addresses_are_written_as_python_writes_them(v6: bytes, v4: bytes, port: int) -> None:
     long, short = (Host(str(ipaddress.ip_address(raw)), port) for raw in (v6, v4))
     records = log_of(
@@ -231,7 +238,7 @@ GATHERS: list[Callable[[Any, RecordColumns, np.ndarray], Any]] = [
     lambda module, records, keep: module.gather_hosts(records, keep, HostKind.STORE),
     lambda module, records, keep: module.gather_pairs(records, keep),
     lambda module, records, keep: module.gather_crcs(records, keep),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("number", range(len(GATHERS)))

@@ -69,9 +69,15 @@ def test_any_log(raw: bytes, form: LineForm, room: int) -> None:
 
 def record(body: bytes = b"body", properties: bytes = b"", **changes: Any) -> bytes:
     fields: dict[str, Any] = {
-        "physical_offset": BASE, "queue_id": 3, "queue_offset": 7, "topic": "orders", "born_timestamp": 1,
-        "born_host": HOST, "store_timestamp": 2, "store_host": HOST,
-    }  # fmt: skip
+        "physical_offset": BASE,
+        "queue_id": 3,
+        "queue_offset": 7,
+        "topic": "orders",
+        "born_timestamp": 1,
+        "born_host": HOST,
+        "store_timestamp": 2,
+        "store_host": HOST,
+    }
     return encode(body=body, properties=properties, **(fields | changes))
 
 
@@ -81,7 +87,7 @@ def record(body: bytes = b"body", properties: bytes = b"", **changes: Any) -> by
     [
         record(bytes(range(128)) * 5),
         record("größer 漢字 🙂".encode()),
-        record(b'"quoted" \\ and \x7f', properties=b"KEYS\x01a b\x02TAGS\x01\xe2\x82\xac\x02x\x01\"\\\n\x1f\x01y"),
+        record(b'"quoted" \\ and \x7f', properties=b'KEYS\x01a b\x02TAGS\x01\xe2\x82\xac\x02x\x01"\\\n\x1f\x01y'),
         record(b"", properties=b"UNIQ_KEY\x01" + b"A" * 56, queue_offset=2**63 - 1, prepared_transaction_offset=-1),
         record(bytes(1), flag=-(2**31), sys_flag=8, reconsume_times=2**31 - 1, born_timestamp=-(2**63) + 1),
         record(bytes(2), topic="t" * 127, store_host=Host("255.255.255.255", -(2**31))),

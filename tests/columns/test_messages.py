@@ -17,9 +17,12 @@ from tests.columns.guarded import GuardedMemory
 
 MEMORY = GuardedMemory(1 << 17)
 PACK = msgspec.msgpack.Encoder().encode
-KNOWN = {(topic, queue_id): number for number, (topic, queue_id) in enumerate(
-    [(b"T", 0), (b"TopicTest", 0), (b"TopicTest", 3), (b"TopicTesT", 0), (b"t" * 127, 2**31 - 1)]
-)}  # fmt: skip
+KNOWN = {
+    (topic, queue_id): number
+    for number, (topic, queue_id) in enumerate(
+        [(b"T", 0), (b"TopicTest", 0), (b"TopicTest", 3), (b"TopicTesT", 0), (b"t" * 127, 2**31 - 1)]
+    )
+}
 BODY_MAX, RECORD_MAX = 300, 500
 
 TEXTS = st.one_of(
@@ -30,11 +33,22 @@ TEXTS = st.one_of(
 NAMES = st.one_of(st.sampled_from(["region", "TAGS", "KEYS", "DELAY", "WAITED", "a", "b", "q", "Aa", "BB"]), TEXTS)
 ENCODED = st.one_of(
     st.sampled_from(
-        [b"", b"TAGS\x01paid", b"UNIQ_KEY\x017F00\x02KEYS\x01o-1\x02", b"a\x01b\x02DELAY\x013", b"WAIT\x01false",
-         b"XWAIT\x01", b"WAIT", b"INNER_MULTI_DISPATCH\x01q", b"PER_MULTI_DISPATCH\x01q", b"ELAY\x01", b"\x01" * 20]
+        [
+            b"",
+            b"TAGS\x01paid",
+            b"UNIQ_KEY\x017F00\x02KEYS\x01o-1\x02",
+            b"a\x01b\x02DELAY\x013",
+            b"WAIT\x01false",
+            b"XWAIT\x01",
+            b"WAIT",
+            b"INNER_MULTI_DISPATCH\x01q",
+            b"PER_MULTI_DISPATCH\x01q",
+            b"ELAY\x01",
+            b"\x01" * 20,
+        ]
     ),
     st.binary(max_size=40),
-)  # fmt: skip
+)
 I32 = st.one_of(st.just(0), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**40), 2**40))
 I64 = st.one_of(st.just(0), st.integers(-(2**63), 2**64 - 1))
 PLACES = st.sampled_from([("T", 0), ("TopicTest", 0), ("TopicTest", 3), ("TopicTesT", 0), ("t" * 127, 2**31 - 1)])
@@ -125,9 +139,13 @@ def assert_row_is(message: Message, row: list[int], packed: bytes, texts: bytes)
     assert row[r.R_QUEUE] == KNOWN[topic, message.queue_id]
     born = r.BORN_NOW if message.born_timestamp is None else message.born_timestamp
     assert row[r.R_QUEUE_ID :] == [
-        message.queue_id, message.flag, message.sys_flag, born, message.reconsume_times,
+        message.queue_id,
+        message.flag,
+        message.sys_flag,
+        born,
+        message.reconsume_times,
         message.prepared_transaction_offset,
-    ]  # fmt: skip
+    ]
 
 
 @settings(max_examples=300, deadline=None)
@@ -142,12 +160,17 @@ def test_torn_and_damaged_bytes(some: list[Message], data: st.DataObject) -> Non
 
 VALUES = st.recursive(
     st.one_of(
-        st.none(), st.booleans(), st.integers(-(2**63), 2**64 - 1), st.floats(), TEXTS, st.binary(max_size=20),
+        st.none(),
+        st.booleans(),
+        st.integers(-(2**63), 2**64 - 1),
+        st.floats(),
+        TEXTS,
+        st.binary(max_size=20),
         st.binary(max_size=20).map(lambda raw: msgspec.msgpack.Ext(5, raw)),
     ),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=300, deadline=None)
@@ -190,14 +213,26 @@ def test_what_is_read_when_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"delay_level": 1}, {"wait_for_store": False}, {"born_host": Host("10.0.0.1", 1)}, {"tags": "a\x01"},
-        {"keys": ["a b"]}, {"keys": [""]}, {"encoded_properties": b"DELAY\x013"}, {"properties": {"WAIT": "false"}},
-        {"properties": {"TAGS": "a"}}, {"properties": {"a": ""}}, {"encoded_properties": b"a\x01b", "tags": "t"},
-        {"properties": dict.fromkeys("abcdefghi", "1")}, {"body": bytes(BODY_MAX + 1)}, {"queue_id": -1},
-        {"body": bytes(300), "encoded_properties": bytes(200)}, {"flag": 2**31}, {"born_timestamp": 2**63},
+        {"delay_level": 1},
+        {"wait_for_store": False},
+        {"born_host": Host("10.0.0.1", 1)},
+        {"tags": "a\x01"},
+        {"keys": ["a b"]},
+        {"keys": [""]},
+        {"encoded_properties": b"DELAY\x013"},
+        {"properties": {"WAIT": "false"}},
+        {"properties": {"TAGS": "a"}},
+        {"properties": {"a": ""}},
+        {"encoded_properties": b"a\x01b", "tags": "t"},
+        {"properties": dict.fromkeys("abcdefghi", "1")},
+        {"body": bytes(BODY_MAX + 1)},
+        {"queue_id": -1},
+        {"body": bytes(300), "encoded_properties": bytes(200)},
+        {"flag": 2**31},
+        {"born_timestamp": 2**63},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_is_not_ordinary_is_passed_over(fields: dict[str, Any]) -> None:
     packed = PACK([Message("T"), Message(**{"topic": "T", **fields}), Message("TopicTest")])
     reading, rows, _ = read_both(packed, 1, 3)
@@ -209,5 +244,8 @@ def test_what_is_not_ordinary_is_passed_over(fields: dict[str, Any]) -> None:
 def test_the_fields_are_those_of_a_message() -> None:
     """A field renamed there would go the plain way, unnoticed but for the time it takes."""
     assert {name.decode() for name in FIELDS} == set(Message.__struct_fields__) - {
-        "delay_level", "born_host", "store_host", "wait_for_store"
-    }  # fmt: skip
+        "delay_level",
+        "born_host",
+        "store_host",
+        "wait_for_store",
+    }

@@ -61,9 +61,18 @@ def test_places_and_sizes_that_are_wrong() -> None:
     columns = made.columns()
     (first, size), (second, _) = ((int(row[C_PHYSICAL]), int(row[C_SIZE])) for row in columns.rows)
     wrong = [
-        (first + 1, size), (first, size - 1), (first, size + 1), (BASE - 1, size), (BASE + 1 << 20, size),
-        (-(1 << 63), size), ((1 << 63) - 1, size), (first, 0), (first, -2), (first, 1 << 40), (second, size),
-    ]  # fmt: skip
+        (first + 1, size),
+        (first, size - 1),
+        (first, size + 1),
+        (BASE - 1, size),
+        (BASE + 1 << 20, size),
+        (-(1 << 63), size),
+        ((1 << 63) - 1, size),
+        (first, 0),
+        (first, -2),
+        (first, 1 << 40),
+        (second, size),
+    ]
     assert assert_same(columns.data.tobytes(), wrong) == [10]
 
 

@@ -42,9 +42,14 @@ def log() -> RecordColumns:
     made = LogOfRecords(BASE)
     for i in range(12):
         made.append(
-            ("orders", "payments")[i % 2], i // 2 % 2, i // 4, tags=("new", "paid", "")[i % 3],
-            keys=f"k{i} shared" if i % 4 else "", unique_key=f"u{i}" if i % 2 else "", store_ms=START_MS + i,
-        )  # fmt: skip
+            ("orders", "payments")[i % 2],
+            i // 2 % 2,
+            i // 4,
+            tags=("new", "paid", "")[i % 3],
+            keys=f"k{i} shared" if i % 4 else "",
+            unique_key=f"u{i}" if i % 2 else "",
+            store_ms=START_MS + i,
+        )
     return made.columns()
 
 
@@ -165,9 +170,7 @@ def test_the_hash_alone_is_not_enough() -> None:
     assert chosen(made.columns(), queues={("BB", 0): (0, 1)}) == [1]
 
 
-@pytest.mark.parametrize(
-    "topic", [*sorted(SYSTEM_TOPICS), "rmq_sys_wheel_timer", "RMQ_SYS_ANYTHING", "rmq_sys_"]
-)  # fmt: skip
+@pytest.mark.parametrize("topic", [*sorted(SYSTEM_TOPICS), "rmq_sys_wheel_timer", "RMQ_SYS_ANYTHING", "rmq_sys_"])
 def test_system_topics_are_hidden(topic: str) -> None:
     made = LogOfRecords()
     made.append(topic, 0, 0, tags="a")

@@ -28,8 +28,11 @@ BODY = bytes(2000)
 
 def settings(**more: object) -> StoreSettings:
     small: dict[str, object] = {
-        "segment_bytes": MIB, "queue_file_bytes": 20 * 1000, "index_slots_max": 1000, "index_entries_max": 4000,
-    }  # fmt: skip
+        "segment_bytes": MIB,
+        "queue_file_bytes": 20 * 1000,
+        "index_slots_max": 1000,
+        "index_entries_max": 4000,
+    }
     return StoreSettings(**(small | more))  # type: ignore[arg-type]
 
 

@@ -25,9 +25,17 @@ Bounds = dict[tuple[str, int], int]
 def plan(flush: FlushDisk = FlushDisk.ASYNC) -> StoreBuilder:
     # Housekeeping must not write out on its own: only the actions of a test do.
     return StoreBuilder(
-        ROOT, files=LossyFiles(), flush=flush, segment_bytes=4096, queue_file_bytes=20 * 16, index_slots_max=16,
-        index_entries_max=60, queue_flush_interval_ms=3_600_000, kernels=KernelUse.NEVER, delayed_delivery=False,
-    )  # fmt: skip
+        ROOT,
+        files=LossyFiles(),
+        flush=flush,
+        segment_bytes=4096,
+        queue_file_bytes=20 * 16,
+        index_slots_max=16,
+        index_entries_max=60,
+        queue_flush_interval_ms=3_600_000,
+        kernels=KernelUse.NEVER,
+        delayed_delivery=False,
+    )
 
 
 class Writer:

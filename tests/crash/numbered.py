@@ -80,8 +80,13 @@ def message(n: int) -> Message:
     one = known(n)
     if n % ROUND == 10:
         return Message(
-            "Later", one.body, tags=one.tags, keys=one.keys, queue_id=3, delay_level=one.queue_id + 1,
-        )  # fmt: skip
+            "Later",
+            one.body,
+            tags=one.tags,
+            keys=one.keys,
+            queue_id=3,
+            delay_level=one.queue_id + 1,
+        )
     return Message(one.topic, one.body, tags=one.tags, keys=one.keys, queue_id=one.queue_id, sys_flag=one.sys_flag)
 
 

@@ -67,9 +67,14 @@ class PowerCuts:
     """Files to run a store on; `failures` says which cut left what was not right."""
 
     def __init__(
-        self, builder: StoreBuilder, *, survives: str, seeds: Sequence[int] = (1,), stride: int = 1,
+        self,
+        builder: StoreBuilder,
+        *,
+        survives: str,
+        seeds: Sequence[int] = (1,),
+        stride: int = 1,
         cuts_per_moment: int = 1000,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`survives`: what acknowledged messages survive: "power", "kill", or "nothing" until they are flushed.
 
         Every `stride`-th step is a moment to cut; each gets the kill and the next few of the other cuts in turn.

@@ -40,9 +40,17 @@ class Sink:
     """One query and the store it writes to, on any disk."""
 
     def __init__(
-        self, root: Path, files: Files, settings: StoreSettings, clock: Clock | None = None, *, query: str = QUERY,
-        partitions: tuple[int, ...] = (5, 0, 4), topic: str = TOPIC, delay_level: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        files: Files,
+        settings: StoreSettings,
+        clock: Clock | None = None,
+        *,
+        query: str = QUERY,
+        partitions: tuple[int, ...] = (5, 0, 4),
+        topic: str = TOPIC,
+        delay_level: int = 0,
+    ) -> None:
         self.root, self.files, self.settings, self.query, self.topic = root, files, settings, query, topic
         self.partitions, self.delay_level = partitions, delay_level
         self.staging = root / "embermq.staging"
@@ -59,9 +67,14 @@ class Sink:
             staging.make_directory(self.files, directory, self.root)
             admission = Admission(self.settings, self.settings.segment_bytes, Host("127.0.0.1", 10911))
             rows = RowReader(
-                {"body": 0, "delayLevel": 1}, admission, PartitionId(self.query, batch, partition), topic=self.topic,
-                queues=2, unique_keys=True, born_ms=BORN_MS,
-            )  # fmt: skip
+                {"body": 0, "delayLevel": 1},
+                admission,
+                PartitionId(self.query, batch, partition),
+                topic=self.topic,
+                queues=2,
+                unique_keys=True,
+                born_ms=BORN_MS,
+            )
             batches = rows.staged(self._batches(batch, partition, attempt))
             file = staging.stage(self.files, directory, partition, attempt, batches, BORN_MS)
             if file is not None:

@@ -65,10 +65,17 @@ class Mutator:
 
     def _ways(self) -> list[tuple[Callable[[Path], str], float]]:
         return [
-            (self._overwrite, 8), (self._cut, 3), (self._extend, 2), (self._remove, 3), (self._empty, 2),
-            (self._swap, 2), (self._duplicate, 2), (self._replace_by_directory, 1), (self._replace_by_pipe, 1),
+            (self._overwrite, 8),
+            (self._cut, 3),
+            (self._extend, 2),
+            (self._remove, 3),
+            (self._empty, 2),
+            (self._swap, 2),
+            (self._duplicate, 2),
+            (self._replace_by_directory, 1),
+            (self._replace_by_pipe, 1),
             (self._replace_by_link, 1.5),
-        ]  # fmt: skip
+        ]
 
     # -- which file ------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """One round of the store fuzzer: a store with changed files, and everything a user does with it.
 
-    read      verify, open read-only, survey, dump, salvage, rebuild --into, a command: nothing is written there
-    write     a copy is opened for writing, read, appended to, closed, verified and read again
-    rebuild   another copy is rebuilt in place and opened
-    load      the dump is loaded into a new store
+read      verify, open read-only, survey, dump, salvage, rebuild --into, a command: nothing is written there
+write     a copy is opened for writing, read, appended to, closed, verified and read again
+rebuild   another copy is rebuilt in place and opened
+load      the dump is loaded into a new store
 """
 
 import io
@@ -169,9 +169,10 @@ class Round:
     def _salvage(self) -> None:
         into = self.place / "salvaged"
         saved = self.failures.run(
-            "salvage", lambda: salvage(self.root, into, self.truth.settings),
+            "salvage",
+            lambda: salvage(self.root, into, self.truth.settings),
             may_refuse=self.expected.may_refuse or not self.expected.required,
-        )  # fmt: skip
+        )
         if saved is None:
             return
         self._check_sound(into, "salvaged")
@@ -186,9 +187,13 @@ class Round:
         """The command line itself, as a user calls it."""
         record = self.source.choice(self.truth.records).message
         calls = (
-            ["info"], ["verify", "--fast"], ["dump"], ["get", "--at", str(record.physical_offset)],
-            ["find", record.topic, "id3"], ["fetch", record.topic, "0"],
-        )  # fmt: skip
+            ["info"],
+            ["verify", "--fast"],
+            ["dump"],
+            ["get", "--at", str(record.physical_offset)],
+            ["find", record.topic, "id3"],
+            ["fetch", record.topic, "0"],
+        )
         self._command(self.source.choice(calls))
 
     def _command(self, words: list[str]) -> None:
@@ -270,9 +275,10 @@ class Round:
         now = snapshot(world / OUTSIDE / CANARY)
         changed = [name for name, was in before.items() if now.get(name) != was]
         lost = [
-            str(path) for path in (self.world / OUTSIDE).glob("*/unrelated.txt")
+            str(path)
+            for path in (self.world / OUTSIDE).glob("*/unrelated.txt")
             if not (world / OUTSIDE / path.parent.name / path.name).exists()
-        ]  # fmt: skip
+        ]
         if changed or lost:
             self.failures.add("files outside", f"changed or gone: {changed} {lost}")
 

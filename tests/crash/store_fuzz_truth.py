@@ -130,15 +130,21 @@ class _Writing:
         return {
             "segment_bytes": source.choice((8192, 16384, 16384, 65536)),
             "queue_file_bytes": 20 * source.choice((8, 32, 100)),
-            "index_slots_max": slots, "index_entries_max": entries,
+            "index_slots_max": slots,
+            "index_entries_max": entries,
             "flush": source.choice((FlushDisk.SYNC, FlushDisk.ASYNC)),
-            "queue_extension": source.random() < 0.2, "queue_extension_file_bytes": 2000,
-            "delayed_delivery": False, "sync_flush_timeout_ms": 600_000, "kernels": KernelUse.NEVER,
+            "queue_extension": source.random() < 0.2,
+            "queue_extension_file_bytes": 2000,
+            "delayed_delivery": False,
+            "sync_flush_timeout_ms": 600_000,
+            "kernels": KernelUse.NEVER,
             "disk_full_percent": 100,
             # Nothing happens by time: the same seed gives the same files.
-            "flush_interval_ms": _NEVER_MS, "flush_thorough_interval_ms": _NEVER_MS,
-            "queue_flush_interval_ms": _NEVER_MS, "queue_flush_thorough_interval_ms": _NEVER_MS,
-        }  # fmt: skip
+            "flush_interval_ms": _NEVER_MS,
+            "flush_thorough_interval_ms": _NEVER_MS,
+            "queue_flush_interval_ms": _NEVER_MS,
+            "queue_flush_thorough_interval_ms": _NEVER_MS,
+        }
 
     def run(self) -> Truth:
         root = self.directory / "writing"
@@ -189,9 +195,17 @@ class _Writing:
         self._settle_next_file(template / STORE / "commitlog", log_end)
         records = self._records(messages, template / STORE)
         truth = Truth(
-            self.seed, template, self.settings, self.ending, log_end if self.ending == "closed" else flushed, log_end,
-            records, self._blanks(messages), self.trusting, bool(self.deleted),
-        )  # fmt: skip
+            self.seed,
+            template,
+            self.settings,
+            self.ending,
+            log_end if self.ending == "closed" else flushed,
+            log_end,
+            records,
+            self._blanks(messages),
+            self.trusting,
+            bool(self.deleted),
+        )
         truth.by_start.update((one.start, one) for one in records)
         return truth
 
@@ -215,9 +229,13 @@ class _Writing:
         keys = () if source.random() < 0.15 else (f"id{n}", f"shared{n % 7}")
         properties = {"UNIQ_KEY": f"U{n}"} if n % 3 == 0 else {"p": "x" * (1 + n % 40)}
         fields: dict[str, Any] = {
-            "topic": source.choice(TOPICS), "body": body, "keys": keys, "properties": properties,
-            "tags": source.choice((None, "paid", "sent")), "queue_id": source.randrange(3),
-        }  # fmt: skip
+            "topic": source.choice(TOPICS),
+            "body": body,
+            "keys": keys,
+            "properties": properties,
+            "tags": source.choice((None, "paid", "sent")),
+            "queue_id": source.randrange(3),
+        }
         return Message(**(fields | changes))
 
     def _append(self, store: MessageStore) -> None:
@@ -270,11 +288,15 @@ class _Writing:
         for one in messages:
             at = one.physical_offset % size
             raw = files[one.physical_offset - at][at : at + one.size]
-            records.append(Record(
-                one, raw, flags.has_queue_entry(one.sys_flag),
-                one.sys_flag & flags.TRANSACTION_MASK != flags.ROLLBACK,
-                one.physical_offset < self.deleted.get(one.topic, 0),
-            ))  # fmt: skip
+            records.append(
+                Record(
+                    one,
+                    raw,
+                    flags.has_queue_entry(one.sys_flag),
+                    one.sys_flag & flags.TRANSACTION_MASK != flags.ROLLBACK,
+                    one.physical_offset < self.deleted.get(one.topic, 0),
+                )
+            )
         return records
 
     def _blanks(self, messages: list[StoredMessage]) -> list[int]:

@@ -156,9 +156,14 @@ STORES: dict[str, Callable[[], LossyFiles]] = {
     "killed": lambda: disks.killed(COUNT, PLAN, at_rest=True),
 }
 KINDS = [
-    ("commitlog", 37), ("consumequeue", 23), ("index", 31), ("checkpoint", 3), ("embermq.state", 3),
-    ("embermq.index.json", 9), ("embermq.inventory.json", 29),
-]  # fmt: skip
+    ("commitlog", 37),
+    ("consumequeue", 23),
+    ("index", 31),
+    ("checkpoint", 3),
+    ("embermq.state", 3),
+    ("embermq.index.json", 9),
+    ("embermq.inventory.json", 29),
+]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -191,12 +196,21 @@ def test_every_byte(kind: str, store: str) -> None:
 RARE = ("consumequeue_ext", "config", "embermq.offsets.json", "embermq.deleted.json")
 RARE_CLOCK = ManualClock(4_000_000_000_000)  # Every file is old then.
 RARE_PLAN = StoreBuilder(
-    disks.ROOT, clock=RARE_CLOCK, flush=FlushDisk.SYNC,
-    **(numbered.TINY | {
-        "queue_extension": True, "queue_extension_file_bytes": 2048, "delayed_delivery": True, "retention_hours": 0,
-        "delete_segment_pause_ms": 0, "delete_queue_pause_ms": 0,
-    }),
-)  # fmt: skip
+    disks.ROOT,
+    clock=RARE_CLOCK,
+    flush=FlushDisk.SYNC,
+    **(
+        numbered.TINY
+        | {
+            "queue_extension": True,
+            "queue_extension_file_bytes": 2048,
+            "delayed_delivery": True,
+            "retention_hours": 0,
+            "delete_segment_pause_ms": 0,
+            "delete_queue_pause_ms": 0,
+        }
+    ),
+)
 
 
 @lru_cache

@@ -50,10 +50,15 @@ def make_store(chance: random.Random) -> Case:
     """Messages, a topic deleted, more messages, perhaps of the deleted topic too; this up to three times."""
     disk = LossyFiles()
     builder = StoreBuilder(
-        ROOT, clock=ManualClock(), files=disk, segment_bytes=SEGMENT_BYTES, delayed_delivery=False,
-        queue_file_bytes=20 * chance.choice([8, 16, 64]), index_slots_max=16,
+        ROOT,
+        clock=ManualClock(),
+        files=disk,
+        segment_bytes=SEGMENT_BYTES,
+        delayed_delivery=False,
+        queue_file_bytes=20 * chance.choice([8, 16, 64]),
+        index_slots_max=16,
         index_entries_max=chance.choice([20, 64, 400]),
-    )  # fmt: skip
+    )
     with builder.open() as store:
         for _ in range(chance.randint(1, 3)):
             fill(store, chance, TOPICS)

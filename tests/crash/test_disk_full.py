@@ -39,7 +39,12 @@ def test_a_full_disk(tmp_path: Path, scenario: str) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     done = subprocess.run(
         [*NAMESPACE, sys.executable, "-m", "tests.crash.disk_full_child", str(mount), scenario],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert list(mount.iterdir()) == []

@@ -39,9 +39,13 @@ CALLS = {
     "link": (EIO, ENOSPC, EMFILE),
 }
 SMALL: dict[str, object] = {
-    "segment_bytes": 8192, "queue_file_bytes": 400, "index_slots_max": 16, "index_entries_max": 40,
-    "disk_full_percent": 100, "kernels": KernelUse.NEVER,
-}  # fmt: skip
+    "segment_bytes": 8192,
+    "queue_file_bytes": 400,
+    "index_slots_max": 16,
+    "index_entries_max": 40,
+    "disk_full_percent": 100,
+    "kernels": KernelUse.NEVER,
+}
 
 
 @pytest.fixture(scope="module")
@@ -81,18 +85,28 @@ class Round:
 
     def run(self, *, nth: int = 0) -> Outcome:
         environment = {
-            **os.environ, "LD_PRELOAD": str(self._library), "FAULT_ROOT": str(self._root),
-            "FAULT_CALLS": ",".join(self.calls), "FAULT_ERRNOS": ",".join(map(str, self.errors)),
-            "FAULT_SHARE": str(self.share), "FAULT_NTH": str(nth), "FAULT_SEED": str(self._seed),
+            **os.environ,
+            "LD_PRELOAD": str(self._library),
+            "FAULT_ROOT": str(self._root),
+            "FAULT_CALLS": ",".join(self.calls),
+            "FAULT_ERRNOS": ",".join(map(str, self.errors)),
+            "FAULT_SHARE": str(self.share),
+            "FAULT_NTH": str(nth),
+            "FAULT_SEED": str(self._seed),
             "FAULT_FLAG": str(self._root.with_name("faults")),
             "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE.parents[1] / "src")]),
-        }  # fmt: skip
+        }
         settings = json.dumps({**SMALL, "flush": self.flush})
         command = [sys.executable, "-m", "tests.crash.fault_child", str(self._root), "0", settings]
         done = subprocess.run(
-            command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True, timeout=SECONDS_MAX,
+            command,
+            env=environment,
+            cwd=HERE.parents[1],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
             check=False,
-        )  # fmt: skip
+        )
         assert "Traceback" not in done.stderr, f"{self}: {done.stderr[-6000:]}"
         assert done.returncode == 0, f"{self}: exit code {done.returncode}: {done.stderr[-3000:]}"
         lines = [line.split() for line in done.stdout.splitlines()]

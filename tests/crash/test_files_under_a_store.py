@@ -247,9 +247,14 @@ def without_privileges(script: str, *arguments: object) -> dict[str, str]:
         command = ["unshare", "--user", *command]
     try:
         done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=120,
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
             check=False,
-        )  # fmt: skip
+        )
     except FileNotFoundError:
         pytest.skip("there is no unshare here")
     if done.returncode and "unshare" in done.stderr:

@@ -28,9 +28,12 @@ from embermq.settings import FlushDisk, KernelUse, StoreSettings
 
 SOURCE = str(Path(sys.modules[MessageStore.__module__].__file__ or "").parents[1])
 SETTINGS = {
-    "segment_bytes": 16_384, "queue_file_bytes": 2_000, "index_slots_max": 64, "index_entries_max": 200,
+    "segment_bytes": 16_384,
+    "queue_file_bytes": 2_000,
+    "index_slots_max": 64,
+    "index_entries_max": 200,
     "disk_full_percent": 100,
-}  # fmt: skip
+}
 Append = Callable[[MessageStore, int], int]  # Appends from a number on; how many messages.
 
 

@@ -23,16 +23,25 @@ FAR = 100_000  # A number no round comes to.
 FILES: dict[str, Any] = numbered.TINY | {"segment_bytes": 65536, "queue_file_bytes": 20 * 64, "index_entries_max": 500}
 # Everything goes as soon as it may; the child takes care that there is always something that may.
 DELETING: dict[str, Any] = numbered.TINY | {
-    "segment_bytes": 16384, "queue_file_bytes": 20 * 16, "index_entries_max": 100, "retention_hours": 0,
-    "clean_interval_ms": 2, "delete_segment_pause_ms": 1, "delete_queue_pause_ms": 1,
-    "commit_interval_ms": 1, "commit_thorough_interval_ms": 1, "delete_when": ";".join(str(hour) for hour in range(24)),
-}  # fmt: skip
+    "segment_bytes": 16384,
+    "queue_file_bytes": 20 * 16,
+    "index_entries_max": 100,
+    "retention_hours": 0,
+    "clean_interval_ms": 2,
+    "delete_segment_pause_ms": 1,
+    "delete_queue_pause_ms": 1,
+    "commit_interval_ms": 1,
+    "commit_thorough_interval_ms": 1,
+    "delete_when": ";".join(str(hour) for hour in range(24)),
+}
 WAYS: dict[str, dict[str, Any]] = {
     f"{flush.name.lower()}{'-pool' if pool else ''}": {
-        "flush": flush, "transient_pool": pool, "transient_pool_buffers": 3,
+        "flush": flush,
+        "transient_pool": pool,
+        "transient_pool_buffers": 3,
     }
     for flush, pool in itertools.product(FlushDisk, (False, True))
-}  # fmt: skip
+}
 ROUNDS = 25  # for each of 4 ways, with and without retention: 200
 
 

@@ -21,9 +21,14 @@ from tests.crash.crowd_child import LATER, THREADS, body
 from tests.crash.kills import PATIENCE_SECONDS, Child, Figures, check_sound
 
 SETTINGS: dict[str, Any] = {
-    "segment_bytes": 1 << 18, "queue_file_bytes": 20 * 100, "index_slots_max": 100, "index_entries_max": 1000,
-    "delay_levels": "1s", "delay_offset_interval_ms": 50, "sync_flush_timeout_ms": 600_000,
-}  # fmt: skip
+    "segment_bytes": 1 << 18,
+    "queue_file_bytes": 20 * 100,
+    "index_slots_max": 100,
+    "index_entries_max": 1000,
+    "delay_levels": "1s",
+    "delay_offset_interval_ms": 50,
+    "sync_flush_timeout_ms": 600_000,
+}
 
 Row = list[tuple[int, int]]  # life, number
 

@@ -21,12 +21,23 @@ from tests.support.living import SMALL
 SETTINGS = StoreSettings(**{**SMALL, "delayed_delivery": True, "queue_extension": True})
 COUNT = 120
 STATE_FILES = (
-    "checkpoint", "abort", "embermq.state", "embermq.index.json", "embermq.inventory.json", "embermq.offsets.json",
-    "embermq.deleted.json", "embermq.scrub.json", "embermq.queues.json", "config/delayOffset.json",
+    "checkpoint",
+    "abort",
+    "embermq.state",
+    "embermq.index.json",
+    "embermq.inventory.json",
+    "embermq.offsets.json",
+    "embermq.deleted.json",
+    "embermq.scrub.json",
+    "embermq.queues.json",
+    "config/delayOffset.json",
     "config/delayOffset.json.bak",
-    "quarantine/report.jsonl", "checkpoint.tmp", "embermq.inventory.json.tmp", "embermq.deleted.json.tmp",
+    "quarantine/report.jsonl",
+    "checkpoint.tmp",
+    "embermq.inventory.json.tmp",
+    "embermq.deleted.json.tmp",
     "config/delayOffset.json.tmp",
-)  # fmt: skip
+)
 QUEUE_FILES = tuple(
     f"{family}/apples/0/{start:020d}"
     for family, starts in (("consumequeue", (0, 320, 960)), ("consumequeue_ext", (0,)))

@@ -26,11 +26,23 @@ MESSAGES = 60
 TIB = 1 << 40
 
 SMALL_FILES = (
-    "embermq.inventory.json", "embermq.index.json", "embermq.state", "embermq.offsets.json", "embermq.deleted.json",
-    "checkpoint", "abort", "lock", "broker.conf", "config/topics.json", "config/consumerOffset.json",
-    "config/consumerOffset.json.bak", "config/delayOffset.json", "config/subscriptionGroup.json",
-    "config/broker.conf", "quarantine/report.jsonl",
-)  # fmt: skip
+    "embermq.inventory.json",
+    "embermq.index.json",
+    "embermq.state",
+    "embermq.offsets.json",
+    "embermq.deleted.json",
+    "checkpoint",
+    "abort",
+    "lock",
+    "broker.conf",
+    "config/topics.json",
+    "config/consumerOffset.json",
+    "config/consumerOffset.json.bak",
+    "config/delayOffset.json",
+    "config/subscriptionGroup.json",
+    "config/broker.conf",
+    "quarantine/report.jsonl",
+)
 DATA_FILES = ("commitlog/00000000000000016384", "consumequeue/T/0/00000000000000002000", "index/")
 
 
@@ -66,13 +78,25 @@ def make_loop(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[Path], None]] = {
-    "fifo": make_fifo, "socket": make_socket, "device": make_device, "huge": make_huge,
-    "directory": make_directory, "loop": make_loop,
-}  # fmt: skip
+    "fifo": make_fifo,
+    "socket": make_socket,
+    "device": make_device,
+    "huge": make_huge,
+    "directory": make_directory,
+    "loop": make_loop,
+}
 READING = (
-    ["info"], ["verify"], ["dump"], ["find", "T", "k5"], ["get", "--at", "0"], ["trace", "--key", "k5"],
-    ["fetch", "T", "0"], ["top", "--once"], ["clean", "--dry-run"], ["drop", "T", "--dry-run"],
-)  # fmt: skip
+    ["info"],
+    ["verify"],
+    ["dump"],
+    ["find", "T", "k5"],
+    ["get", "--at", "0"],
+    ["trace", "--key", "k5"],
+    ["fetch", "T", "0"],
+    ["top", "--once"],
+    ["clean", "--dry-run"],
+    ["drop", "T", "--dry-run"],
+)
 
 
 @contextmanager

@@ -34,9 +34,11 @@ LOOK_SECONDS = 0.001
 def start(module: str, *arguments: str) -> "subprocess.Popen[bytes]":
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, cwd=ROOT,
+        [sys.executable, "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    )
 
 
 # -- committing processes alone ----------------------------------------------------------------------------------
@@ -180,9 +182,12 @@ class Stream:
 
     def _start(self) -> None:
         settings = {
-            "topic": "orders", "settings.mappedFileSizeCommitLog": str(1 << 22), "settings.maxHashSlotNum": "1000",
-            "settings.maxIndexNum": "100000", "settings.mappedFileSizeConsumeQueue": "200000",
-        }  # fmt: skip
+            "topic": "orders",
+            "settings.mappedFileSizeCommitLog": str(1 << 22),
+            "settings.maxHashSlotNum": "1000",
+            "settings.maxIndexNum": "100000",
+            "settings.mappedFileSizeConsumeQueue": "200000",
+        }
         self.process = start("tests.crash.sink_driver", str(self.place), json.dumps(settings))
 
     # What the files show.

@@ -27,10 +27,17 @@ HAPPENINGS = ("retention", "deletion", "new life", "growth", "restart", "stop", 
 _MEMORY = Path("/dev/shm")
 # Each verb, and how it may end: 1 is "nothing found". Beside a store that deletes, a message may be gone.
 VERBS = {
-    "info": (0,), "verify": (0,), "verify --fast": (0,), "dump": (0,), "clean --dry-run --set fileReservedTime=1": (0,),
-    "top --once": (0,), "fetch steady 0": (0, 1), "find --topic steady --key k101": (0, 1),
-    "trace --key k101": (0, 1), "get --at 0": (0, 1),
-}  # fmt: skip
+    "info": (0,),
+    "verify": (0,),
+    "verify --fast": (0,),
+    "dump": (0,),
+    "clean --dry-run --set fileReservedTime=1": (0,),
+    "top --once": (0,),
+    "fetch steady 0": (0, 1),
+    "find --topic steady --key k101": (0, 1),
+    "trace --key k101": (0, 1),
+    "get --at 0": (0, 1),
+}
 _BUSY = {**SMALL, "index_entries_max": 400, "queue_file_bytes": 20 * 64, "segment_bytes": 16 << 10}
 
 

@@ -32,9 +32,13 @@ from embermq.testing.lossy_files import LossyFiles, keep_everything
 ROOT = Path("/store")
 UNITS_PER_FILE = 6
 SMALL: dict[str, Any] = {
-    "segment_bytes": 8192, "queue_file_bytes": 20 * UNITS_PER_FILE, "index_slots_max": 7, "index_entries_max": 12,
-    "delayed_delivery": False, "kernels": KernelUse.NEVER,
-}  # fmt: skip
+    "segment_bytes": 8192,
+    "queue_file_bytes": 20 * UNITS_PER_FILE,
+    "index_slots_max": 7,
+    "index_entries_max": 12,
+    "delayed_delivery": False,
+    "kernels": KernelUse.NEVER,
+}
 
 topics = st.sampled_from(["A", "B", "%RETRY%c"])
 queue_ids = st.integers(0, 2)
@@ -48,9 +52,15 @@ steps_ms = st.sampled_from([0, 0, 1, 7, 1000, 60_000])
 @st.composite
 def messages(draw: st.DrawFn) -> Message:
     return Message(
-        draw(topics), draw(bodies), tags=draw(tags), keys=draw(keys), queue_id=draw(queue_ids), sys_flag=draw(kinds),
-        flag=draw(st.integers(-5, 5)), properties=draw(st.sampled_from([{}, {"UNIQ_KEY": "u1"}, {"a": "b"}])),
-    )  # fmt: skip
+        draw(topics),
+        draw(bodies),
+        tags=draw(tags),
+        keys=draw(keys),
+        queue_id=draw(queue_ids),
+        sys_flag=draw(kinds),
+        flag=draw(st.integers(-5, 5)),
+        properties=draw(st.sampled_from([{}, {"UNIQ_KEY": "u1"}, {"a": "b"}])),
+    )
 
 
 class Entry:
@@ -153,9 +163,13 @@ class StoreModel(RuleBasedStateMachine):
     @rule(message=messages(), level=st.integers(1, 20))
     def append_delayed(self, message: Message, level: int) -> None:
         delayed = Message(
-            message.topic, message.body, tags=message.tags, keys=message.keys, queue_id=message.queue_id,
+            message.topic,
+            message.body,
+            tags=message.tags,
+            keys=message.keys,
+            queue_id=message.queue_id,
             delay_level=level,
-        )  # fmt: skip
+        )
         receipt = self.store.append(delayed)
         self.note(delayed, receipt.physical_offset)
         self.check_receipt(receipt)
@@ -256,9 +270,11 @@ class StoreModel(RuleBasedStateMachine):
             expected = [
                 other.physical_offset
                 for other in self.log
-                if other.topic == entry.topic and key in other.keys and begin_ms <= other.time_ms <= end_ms
+                if other.topic == entry.topic
+                and key in other.keys
+                and begin_ms <= other.time_ms <= end_ms
                 and other.message.sys_flag & flags.TRANSACTION_MASK != flags.ROLLBACK
-            ]  # fmt: skip
+            ]
             found = self.store.find(entry.topic, key, begin_ms, end_ms)
             assert [one.physical_offset for one in found] == expected
             newest = self.store.find(entry.topic, key, begin_ms, end_ms, limit=2)
@@ -303,9 +319,10 @@ class StoreModel(RuleBasedStateMachine):
             expected = [
                 entry.physical_offset
                 for entry in self.log
-                if entry.topic == topic and key_text in entry.keys
+                if entry.topic == topic
+                and key_text in entry.keys
                 and entry.message.sys_flag & flags.TRANSACTION_MASK != flags.ROLLBACK
-            ]  # fmt: skip
+            ]
             assert [one.physical_offset for one in store.find(topic, key_text)] == expected
 
 
@@ -332,9 +349,10 @@ def _paths(disk: LossyFiles, directory: Path) -> list[Path]:
 
 
 COMMON: dict[str, Any] = {
-    "deadline": None, "suppress_health_check": list(HealthCheck),
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
     "phases": [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
-}  # fmt: skip
+}
 
 
 class SyncStoreModel(StoreModel):

@@ -31,14 +31,21 @@ from tests.crash import numbered
 from tests.support.jvm import SHORT_LIVED_JVM
 
 STEPS = (
-    "pending noted", "files written", "committed", "tables published", "pending removed", "files joined",
-    "queues derived", "statistics written", "batch done",
-)  # fmt: skip
+    "pending noted",
+    "files written",
+    "committed",
+    "tables published",
+    "pending removed",
+    "files joined",
+    "queues derived",
+    "statistics written",
+    "batch done",
+)
 DEATHS = ("between files", "before durable", "after durable")  # places in workers
 SETTINGS = StoreSettings(
-    **numbered.TINY | {"segment_bytes": 1 << 15, "queue_file_bytes": 20 * 64, "index_slots_max": 64,
-                       "index_entries_max": 500}
-)  # fmt: skip
+    **numbered.TINY
+    | {"segment_bytes": 1 << 15, "queue_file_bytes": 20 * 64, "index_slots_max": 64, "index_entries_max": 500}
+)
 BATCH_BYTES = 20_000
 COMPACT_EVERY = 3
 _PLACE = "EMBERMQ_TEST_PLACE"
@@ -47,9 +54,14 @@ _PLACE = "EMBERMQ_TEST_PLACE"
 def made(spark: Any, store: Path, place: Path, lake_format: LakeFormat, batch_bytes: int = BATCH_BYTES) -> Pipeline:
     """The pipeline that is killed, and in the end brought to its end."""
     return pipeline(
-        spark, [str(store)], into=str(place / "lake"), derive=["lake", "queues", "index", "stats"], settings=SETTINGS,
-        batch_bytes_max=batch_bytes, lake_format=lake_format,
-    )  # fmt: skip
+        spark,
+        [str(store)],
+        into=str(place / "lake"),
+        derive=["lake", "queues", "index", "stats"],
+        settings=SETTINGS,
+        batch_bytes_max=batch_bytes,
+        lake_format=lake_format,
+    )
 
 
 def main() -> None:
@@ -62,10 +74,12 @@ def main() -> None:
         "pipeline child",
         "local[2,4]",  # A task whose worker dies is tried again.
         **{
-            "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
-            "spark.sql.warehouse.dir": str(place / "warehouse"), "spark.local.dir": str(place / "local"),
+            "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": SHORT_LIVED_JVM,
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.local.dir": str(place / "local"),
         },
-    )  # fmt: skip
+    )
     steps = made(spark, store, place, options["format"]).follow("50 milliseconds")
     print("begun", flush=True)
     for _ in steps:

@@ -55,12 +55,14 @@ def main() -> None:
     root, place = Path(sys.argv[1]), Path(sys.argv[2])
     rebuild_bulk.SLICE_BYTES_MIN, rebuild_bulk.PORTION_BYTES = 1000, 20_000
     spark = embermq.spark.session(
-        "rebuild child", "local[2]",
+        "rebuild child",
+        "local[2]",
         **{
-            "spark.driver.memory": "512m", "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.driver.memory": "512m",
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.local.dir": str(place / "local"),
         },
-    )  # fmt: skip
+    )
     say("begun")
     build = partial(BulkBuild, workers=TellingWorkers(spark, None))
     rebuild(root, found_settings(root), files=TellingFiles(), make_build=build)

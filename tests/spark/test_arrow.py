@@ -68,9 +68,16 @@ def log_of(*changes: dict[str, Any], base: int = 0) -> RecordColumns:
     data = bytearray()
     for change in changes:
         fields: dict[str, Any] = {
-            "queue_id": 1, "queue_offset": 2, "topic": "T", "body": b"body", "properties": b"KEYS\x01k",
-            "born_timestamp": 1, "born_host": HOST, "store_timestamp": 2, "store_host": HOST,
-        }  # fmt: skip
+            "queue_id": 1,
+            "queue_offset": 2,
+            "topic": "T",
+            "body": b"body",
+            "properties": b"KEYS\x01k",
+            "born_timestamp": 1,
+            "born_host": HOST,
+            "store_timestamp": 2,
+            "store_host": HOST,
+        }
         data += encode(physical_offset=base + len(data), **{**fields, **change})
     return scanned(bytes(data), base)
 
@@ -226,10 +233,15 @@ def test_the_columns_of_kafka() -> None:
     )
     first, second = rows_of(builder_of(mode="kafka", headers=True).build(records))
     assert first == {
-        "key": b"k1 k2", "value": b"body", "topic": "T", "partition": 1, "offset": 2,
-        "timestamp": EPOCH + timedelta(milliseconds=1_700_000_000_123), "timestampType": 1,
+        "key": b"k1 k2",
+        "value": b"body",
+        "topic": "T",
+        "partition": 1,
+        "offset": 2,
+        "timestamp": EPOCH + timedelta(milliseconds=1_700_000_000_123),
+        "timestampType": 1,
         "headers": [{"key": "KEYS", "value": b"k1 k2"}, {"key": "a", "value": "Z\u00fcrich".encode()}],
-    }  # fmt: skip
+    }
     assert (second["key"], second["headers"]) == (None, None)
     assert (second["partition"], second["offset"]) == (7, 1 << 40)
 
@@ -372,10 +384,17 @@ def test_batches_outlive_the_records() -> None:
 @pytest.mark.parametrize(
     ("time_ms", "shown"),
     [
-        (0, True), (-1, True), (1_700_000_000_123, True), (253_402_300_799_999, True), (253_402_300_800_000, False),
-        (-62_135_596_800_000, True), (-62_135_596_800_001, False), ((1 << 63) - 1, False), (-(1 << 63), False),
+        (0, True),
+        (-1, True),
+        (1_700_000_000_123, True),
+        (253_402_300_799_999, True),
+        (253_402_300_800_000, False),
+        (-62_135_596_800_000, True),
+        (-62_135_596_800_001, False),
+        ((1 << 63) - 1, False),
+        (-(1 << 63), False),
     ],
-)  # fmt: skip
+)
 def test_times_spark_cannot_show_are_null(time_ms: int, shown: bool) -> None:
     records = log_of({"born_timestamp": time_ms, "store_timestamp": 5}, {"born_timestamp": 7})
     batch = builder_of("bornTimestamp", "storeTimestamp").build(records)
@@ -451,14 +470,20 @@ def table_of(spark: "SparkSession", batches: list[pa.RecordBatch], schema: Struc
 def odd_records() -> RecordColumns:
     """One of everything that may differ between Arrow and Spark."""
     return log_of(
-        {"properties": b"TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u\x02x\x01Z\xc3\xbcrich",
-         "store_timestamp": 1_700_000_000_123},
+        {
+            "properties": b"TAGS\x01a\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01u\x02x\x01Z\xc3\xbcrich",
+            "store_timestamp": 1_700_000_000_123,
+        },
         {"properties": b"", "body": b"", "born_timestamp": (1 << 63) - 1, "flag": -(1 << 31)},
-        {"body": zlib.compress(b"packed"), "sys_flag": 0x1, "born_host": Host("2001:db8::1", 1),
-         "store_host": Host("::1", 2)},
+        {
+            "body": zlib.compress(b"packed"),
+            "sys_flag": 0x1,
+            "born_host": Host("2001:db8::1", 1),
+            "store_host": Host("::1", 2),
+        },
         {"body": bytes(range(256)), "prepared_transaction_offset": (1 << 63) - 1, "topic": "%RETRY%\u65e5\u672c"},
         base=1 << 40,
-    )  # fmt: skip
+    )
 
 
 def comparable(value: Any) -> Any:

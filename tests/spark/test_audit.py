@@ -127,9 +127,10 @@ def missing_file(root: Path) -> None:
 def one_of(root: Path, topic: str, queue_id: int, number: int) -> int:
     with MessageStore.open(root, read_only=True) as store:
         return next(
-            one.physical_offset for one in store.scan()
+            one.physical_offset
+            for one in store.scan()
             if (one.topic, one.queue_id, one.queue_offset, one.sys_flag) == (topic, queue_id, number, 0)
-        )  # fmt: skip
+        )
 
 
 def repeated_offset(root: Path) -> None:
@@ -250,8 +251,10 @@ def test_planted_faults_are_found_as_verify_finds_them(
         store, report = by_name[plant.__name__], verify(tmp_path / plant.__name__)
         assert store.report.flaws == report.flaws, plant.__name__
         assert (store.report.records, store.report.units, store.report.index_entries) == (
-            report.records, report.units, report.index_entries,
-        )  # fmt: skip
+            report.records,
+            report.units,
+            report.index_entries,
+        )
         told = [one for one in store.findings if words in one.fault]
         assert told, (plant.__name__, store.findings)
         assert {one.kind for one in told} == {kind}
@@ -304,9 +307,17 @@ def test_a_record_inside_a_body_is_no_record(spark: "SparkSession", tmp_path: Pa
             store.append(Message("T", b"x" * 100))
         place = store.max_physical + 88 + 900  # Where the bait will lie: behind the first border of tasks, 6000.
         bait = encode(
-            physical_offset=place, queue_id=0, queue_offset=77, topic="Bait", body=b"!", properties=b"UNIQ_KEY\x01K",
-            born_timestamp=1, born_host=host, store_timestamp=1, store_host=host,
-        )  # fmt: skip
+            physical_offset=place,
+            queue_id=0,
+            queue_offset=77,
+            topic="Bait",
+            body=b"!",
+            properties=b"UNIQ_KEY\x01K",
+            born_timestamp=1,
+            born_host=host,
+            store_timestamp=1,
+            store_host=host,
+        )
         store.append(Message("T", bytes(900) + bait + bytes(900)))
         assert store._log.read(place, len(bait)) == bait
         for _ in range(100):
@@ -384,9 +395,15 @@ def busy(store: MessageStore, bytes_max: int) -> Iterator[None]:
         n = 0
         while not stop.is_set():
             store.append(
-                Message(f"T{n % 5}", b"%d" % n * 20, keys=[f"k{n}", "all"], tags="t", queue_id=n % 3,
-                        properties={"UNIQ_KEY": f"unique-{n}"})
-            )  # fmt: skip
+                Message(
+                    f"T{n % 5}",
+                    b"%d" % n * 20,
+                    keys=[f"k{n}", "all"],
+                    tags="t",
+                    queue_id=n % 3,
+                    properties={"UNIQ_KEY": f"unique-{n}"},
+                )
+            )
             n += 1
             while n % 20 == 0 and not stop.wait(0.005) and store.max_physical - store.min_physical > bytes_max:
                 pass
@@ -411,9 +428,13 @@ def wait_until(done: Callable[[], bool]) -> None:
 
 def test_no_false_finding_while_somebody_writes(spark: "SparkSession", tmp_path: Path) -> None:
     plan = StoreBuilder(
-        tmp_path / "store", flush=FlushDisk.ASYNC, segment_bytes=1 << 18, queue_file_bytes=20 * 500,
-        index_slots_max=500, index_entries_max=2000,
-    )  # fmt: skip
+        tmp_path / "store",
+        flush=FlushDisk.ASYNC,
+        segment_bytes=1 << 18,
+        queue_file_bytes=20 * 500,
+        index_slots_max=500,
+        index_entries_max=2000,
+    )
     with plan.open() as store, busy(store, 1 << 40):
         wait_until(lambda: store.max_physical > 1 << 19)
         for _ in range(2):
@@ -433,10 +454,17 @@ def test_no_false_finding_while_old_files_go(
     monkeypatch.setattr(audit_pieces, "TASK_BYTES_MIN", 1 << 17)
     monkeypatch.setattr(audit_pieces, "TASK_BYTES_MAX", 1 << 17)
     plan = StoreBuilder(
-        tmp_path / "store", segment_bytes=1 << 16, queue_file_bytes=20 * 50, index_slots_max=100, index_entries_max=400,
-        retention_hours=0, clean_interval_ms=20, delete_segment_pause_ms=1, delete_queue_pause_ms=0,
+        tmp_path / "store",
+        segment_bytes=1 << 16,
+        queue_file_bytes=20 * 50,
+        index_slots_max=100,
+        index_entries_max=400,
+        retention_hours=0,
+        clean_interval_ms=20,
+        delete_segment_pause_ms=1,
+        delete_queue_pause_ms=0,
         delete_when=";".join(str(hour) for hour in range(24)),
-    )  # fmt: skip
+    )
     with plan.open() as store, busy(store, 1 << 20):
         wait_until(lambda: store.min_physical > 1 << 18)
         for _ in range(3):

@@ -117,9 +117,15 @@ def test_times_that_make_no_sense(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("topic", "counts"),
-    [("orders", True), ("%RETRY%g", False), ("%DLQ%g", False), ("SCHEDULE_TOPIC_XXXX", False),
-     ("RMQ_SYS_TRANS_HALF_TOPIC", False), ("rmq_sys_wheel_timer", False)],
-)  # fmt: skip
+    [
+        ("orders", True),
+        ("%RETRY%g", False),
+        ("%DLQ%g", False),
+        ("SCHEDULE_TOPIC_XXXX", False),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", False),
+        ("rmq_sys_wheel_timer", False),
+    ],
+)
 def test_topics_by_which_messages_come_again(topic: str, counts: bool) -> None:
     assert is_rhythmic(topic) is counts
 

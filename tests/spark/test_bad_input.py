@@ -157,9 +157,7 @@ def test_streams_that_cannot_be(
     assert text.partition("embermq.errors.OptionInvalid: ")[2].startswith(expected)
 
 
-def test_a_stream_that_cannot_be_whatever_spark_asks_first(
-    spark: "SparkSession", store: Path, tmp_path: Path
-) -> None:
+def test_a_stream_that_cannot_be_whatever_spark_asks_first(spark: "SparkSession", store: Path, tmp_path: Path) -> None:
     """Without a checkpoint, with one, and with one that has a batch to be done again."""
     checkpoint, trigger = tmp_path / "checkpoint", {"processingTime": "1 second"}
     bad, said = {"endingOffsets": "latest"}, "embermq.errors.OptionInvalid: option endingOffsets: "
@@ -174,9 +172,13 @@ def test_a_stream_that_cannot_be_whatever_spark_asks_first(
 
 
 def stream_refusal(
-    spark: "SparkSession", store: Path, checkpoint: Path, trigger: dict[str, Any], options: dict[str, str],
+    spark: "SparkSession",
+    store: Path,
+    checkpoint: Path,
+    trigger: dict[str, Any],
+    options: dict[str, str],
     schema: str | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """What the user of a stream sees."""
     reader = spark.readStream.format("rocketmq").options(**options)
     frame = (reader if schema is None else reader.schema(schema)).load(str(store))

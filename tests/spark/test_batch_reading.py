@@ -27,9 +27,12 @@ COUNT = 120
 def messages(count: int = COUNT) -> Iterator[Message]:
     for n in range(count):
         yield Message(
-            ("orders", "returns", "%RETRY%group")[n % 3], b"body %03d" % n, queue_id=n // 3 % 2,
-            tags=("paid", "new", "")[n // 6 % 3], keys=[f"k{n}", f"group{n % 5}"],
-        )  # fmt: skip
+            ("orders", "returns", "%RETRY%group")[n % 3],
+            b"body %03d" % n,
+            queue_id=n // 3 % 2,
+            tags=("paid", "new", "")[n // 6 % 3],
+            keys=[f"k{n}", f"group{n % 5}"],
+        )
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +78,28 @@ def test_everything_in_order(store: Path) -> None:
         ({"topic": "orders", "subExpression": "paid"}, [n for n in range(0, COUNT, 3) if n // 6 % 3 == 0]),
         ({"subExpression": "paid || new"}, [n for n in range(COUNT) if n // 6 % 3 < 2]),
         ({"subExpression": "nobody"}, []),
-        ({"topic": "orders", "startingOffsets": '{"orders": {"0": 18}}'},
-         [n for n in range(0, COUNT, 3) if n // 3 % 2 or n // 6 >= 18]),
+        (
+            {"topic": "orders", "startingOffsets": '{"orders": {"0": 18}}'},
+            [n for n in range(0, COUNT, 3) if n // 3 % 2 or n // 6 >= 18],
+        ),
         ({"topic": "orders", "endingOffsets": '{"orders": {"0": 2, "1": 1}}'}, [0, 3, 6]),
         ({"topic": "orders", "startingOffsets": '{"orders": {"0": 20, "1": 20}}'}, []),
-        ({"startingOffsets": '{"orders": {"0": 20, "1": 20}}', "endingOffsets": '{"returns": {"1": 0}}'},
-         [n for n in range(COUNT) if n % 3 == 2 or (n % 3 == 1 and n // 3 % 2 == 0)]),
+        (
+            {"startingOffsets": '{"orders": {"0": 20, "1": 20}}', "endingOffsets": '{"returns": {"1": 0}}'},
+            [n for n in range(COUNT) if n % 3 == 2 or (n % 3 == 1 and n // 3 % 2 == 0)],
+        ),
         ({"startingTimestamp": str(START_MS + 100_000)}, range(100, COUNT)),
         ({"endingTimestamp": str(START_MS + 10_000)}, range(10)),
         ({"startingTimestamp": str(START_MS + 10_001), "endingTimestamp": str(START_MS + 12_001)}, [11, 12]),
         ({"topic": "orders", "startingTimestamp": str(START_MS + 100_000)}, range(102, COUNT, 3)),
         ({"topic": "orders", "startingTimestamp": str(START_MS + 999_000)}, []),
-        ({"topic": "orders", "startingOffsetsByTimestamp": json.dumps({"orders": {"1": START_MS + 110_000}})},
-         [n for n in range(0, COUNT, 3) if n // 3 % 2 == 0 or n >= 110]),
+        (
+            {"topic": "orders", "startingOffsetsByTimestamp": json.dumps({"orders": {"1": START_MS + 110_000}})},
+            [n for n in range(0, COUNT, 3) if n // 3 % 2 == 0 or n >= 110],
+        ),
         ({"topic": "orders", "endingOffsetsByTimestamp": json.dumps({"orders": {"0": START_MS, "1": START_MS}})}, []),
     ],
-)  # fmt: skip
+)
 def test_options(store: Path, way: str, options: dict[str, str], expected: list[int]) -> None:
     assert numbers(store, **options) == list(expected)
 
@@ -144,8 +153,10 @@ def test_several_stores(make_store: StoreMaker) -> None:
     for row in limited:
         by_queue.setdefault((row["brokerName"], row["queueId"]), []).append(row["queueOffset"])
     assert {key: min(offsets) for key, offsets in by_queue.items()} == {
-        ("broker-a", 0): 3, ("broker-b", 0): 9, ("broker-b", 1): 0,
-    }  # fmt: skip
+        ("broker-a", 0): 3,
+        ("broker-b", 0): 9,
+        ("broker-b", 1): 0,
+    }
 
 
 def test_a_topic_in_one_of_two_stores(make_store: StoreMaker) -> None:
@@ -187,11 +198,20 @@ def test_system_topics_and_transactions_only_when_asked_for(make_store: StoreMak
     assert read(store, topic="orders").column("body") == [b"plain", b"committed"]
     everything = read(store, includeSystemTopics="true")
     assert everything.column("body") == [
-        b"plain", b"prepared", b"committed", b"rolled back", b"half", b"parked", b"dead",
-    ]  # fmt: skip
+        b"plain",
+        b"prepared",
+        b"committed",
+        b"rolled back",
+        b"half",
+        b"parked",
+        b"dead",
+    ]
     assert read(store, includeSystemTopics="true", topic="orders").column("body") == [
-        b"plain", b"prepared", b"committed", b"rolled back",
-    ]  # fmt: skip
+        b"plain",
+        b"prepared",
+        b"committed",
+        b"rolled back",
+    ]
     assert read(store, includeSystemTopics="true", topic="SCHEDULE_TOPIC_XXXX").column("body") == [b"parked"]
     assert read(store, includeSystemTopics="true", queues="2").column("body") == [b"parked"]
     with pytest.raises(OptionInvalid) as raised:

@@ -93,9 +93,7 @@ def test_damage_fails_the_read_by_default(store: Path, use: UseWay, way: str) ->
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_damage_is_skipped_and_counted(
-    store: Path, use: UseWay, way: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_skipped_and_counted(store: Path, use: UseWay, way: str, caplog: pytest.LogCaptureFixture) -> None:
     use(way)
     whole = read(store, topic="orders").column("physicalOffset")
     places = spoil(store, 100, 150, 200)

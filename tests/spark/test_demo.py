@@ -9,9 +9,7 @@ from pathlib import Path
 def test_the_second_act(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "2000", "--report", str(page)]
-    done = subprocess.run(
-        [*command, "--output", "json"], capture_output=True, text=True, check=False, cwd=tmp_path
-    )  # fmt: skip
+    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert shown["demo"]["good"] is True

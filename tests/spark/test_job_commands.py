@@ -21,9 +21,7 @@ def store(tmp_path: Path) -> str:
     with builder.open() as opened:
         for number in range(20):
             opened.append(Message("orders", f"order {number}".encode(), tags="paid", keys=[f"o-{number}"]))
-        opened.append(
-            Message("%DLQ%shop", b"dead", properties={"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "X"})
-        )  # fmt: skip
+        opened.append(Message("%DLQ%shop", b"dead", properties={"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "X"}))
     return str(builder.root)
 
 

@@ -36,11 +36,15 @@ def orders(builder: StoreBuilder, count: int = 40) -> None:
             clock.set(now)
             store.append(
                 Message(
-                    "orders", b"x" * (100 if number % 2 else 2000), tags="paid" if number % 4 == 0 else "new",
-                    keys=[f"o-{number}", "hot"], properties={"n": str(number)}, queue_id=number % 3,
+                    "orders",
+                    b"x" * (100 if number % 2 else 2000),
+                    tags="paid" if number % 4 == 0 else "new",
+                    keys=[f"o-{number}", "hot"],
+                    properties={"n": str(number)},
+                    queue_id=number % 3,
                     born_timestamp=now - 5,
                 )
-            )  # fmt: skip
+            )
         store.append(Message("returns", b"r", born_timestamp=START_MS))
 
 
@@ -182,9 +186,16 @@ def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, t
         pauses.append(seconds)
 
     done = replay(
-        spark, [str(builder.root)], Window("orders"), tmp_path / "target", to_topic="again", rate=0.01, sleep=sleep,
-        now=lambda: at, told=lambda *numbers: told.append(numbers),
-    )  # fmt: skip
+        spark,
+        [str(builder.root)],
+        Window("orders"),
+        tmp_path / "target",
+        to_topic="again",
+        rate=0.01,
+        sleep=sleep,
+        now=lambda: at,
+        told=lambda *numbers: told.append(numbers),
+    )
     assert done.appended == 8
     assert pauses == pytest.approx([100.0] * 7)
     assert told == [(count, 8) for count in range(1, 9)]
@@ -249,9 +260,13 @@ def test_a_replay_leaves_out_what_it_brought(spark: "SparkSession", builder: Sto
     ],
 )
 def test_a_replay_that_cannot_be(
-    spark: "SparkSession", builder: StoreBuilder, tmp_path: Path, window: Window, more: dict[str, Any],
+    spark: "SparkSession",
+    builder: StoreBuilder,
+    tmp_path: Path,
+    window: Window,
+    more: dict[str, Any],
     error: type[Exception],
-) -> None:  # fmt: skip
+) -> None:
     orders(builder, 3)
     with pytest.raises(error) as refused:
         replay(spark, [str(builder.root)], window, tmp_path / "target", **{"to_topic": "again", **more})
@@ -269,17 +284,23 @@ def with_dead_letters(builder: StoreBuilder) -> Path:
             for attempt in range(1, 4):
                 store.append(
                     Message(
-                        "%RETRY%shop", f"b{number}".encode(), keys=[f"k{number}"], properties=properties,
+                        "%RETRY%shop",
+                        f"b{number}".encode(),
+                        keys=[f"k{number}"],
+                        properties=properties,
                         reconsume_times=attempt,
                     )
-                )  # fmt: skip
+                )
             if topic == "orders":
                 store.append(
                     Message(
-                        "%DLQ%shop", f"b{number}".encode(), keys=[f"k{number}"], properties=properties,
+                        "%DLQ%shop",
+                        f"b{number}".encode(),
+                        keys=[f"k{number}"],
+                        properties=properties,
                         reconsume_times=4,
                     )
-                )  # fmt: skip
+                )
     return builder.root
 
 

@@ -64,7 +64,7 @@ def decoded(schema: StructType, *bodies: bytes | None) -> tuple[list[Any], int]:
         (ArrayType(struct(y=LongType())), b'[{"y": 1}, null, {}]', [{"y": 1}, None, {"y": None}]),
         (StringType(), b"null", None),
     ],
-)  # fmt: skip
+)
 def test_what_fits(type_: DataType, text: bytes, value: Any) -> None:
     assert decoded(struct(field=type_), b' {"other": [{}], "field": %s}\n' % text) == ([{"field": value}], 0)
 
@@ -127,9 +127,13 @@ def test_field_names_that_are_no_names() -> None:
 
 
 WHOLE = struct(
-    s=StringType(), n=LongType(), x=DoubleType(), b=BooleanType(), list=ArrayType(struct(k=StringType())),
+    s=StringType(),
+    n=LongType(),
+    x=DoubleType(),
+    b=BooleanType(),
+    list=ArrayType(struct(k=StringType())),
     map=MapType(StringType(), ArrayType(LongType())),
-)  # fmt: skip
+)
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 
@@ -137,17 +141,20 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
 @given(
     st.lists(
         st.none()
-        | st.fixed_dictionaries({
-            "s": st.none() | TEXTS,
-            "n": st.none() | LONGS,
-            "x": st.none() | st.floats(allow_nan=False, allow_infinity=False),
-            "b": st.none() | st.booleans(),
-            "list": st.none() | st.lists(st.none() | st.fixed_dictionaries({"k": st.none() | TEXTS}), max_size=3),
-            "map": st.none() | st.dictionaries(TEXTS, st.none() | st.lists(st.none() | LONGS, max_size=2), max_size=2),
-        }),
+        | st.fixed_dictionaries(
+            {
+                "s": st.none() | TEXTS,
+                "n": st.none() | LONGS,
+                "x": st.none() | st.floats(allow_nan=False, allow_infinity=False),
+                "b": st.none() | st.booleans(),
+                "list": st.none() | st.lists(st.none() | st.fixed_dictionaries({"k": st.none() | TEXTS}), max_size=3),
+                "map": st.none()
+                | st.dictionaries(TEXTS, st.none() | st.lists(st.none() | LONGS, max_size=2), max_size=2),
+            }
+        ),
         max_size=5,
     )
-)  # fmt: skip
+)
 def test_values_come_back(rows: list[dict[str, Any] | None]) -> None:
     """What json.dumps writes is what is read, whatever lies beside it."""
     values, undecoded = decoded(WHOLE, *(json.dumps(row).encode() for row in rows))
@@ -160,8 +167,12 @@ def test_values_come_back(rows: list[dict[str, Any] | None]) -> None:
 
 
 def test_a_schema_that_grew() -> None:
-    old = struct(id=StringType(), inner=struct(a=LongType()), rows=ArrayType(struct(a=LongType())),
-                 named=MapType(StringType(), struct(a=LongType())))  # fmt: skip
+    old = struct(
+        id=StringType(),
+        inner=struct(a=LongType()),
+        rows=ArrayType(struct(a=LongType())),
+        named=MapType(StringType(), struct(a=LongType())),
+    )
     more = struct(a=LongType(), b=DecimalType(5, 2))
     new = struct(first=DateType(), id=StringType(), inner=more, rows=ArrayType(more), named=MapType(StringType(), more))
     bodies = [
@@ -174,11 +185,13 @@ def test_a_schema_that_grew() -> None:
     grown.validate(full=True)
     assert grown.to_pylist() == [
         {
-            "first": None, "id": "x", "inner": {"a": 1, "b": None},
+            "first": None,
+            "id": "x",
+            "inner": {"a": 1, "b": None},
             "rows": [{"a": 2, "b": None}, None, {"a": None, "b": None}],
             "named": [("k", {"a": 3, "b": None}), ("l", None)],
         },
         None,
         {"first": None, "id": "y", "inner": None, "rows": None, "named": None},
-    ]  # fmt: skip
+    ]
     assert conform(grown, value_type(new)) is grown

@@ -63,13 +63,16 @@ def test_schemas_that_bodies_cannot_have(spark: "SparkSession", text: str, said:
 
 
 def test_additions_are_fine(spark: "SparkSession") -> None:
-    known, given, both = read_schemas({
-        "known": "id string not null, part struct<a: int>, all array<struct<x: int>>, by map<string, struct<x: int>>",
-        "given": "by map<string, struct<y: int>>, all array<struct<y: int>>, id string, part struct<b: date>,"
-        " new double",
-        "both": "id string, part struct<a: int, b: date>, all array<struct<x: int, y: int>>,"
-        " by map<string, struct<x: int, y: int>>, new double",
-    }).values()  # fmt: skip
+    known, given, both = read_schemas(
+        {
+            "known": "id string not null, part struct<a: int>, all array<struct<x: int>>,"
+            " by map<string, struct<x: int>>",
+            "given": "by map<string, struct<y: int>>, all array<struct<y: int>>, id string, part struct<b: date>,"
+            " new double",
+            "both": "id string, part struct<a: int, b: date>, all array<struct<x: int, y: int>>,"
+            " by map<string, struct<x: int, y: int>>, new double",
+        }
+    ).values()
     assert merged("t", known, given) == both
     assert merged("t", known, known) == known
 

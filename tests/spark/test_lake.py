@@ -223,9 +223,11 @@ def test_killed_while_files_are_joined(
     survey = fill(builder, 80, 96)
     again = Lake.open(str(tmp_path / "lake"), clock=clock)
     again.add(no_spark, survey, BROKER, survey.log_end)
-    assert rows_of_files(again) == places_in_folder(tmp_path / "lake") == [
-        record[0] for record in records(builder, all_of_them=True)
-    ]  # fmt: skip
+    assert (
+        rows_of_files(again)
+        == places_in_folder(tmp_path / "lake")
+        == [record[0] for record in records(builder, all_of_them=True)]
+    )
     clock.advance(s=3600)
     assert again.add(no_spark, survey, BROKER, survey.log_end) is None
     assert {shown_name(path) for path in again.files.list(recursive=True) if path.endswith(".parquet")} == shown(again)

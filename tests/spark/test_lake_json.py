@@ -36,9 +36,9 @@ def builder(tmp_path: Path) -> StoreBuilder:
 
 def put(builder: StoreBuilder, *bodies: Any, topic: str = "orders") -> None:
     with builder.open() as store:
-        store.append_many([
-            Message(topic, body if isinstance(body, bytes) else json.dumps(body).encode()) for body in bodies
-        ])  # fmt: skip
+        store.append_many(
+            [Message(topic, body if isinstance(body, bytes) else json.dumps(body).encode()) for body in bodies]
+        )
 
 
 def test_from_the_pipeline_to_a_query(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:

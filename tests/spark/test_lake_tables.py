@@ -256,8 +256,9 @@ def test_formats_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             with pytest.raises(OptionInvalid, match=f"has the format {lake_format}"):
                 Lake.open(str(tmp_path / lake_format), lake_format=other)
     wrong: list[tuple[Any, str | None, str]] = [
-        ("delta", "x", "only lakes of the format iceberg"), ("orc", None, "choose from parquet, delta, iceberg"),
-    ]  # fmt: skip
+        ("delta", "x", "only lakes of the format iceberg"),
+        ("orc", None, "choose from parquet, delta, iceberg"),
+    ]
     for lake_format, catalog, said in wrong:
         with pytest.raises(OptionInvalid, match=said):
             Lake.open(str(tmp_path / "new"), lake_format=lake_format, catalog=catalog)

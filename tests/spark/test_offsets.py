@@ -96,8 +96,16 @@ def test_without_fail_on_data_loss_what_is_there_is_read(caplog: pytest.LogCaptu
 PRESENT = [QueueEnds("orders", "a", 0, 0, 9), QueueEnds("orders", "b", 1, 0, 9), QueueEnds("returns", "a", 0, 0, 9)]
 
 
-@pytest.mark.parametrize("limit", [Earliest(), Latest(), AtTime("x", 0), AtOffsets("x", {("orders", None, 1): 1}),
-                                   AtTimes("x", {("orders", "b", 1): 0})])  # fmt: skip
+@pytest.mark.parametrize(
+    "limit",
+    [
+        Earliest(),
+        Latest(),
+        AtTime("x", 0),
+        AtOffsets("x", {("orders", None, 1): 1}),
+        AtTimes("x", {("orders", "b", 1): 0}),
+    ],
+)
 def test_names_that_are_there(limit: Limit) -> None:
     check_names(limit, PRESENT, "/store")
 

@@ -107,16 +107,22 @@ def test_defaults() -> None:
         ({"startingTimestamp": " 1700000000001 "}, "start", AtTime("startingTimestamp", 1700000000001)),
         ({"endingTimestamp": "0"}, "end", AtTime("endingTimestamp", 0)),
         ({"startingOffsets": '{"a": {"1": 5}}'}, "start", AtOffsets("startingOffsets", {("a", None, 1): 5})),
-        ({"startingOffsets": "{'a'".replace("'", '"') + ": {1: 5}}"}, "start",
-         AtOffsets("startingOffsets", {("a", None, 1): 5})),
+        (
+            {"startingOffsets": "{'a'".replace("'", '"') + ": {1: 5}}"},
+            "start",
+            AtOffsets("startingOffsets", {("a", None, 1): 5}),
+        ),
         ({"endingOffsets": '{"a": {"b": {"1": -1}}}'}, "end", AtOffsets("endingOffsets", {("a", "b", 1): -1})),
-        ({"endingOffsetsByTimestamp": '{"a": {"1": 1700000000000}}'}, "end",
-         AtTimes("endingOffsetsByTimestamp", {("a", None, 1): 1700000000000})),
+        (
+            {"endingOffsetsByTimestamp": '{"a": {"1": 1700000000000}}'},
+            "end",
+            AtTimes("endingOffsetsByTimestamp", {("a", None, 1): 1700000000000}),
+        ),
         ({"maxBytesPerPartition": "64k"}, "max_bytes_per_partition", 65536),
         ({"onCorrupt": "SKIP"}, "on_corrupt", "skip"),
         ({"pushdown": "True"}, "pushdown", True),
     ],
-)  # fmt: skip
+)
 def test_values(given: dict[str, str], field: str, value: Any) -> None:
     assert getattr(parse(**given), field) == value
 

@@ -42,9 +42,13 @@ def live(tmp_path: Path, count: int = COUNT) -> dict[str, bytes]:
 def test_all_that_comes_along(spark: "SparkSession", bare: StoreBuilder, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     made = pipeline(
-        spark, [str(bare.root)], into=lake, derive=["queues", "index", "lake", "stats"], settings=bare.settings,
+        spark,
+        [str(bare.root)],
+        into=lake,
+        derive=["queues", "index", "lake", "stats"],
+        settings=bare.settings,
         batch_bytes_max=12_000,
-    )  # fmt: skip
+    )
     done = made.once()
     assert len(done) >= 3
     assert done[-1].lag_bytes == 0
@@ -84,9 +88,14 @@ def test_stopped_anywhere_it_goes_on(spark: "SparkSession", bare: StoreBuilder, 
     breaking, failures = Breaking(chance), list[str]()
     for _ in range(60):
         made = pipeline(
-            spark, [str(bare.root)], into=lake, derive=["lake", "queues", "index", "stats"], settings=bare.settings,
-            batch_bytes_max=9_000, sinks=[breaking],
-        )  # fmt: skip
+            spark,
+            [str(bare.root)],
+            into=lake,
+            derive=["lake", "queues", "index", "stats"],
+            settings=bare.settings,
+            batch_bytes_max=9_000,
+            sinks=[breaking],
+        )
         try:
             made.once()
             break
@@ -106,9 +115,12 @@ def test_following_a_log_that_is_written(spark: "SparkSession", tmp_path: Path) 
     with log_only(builder) as store:
         numbered.append_until(store, 0, 16)
         made = pipeline(
-            spark, [str(builder.root)], derive=["queues", "index"], settings=builder.settings,
+            spark,
+            [str(builder.root)],
+            derive=["queues", "index"],
+            settings=builder.settings,
             checkpoint=str(tmp_path / "checkpoint"),
-        )  # fmt: skip
+        )
         wrote = threading.Event()
 
         def write() -> None:
@@ -145,9 +157,13 @@ def test_several_stores_and_a_sink_of_ones_own(spark: "SparkSession", tmp_path: 
 
     counter = Counter()
     made = pipeline(
-        spark, [str(tmp_path / "stores" / "*")], derive=[], sinks=[counter], checkpoint=str(tmp_path / "checkpoint"),
+        spark,
+        [str(tmp_path / "stores" / "*")],
+        derive=[],
+        sinks=[counter],
+        checkpoint=str(tmp_path / "checkpoint"),
         batch_bytes_max=4000,
-    )  # fmt: skip
+    )
     done = made.once()
     assert counter.counts == {("a", "orders"): 50, ("b", "orders"): 50}
     assert sum(one.records for one in done) == 100

@@ -34,9 +34,12 @@ def store(tmp_path: Path) -> Path:
 
 
 def test_damage_of_the_first_of_many_batches(
-    spark: "SparkSession", store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    spark: "SparkSession",
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
     log = store / "commitlog" / f"{0:020d}"
     log.write_bytes(log.read_bytes()[:5000] + b"\xff" * 50 + log.read_bytes()[5050:])
@@ -70,8 +73,11 @@ def test_following_until_told_to_stop(store: Path, tmp_path: Path, how: str) -> 
     with errors.open("w") as sink:
         child = subprocess.Popen(
             [sys.executable, "-m", "embermq.cli", *words, "--report", str(page), "--output", "json"],
-            stdout=subprocess.PIPE, stderr=sink, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=sink,
+            text=True,
+            start_new_session=True,
+        )
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while _batches(errors) < 2:  # In the middle of the third, most likely.

@@ -58,7 +58,7 @@ def test_another_checkpoint_counts_nothing_twice(spark: "SparkSession", tmp_path
     with pytest.raises(StoreReplaced, match="statistics of another log"):
         pipeline(
             spark, [str(tmp_path / "elsewhere" / "a")], into=str(lake), derive=["stats"], checkpoint=str(tmp_path / "c")
-        ).once()  # fmt: skip
+        ).once()
 
 
 def test_a_sink_that_comes_later(spark: "SparkSession", tmp_path: Path) -> None:

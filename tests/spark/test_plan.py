@@ -38,8 +38,15 @@ def same(_: str, place: int) -> int:
     return place
 
 
-def queue(start: int, end: int, *sizes: tuple[int, float], topic: str = "t", queue_id: int = 0,
-          physical: tuple[int, int] = (0, GIB), share: float = 1.0) -> QueueNeed:  # fmt: skip
+def queue(
+    start: int,
+    end: int,
+    *sizes: tuple[int, float],
+    topic: str = "t",
+    queue_id: int = 0,
+    physical: tuple[int, int] = (0, GIB),
+    share: float = 1.0,
+) -> QueueNeed:
     samples = tuple(SizeSample(at, size) for at, size in sizes)
     return QueueNeed(topic, queue_id, start, end, *physical, samples, share)
 
@@ -157,8 +164,12 @@ def test_slice_counts(sizes: list[int], wish: Wish, expected: list[int]) -> None
     assert slice_counts(sizes, wish) == expected
 
 
-@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=6), st.integers(1, 99), st.integers(1 << 20, 1 << 36),
-       st.integers(1, 64))  # fmt: skip
+@given(
+    st.lists(st.integers(0, 1 << 40), min_size=1, max_size=6),
+    st.integers(1, 99),
+    st.integers(1 << 20, 1 << 36),
+    st.integers(1, 64),
+)
 def test_wishes_are_granted(sizes: list[int], least: int, most_bytes: int, parallelism: int) -> None:
     counts = slice_counts(sizes, Wish(least, most_bytes, parallelism))
     assert all(count >= 1 for count in counts)

@@ -50,9 +50,13 @@ def messages(start: int = 0, end: int = COUNT) -> Iterator[Message]:
     """A common topic and a rare one; a common tag and a rare one; keys of every message."""
     for n in range(start, end):
         yield Message(
-            "rare" if n % 50 == 7 else "common", b"x" * 2000, queue_id=n % 4, tags="odd" if n % 40 == 3 else "even",
-            keys=[f"k{n}", "all"], properties={"UNIQ_KEY": f"U{n:04d}"},
-        )  # fmt: skip
+            "rare" if n % 50 == 7 else "common",
+            b"x" * 2000,
+            queue_id=n % 4,
+            tags="odd" if n % 40 == 3 else "even",
+            keys=[f"k{n}", "all"],
+            properties={"UNIQ_KEY": f"U{n:04d}"},
+        )
 
 
 @pytest.fixture(scope="module")
@@ -169,8 +173,11 @@ values: dict[str, st.SearchStrategy[Any]] = {
 def any_filter(draw: st.DrawFn) -> Filter:
     column = draw(st.sampled_from(sorted(values)))
     value = draw(values[column])
-    kind = draw(st.sampled_from([EqualTo, EqualNullSafe, In, LessThan, LessThanOrEqual, GreaterThan,
-                                 GreaterThanOrEqual, IsNotNull, Not]))  # fmt: skip
+    kind = draw(
+        st.sampled_from(
+            [EqualTo, EqualNullSafe, In, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual, IsNotNull, Not]
+        )
+    )
     if kind is In:
         return In(one(column), tuple(draw(st.lists(values[column], max_size=3))))
     if kind is IsNotNull:
@@ -190,9 +197,10 @@ def test_no_row_is_ever_lost(store: Path, whole: list[Row], filters: list[Filter
     expected = {
         row["physicalOffset"]
         for row in whole
-        if all(is_true(one, row) for one in filters) and row["topic"] in (options.get("topic"), "rare", "common")
+        if all(is_true(one, row) for one in filters)
+        and row["topic"] in (options.get("topic"), "rare", "common")
         and (not options.get("topic") or row["topic"] == "common")
-    }  # fmt: skip
+    }
     assert expected <= got
 
 
@@ -286,7 +294,7 @@ def test_early_times_behind_late_ones_in_one_file(tmp_path: Path) -> None:
         (EqualTo(one("queueOffset"), 1.5), Pushed()),
         (LessThan(one("storeTimestamp"), datetime(2024, 1, 1)), Pushed()),
     ],
-)  # fmt: skip
+)
 def test_what_a_filter_says(filter_: Filter, pushed: Pushed) -> None:
     assert understand([filter_], "rocketmq") == pushed
 
@@ -344,10 +352,14 @@ def test_through_spark(spark: "SparkSession", store: Path) -> None:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", str(before))
         spark.conf.set("spark.sql.session.timeZone", "UTC")
     expected = sorted(
-        row["keys"] for row in read(store).rows
-        if row["topic"] == "rare" and row["queueId"] == 3 and row["queueOffset"] > 1
-        and row["physicalOffset"] < 1_300_000 and row["tags"] == "even"
+        row["keys"]
+        for row in read(store).rows
+        if row["topic"] == "rare"
+        and row["queueId"] == 3
+        and row["queueOffset"] > 1
+        and row["physicalOffset"] < 1_300_000
+        and row["tags"] == "even"
         and row["storeTimestamp"] >= moment(time_of(100))
-    )  # fmt: skip
+    )
     assert answers["true"] == answers["false"] == expected
     assert expected

@@ -157,9 +157,14 @@ def killed_at(root: Path, place: Path, word: str) -> bool:
     command = [sys.executable, "-m", "tests.spark.rebuild_child", str(root), str(place)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True, text=True,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        start_new_session=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+    )
     assert child.stdout is not None
     try:
         return any(line.strip() == word for line in child.stdout)

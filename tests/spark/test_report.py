@@ -63,20 +63,33 @@ def checked(html: str) -> str:
 
 def example() -> ReportPage:
     return ReportPage(
-        "Audit of orders", "/var/store", START_MS,
-        [KeyFigure("records", "1,204"), KeyFigure("damaged", "2", "64 B", "bad"), KeyFigure("sums", "all right", mood="good")],
+        "Audit of orders",
+        "/var/store",
+        START_MS,
         [
-            Section("Volume", [
-                Series("Messages", START_MS, HOUR_MS, [float(n % 24) for n in range(72)]),
-                Bars("Topics by size", [Bar("orders", 2.5e9), Bar("returns", 1e6, "8 queues")], "bytes"),
-            ]),
-            Section("Delay", [Percentiles("Born to stored", [Spread("orders", 2, 9, 250, 4000)])]),
-            Section("Log", [
-                DamageMap("The log", 0, 4096, [0, 1024, 2048, 3072], [DamagedStretch(1000, 1100, "bad sum")]),
-                Table("Findings", ["place", "fault"], [[1000, "bad sum"], [None, "<none>"]]),
-            ], "What the log looks like."),
+            KeyFigure("records", "1,204"),
+            KeyFigure("damaged", "2", "64 B", "bad"),
+            KeyFigure("sums", "all right", mood="good"),
         ],
-    )  # fmt: skip
+        [
+            Section(
+                "Volume",
+                [
+                    Series("Messages", START_MS, HOUR_MS, [float(n % 24) for n in range(72)]),
+                    Bars("Topics by size", [Bar("orders", 2.5e9), Bar("returns", 1e6, "8 queues")], "bytes"),
+                ],
+            ),
+            Section("Delay", [Percentiles("Born to stored", [Spread("orders", 2, 9, 250, 4000)])]),
+            Section(
+                "Log",
+                [
+                    DamageMap("The log", 0, 4096, [0, 1024, 2048, 3072], [DamagedStretch(1000, 1100, "bad sum")]),
+                    Table("Findings", ["place", "fault"], [[1000, "bad sum"], [None, "<none>"]]),
+                ],
+                "What the log looks like.",
+            ),
+        ],
+    )
 
 
 def test_a_page_holds_everything_and_fetches_nothing() -> None:
@@ -92,14 +105,25 @@ def test_a_page_holds_everything_and_fetches_nothing() -> None:
 def test_texts_of_messages_stay_texts() -> None:
     evil = '<img src=x onerror="alert(1)">&'
     report = ReportPage(
-        evil, evil, START_MS, [KeyFigure(evil, evil, evil)],
-        [Section(evil, [
-            Series(evil, START_MS, 1000, [1.0]), Bars(evil, [Bar(evil, 1, evil)]),
-            Steps(evil, [evil], [1.0]), Percentiles(evil, [Spread(evil, 1, 2, 3, 4)]),
-            DamageMap(evil, 0, 10, [0], [DamagedStretch(0, 5, evil)]),
-            Table(evil, [evil], [[evil]]),
-        ], evil)],
-    )  # fmt: skip
+        evil,
+        evil,
+        START_MS,
+        [KeyFigure(evil, evil, evil)],
+        [
+            Section(
+                evil,
+                [
+                    Series(evil, START_MS, 1000, [1.0]),
+                    Bars(evil, [Bar(evil, 1, evil)]),
+                    Steps(evil, [evil], [1.0]),
+                    Percentiles(evil, [Spread(evil, 1, 2, 3, 4)]),
+                    DamageMap(evil, 0, 10, [0], [DamagedStretch(0, 5, evil)]),
+                    Table(evil, [evil], [[evil]]),
+                ],
+                evil,
+            )
+        ],
+    )
     html = render(report)
     assert "<img" not in html
     assert evil in checked(html)
@@ -155,7 +179,9 @@ def marks(html: str) -> list[tuple[float, float]]:
 
 
 def test_damage_is_marked_where_it_is() -> None:
-    html = draw(DamageMap("d", 0, 1600, [0, 800], [DamagedStretch(400, 401, "flipped bit"), DamagedStretch(700, 1000, "zeros")]))
+    html = draw(
+        DamageMap("d", 0, 1600, [0, 800], [DamagedStretch(400, 401, "flipped bit"), DamagedStretch(700, 1000, "zeros")])
+    )
     # In the log; then in each of its two files.
     assert marks(html) == [(250, 3), (437.5, 187.5), (500, 3), (875, 125), (0, 250)]
     assert re.findall(r'<line x1="([0-9.]+)"', html) == ["500.00"]
@@ -203,12 +229,21 @@ def test_steps_show_the_last_ones() -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (0, "bytes", "0 B"), (1023, "bytes", "1023 B"), (1536, "bytes", "1.5 KiB"), (3 << 40, "bytes", "3.0 TiB"),
-        (12, "ms", "12 ms"), (1500, "ms", "1.5 s"), (600_000, "ms", "10 min"),
-        (7_200_000, "ms", "2 h"), (1_794_867_780_000, "ms", "20,774 d"), (-600_000, "ms", "-10 min"),
-        (1234, "count", "1,234"), (2_500_000, "count", "2.5 M"), (1536, "bytes/s", "1.5 KiB/s"),
+        (0, "bytes", "0 B"),
+        (1023, "bytes", "1023 B"),
+        (1536, "bytes", "1.5 KiB"),
+        (3 << 40, "bytes", "3.0 TiB"),
+        (12, "ms", "12 ms"),
+        (1500, "ms", "1.5 s"),
+        (600_000, "ms", "10 min"),
+        (7_200_000, "ms", "2 h"),
+        (1_794_867_780_000, "ms", "20,774 d"),
+        (-600_000, "ms", "-10 min"),
+        (1234, "count", "1,234"),
+        (2_500_000, "count", "2.5 M"),
+        (1536, "bytes/s", "1.5 KiB/s"),
     ],
-)  # fmt: skip
+)
 def test_amounts_have_units(value: float, unit: str, text: str) -> None:
     assert amount(value, unit) == text  # type: ignore[arg-type]
 
@@ -236,9 +271,16 @@ def test_a_browser_shows_it_without_scrolling_sideways(tmp_path: Path, width: in
         pytest.skip("no Chromium here")
     page, picture = write_report(example(), tmp_path / "report.html"), tmp_path / "report.png"
     command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        f"--user-data-dir={tmp_path}/profile", f"--window-size={width},1400", f"--screenshot={picture}", page.as_uri(),
-    ]  # fmt: skip
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={tmp_path}/profile",
+        f"--window-size={width},1400",
+        f"--screenshot={picture}",
+        page.as_uri(),
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.stat().st_size > 10_000  # An empty page is a few kilobytes.

@@ -38,9 +38,15 @@ def store(tmp_path: Path) -> Path:
         for n in range(100):
             clock.set(now := START_MS + 1000 * n)
             opened.append(
-                Message("orders", b"x" * 2000, tags="paid", keys=[f"o-{n}"], born_timestamp=now - n,
-                        properties={"UNIQ_KEY": f"key-{n}"})
-            )  # fmt: skip
+                Message(
+                    "orders",
+                    b"x" * 2000,
+                    tags="paid",
+                    keys=[f"o-{n}"],
+                    born_timestamp=now - n,
+                    properties={"UNIQ_KEY": f"key-{n}"},
+                )
+            )
         opened.append(Message("orders", b"later", delay_level=18))
     return builder.root
 
@@ -66,10 +72,17 @@ def seen_by_browser(page: Path, width: int, *more: str) -> None:
         return
     picture = page.with_suffix(f".{width}.png")
     command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *more,
-        f"--user-data-dir={page.parent}/profile", f"--window-size={width},1400", f"--screenshot={picture}",
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        *more,
+        f"--user-data-dir={page.parent}/profile",
+        f"--window-size={width},1400",
+        f"--screenshot={picture}",
         page.as_uri(),
-    ]  # fmt: skip
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     assert picture.stat().st_size > 20_000  # An empty page is a few kilobytes.
 
@@ -84,8 +97,9 @@ def test_audit_of_a_sound_store(store: Path, capsys: pytest.CaptureFixture[str])
     (one,) = found["stores"]
     assert (one["broker_name"], one["records"], one["damaged_bytes"], one["live"]) == ("broker-a", 101, 0, False)
     assert [(topic["topic"], topic["messages"]) for topic in one["topics"]] == [
-        ("orders", 100), ("SCHEDULE_TOPIC_XXXX", 1),
-    ]  # fmt: skip
+        ("orders", 100),
+        ("SCHEDULE_TOPIC_XXXX", 1),
+    ]
     assert run(["spark", "audit", str(store)]) == 0
     out = capsys.readouterr().out
     assert "orders" in out
@@ -134,9 +148,11 @@ def test_mistakes_are_one_line_and_nothing_is_written(
         (["audit", str(store), "--save", str(tmp_path / "no" / "f.jsonl")], "no directory"),
         (["audit", str(store), "--report", str(tmp_path)], "this is a directory"),
         (["audit", str(store), "--limit", "-1"], "limit"),
-        (["pipeline", str(store), "--into", str(tmp_path / "l"), "--report", str(tmp_path / "no" / "p.html")],
-         "no directory"),
-    ]:  # fmt: skip
+        (
+            ["pipeline", str(store), "--into", str(tmp_path / "l"), "--report", str(tmp_path / "no" / "p.html")],
+            "no directory",
+        ),
+    ]:
         text = refused(capsys, *words)
         assert said in text, text
         assert "Traceback" not in text

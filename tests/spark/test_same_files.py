@@ -65,9 +65,14 @@ def interrupted(spark: "SparkSession", root: Path, settings: StoreSettings, plac
     breaking = Breaking(random.Random(seed))
     for _ in range(100):
         made = pipeline(
-            spark, [str(root)], derive=["queues", "index"], settings=settings, checkpoint=str(place),
-            batch_bytes_max=12_000, sinks=[breaking],
-        )  # fmt: skip
+            spark,
+            [str(root)],
+            derive=["queues", "index"],
+            settings=settings,
+            checkpoint=str(place),
+            batch_bytes_max=12_000,
+            sinks=[breaking],
+        )
         try:
             made.once()
             return

@@ -26,11 +26,8 @@ from embermq.spark.options.schema import (
 )
 
 EVERY_SHAPE: list[tuple[SchemaMode, bool, bool]] = [
-    (mode, corrupt, headers)
-    for mode in ("rocketmq", "kafka")
-    for corrupt in (False, True)
-    for headers in (False, True)
-]  # fmt: skip
+    (mode, corrupt, headers) for mode in ("rocketmq", "kafka") for corrupt in (False, True) for headers in (False, True)
+]
 
 
 def refused(schema: StructType, mode: SchemaMode = "rocketmq", *, corrupt: bool = False, headers: bool = False) -> str:
@@ -65,16 +62,38 @@ def test_an_exact_schema_says_what_can_be_null(mode: SchemaMode, corrupt: bool, 
 
 def test_the_columns_in_order() -> None:
     assert [f"{column.name} {column.type.simpleString()}" for column in COLUMNS] == [
-        "topic string", "brokerName string", "queueId int", "queueOffset bigint", "physicalOffset bigint",
-        "msgId string", "uniqKey string", "tags string", "keys string", "body binary",
-        "properties map<string,string>", "flag int", "sysFlag int", "bornTimestamp timestamp", "bornHost string",
-        "storeTimestamp timestamp", "storeHost string", "reconsumeTimes int", "preparedTransactionOffset bigint",
-        "bodyCrc int", "size int",
-    ]  # fmt: skip
+        "topic string",
+        "brokerName string",
+        "queueId int",
+        "queueOffset bigint",
+        "physicalOffset bigint",
+        "msgId string",
+        "uniqKey string",
+        "tags string",
+        "keys string",
+        "body binary",
+        "properties map<string,string>",
+        "flag int",
+        "sysFlag int",
+        "bornTimestamp timestamp",
+        "bornHost string",
+        "storeTimestamp timestamp",
+        "storeHost string",
+        "reconsumeTimes int",
+        "preparedTransactionOffset bigint",
+        "bodyCrc int",
+        "size int",
+    ]
     assert [f"{column.name} {column.type.simpleString()}" for column in columns_of("kafka", headers=True)] == [
-        "key binary", "value binary", "topic string", "partition int", "offset bigint", "timestamp timestamp",
-        "timestampType int", "headers array<struct<key:string,value:binary>>",
-    ]  # fmt: skip
+        "key binary",
+        "value binary",
+        "topic string",
+        "partition int",
+        "offset bigint",
+        "timestamp timestamp",
+        "timestampType int",
+        "headers array<struct<key:string,value:binary>>",
+    ]
     assert columns_of("kafka") == KAFKA_COLUMNS
     assert columns_of("rocketmq", headers=True) == COLUMNS
     assert [columns_of(mode, corrupt=True)[-1].name for mode in ("rocketmq", "kafka")] == ["_corrupt", "_corrupt"]
@@ -98,9 +117,17 @@ def test_a_schema_without_columns_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "nearest"),
-    [("toppic", "topic"), ("storetime", "storeTimestamp"), ("queue_id", "queueId"), ("messageId", "msgId"),
-     ("bodyCRC32", "bodyCrc"), ("key", "keys"), ("tag", "tags"), ("broker", "brokerName")],
-)  # fmt: skip
+    [
+        ("toppic", "topic"),
+        ("storetime", "storeTimestamp"),
+        ("queue_id", "queueId"),
+        ("messageId", "msgId"),
+        ("bodyCRC32", "bodyCrc"),
+        ("key", "keys"),
+        ("tag", "tags"),
+        ("broker", "brokerName"),
+    ],
+)
 def test_an_unknown_column_is_named_with_the_nearest(name: str, nearest: str) -> None:
     reason = refused(one(name))
     assert f"no column {name};" in reason
@@ -128,7 +155,7 @@ def test_columns_that_need_an_option() -> None:
         (one("properties", MapType(StringType(), LongType())), "is map<string,string>, not map<string,bigint>"),
         (one("properties", ArrayType(StringType())), "properties is map<string,string>, not array<string>"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_type(schema: StructType, expected: str) -> None:
     assert expected in refused(schema)
 

@@ -165,9 +165,7 @@ def test_sealed_files_only(builder: StoreBuilder, tmp_path: Path) -> None:
     assert done.records == len(shipped) > 0
 
 
-def test_tail_of_many_parts_is_joined(
-    builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tail_of_many_parts_is_joined(builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ship_pieces, "TIER_PARTS", 3)
     monkeypatch.setattr(ship_pieces, "TIER_BYTES", 2_000)
     counts = []
@@ -371,16 +369,15 @@ def test_all_stores_are_looked_at_before_anything_is_written(builder: StoreBuild
     assert list(objects_in(tmp_path / "far")) == ["broker-b/letter.txt"]
     (tmp_path / "far" / "broker-b" / "letter.txt").unlink()
     assert [one.broker_name for one in job.ship(NO_SPARK, paths, str(tmp_path / "far"), tail=True)] == [
-        "broker-a", "broker-b",
-    ]  # fmt: skip
+        "broker-a",
+        "broker-b",
+    ]
     both = read_at(tmp_path / "far")
     assert sorted(set(both.column("brokerName"))) == ["broker-a", "broker-b"]
     assert len(both.rows) == 710
 
 
-def test_target_that_cannot_be_written(
-    builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_target_that_cannot_be_written(builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorePathInvalid, match=r"file/broker-a/.*: (Not a directory|Cannot|Failed)"):
         ship(builder.root, tmp_path / "file")

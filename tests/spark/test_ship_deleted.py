@@ -53,10 +53,12 @@ def builder(tmp_path: Path) -> StoreBuilder:
 
 
 def put(store: MessageStore, topic: str, count: int, word: str, size: int = 200) -> None:
-    store.append_many([
-        Message(topic, word.encode().ljust(size), keys=[f"k-{n}", f"{word}-{n}"], tags="ab"[n % 2], queue_id=n % 2)
-        for n in range(count)
-    ])  # fmt: skip
+    store.append_many(
+        [
+            Message(topic, word.encode().ljust(size), keys=[f"k-{n}", f"{word}-{n}"], tags="ab"[n % 2], queue_id=n % 2)
+            for n in range(count)
+        ]
+    )
     store.flush()
 
 
@@ -96,12 +98,22 @@ def topics_at(path: Path) -> set[str]:
 
 
 WISHES: list[dict[str, str]] = [
-    {}, {"topic": "again"}, {"topic": "steady,again"}, {"subscribePattern": ".*"}, {"topic": "again,twice,steady"},
-    {"keys": "k-1"}, {"keys": "old-1"}, {"keys": "new-3,third-3"}, {"topic": "steady,twice", "keys": "k-1"},
-    {"subExpression": "a"}, {"topic": "again,steady", "subExpression": "b", "queues": "1"},
-    {"topic": "again", "includeSystemTopics": "true"}, {"includeSystemTopics": "true"},
-    {"startingOffsets": '{"again": {"0": 3, "1": -2}}'}, {"topic": "steady,again", "startingTimestamp": "0"},
-]  # fmt: skip
+    {},
+    {"topic": "again"},
+    {"topic": "steady,again"},
+    {"subscribePattern": ".*"},
+    {"topic": "again,twice,steady"},
+    {"keys": "k-1"},
+    {"keys": "old-1"},
+    {"keys": "new-3,third-3"},
+    {"topic": "steady,twice", "keys": "k-1"},
+    {"subExpression": "a"},
+    {"topic": "again,steady", "subExpression": "b", "queues": "1"},
+    {"topic": "again", "includeSystemTopics": "true"},
+    {"includeSystemTopics": "true"},
+    {"startingOffsets": '{"again": {"0": 3, "1": -2}}'},
+    {"topic": "steady,again", "startingTimestamp": "0"},
+]
 
 
 def assert_same(store: Path, target: Path) -> None:
@@ -226,9 +238,7 @@ def test_old_lives_are_told_by_their_place(
 # -- what is shipped ---------------------------------------------------------------------------------------------------
 
 
-def test_every_manifest_of_a_turn_knows(
-    builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_manifest_of_a_turn_knows(builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever counts, no deleted topic is in it: also while the copy has not come to where it was deleted."""
     run_here(monkeypatch, parallel=1)
     with builder.open() as store:

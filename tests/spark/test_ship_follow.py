@@ -253,20 +253,28 @@ def test_the_end_lost_in_a_crash_is_shipped_again_once(
 
 def test_which_failures_pass() -> None:
     passing = [
-        OSError("When getting information for key 'a' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject"
-                " operation: curlCode: 7, Couldn't connect to server"),
+        OSError(
+            "When getting information for key 'a' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject"
+            " operation: curlCode: 7, Couldn't connect to server"
+        ),
         OSError("AWS Error INTERNAL_FAILURE during PutObject operation: We encountered an internal error"),
         OSError("AWS Error SLOW_DOWN during PutObject operation: Please reduce your request rate"),
         OSError("AWS Error UNKNOWN (HTTP status 503) during ListObjectsV2 operation: no answer"),
-        OSError("AWS Error REQUEST_TIMEOUT during UploadPart operation"), TimeoutError(), ConnectionResetError(),
-        OSError(errno.ETIMEDOUT, "x"), OSError(errno.ESTALE, "x"), OSError("HDFS: StandbyException: not now"),
-    ]  # fmt: skip
+        OSError("AWS Error REQUEST_TIMEOUT during UploadPart operation"),
+        TimeoutError(),
+        ConnectionResetError(),
+        OSError(errno.ETIMEDOUT, "x"),
+        OSError(errno.ESTALE, "x"),
+        OSError("HDFS: StandbyException: not now"),
+    ]
     lasting = [
         OSError("AWS Error NO_SUCH_BUCKET during PutObject operation: The specified bucket does not exist"),
         OSError("AWS Error ACCESS_DENIED during PutObject operation: Access Denied"),
         OSError("AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No response body"),
-        OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EACCES, "x"), NotADirectoryError("x"),
-    ]  # fmt: skip
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EACCES, "x"),
+        NotADirectoryError("x"),
+    ]
     assert [is_passing(one) for one in passing] == [True] * len(passing)
     assert [is_passing(one) for one in lasting] == [False] * len(lasting)
 
@@ -353,18 +361,32 @@ class _Asker(threading.Thread):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command(
-    builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    builder: StoreBuilder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     number: signal.Signals,
-) -> None:  # fmt: skip
+) -> None:
     """A line for each round that shipped something; a signal ends it, with what was done and exit code 0."""
     monkeypatch.setattr(embermq.spark, "session", lambda *_: SimpleNamespace(stop=lambda: None), raising=False)
     before, target = signal.getsignal(number), tmp_path / "far"
     with builder.open() as store:
         put(store, 100)
         _Asker(target / "broker-a", store, number).start()
-        code = run([
-            "spark", "ship", str(builder.root), "--into", str(target), "--follow", "--every", "0.1", "--output", "json",
-        ])  # fmt: skip
+        code = run(
+            [
+                "spark",
+                "ship",
+                str(builder.root),
+                "--into",
+                str(target),
+                "--follow",
+                "--every",
+                "0.1",
+                "--output",
+                "json",
+            ]
+        )
     assert code == 0
     assert signal.getsignal(number) is before
     out, err = capsys.readouterr()

@@ -29,9 +29,12 @@ def test_until_it_is_told_to_stop(tmp_path: Path, how: str) -> None:
     command = ["spark", "ship", str(builder.root), "--into", str(target), "--follow", "--every", "0.5"]
     with builder.open() as store:
         child = subprocess.Popen(
-            [sys.executable, "-m", "embermq.cli", *command, "--output", "json"], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "embermq.cli", *command, "--output", "json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
             while len(list(folder.glob("manifests/*.json"))) < ROUNDS:

@@ -148,19 +148,29 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three log files, two topics, keys that one, some and all messages have."""
     made = StoreBuilder(tmp_path_factory.mktemp("keys") / "broker-a", segment_bytes=SEGMENT_BYTES)
     with made.open() as store:
-        store.append_many([
-            Message(("orders", "returns")[n % 2], b"x" * 900, keys=[f"o-{n}", f"some-{n % 40}", "all"], queue_id=n % 3)
-            for n in range(1300)
-        ])  # fmt: skip
+        store.append_many(
+            [
+                Message(
+                    ("orders", "returns")[n % 2], b"x" * 900, keys=[f"o-{n}", f"some-{n % 40}", "all"], queue_id=n % 3
+                )
+                for n in range(1300)
+            ]
+        )
     return made.root
 
 
 QUESTIONS: list[dict[str, str]] = [
-    {"keys": "o-700"}, {"keys": "o-700", "topic": "orders"}, {"keys": "o-700", "topic": "returns"}, {"keys": "nobody"},
-    {"keys": "some-7"}, {"keys": "o-1,o-2,o-1299", "queues": "1,2"}, {"keys": "all", "topic": "returns", "queues": "0"},
+    {"keys": "o-700"},
+    {"keys": "o-700", "topic": "orders"},
+    {"keys": "o-700", "topic": "returns"},
+    {"keys": "nobody"},
+    {"keys": "some-7"},
+    {"keys": "o-1,o-2,o-1299", "queues": "1,2"},
+    {"keys": "all", "topic": "returns", "queues": "0"},
     {"keys": "o-3", "startingOffsets": '{"orders": {"0": 5, "1": -2, "2": -2}}', "topic": "orders"},
-    {"keys": "o-700", "includeSystemTopics": "true"}, {"keys": "all", "subExpression": "none"},
-]  # fmt: skip
+    {"keys": "o-700", "includeSystemTopics": "true"},
+    {"keys": "all", "subExpression": "none"},
+]
 
 
 def bytes_read(found: Read) -> int:

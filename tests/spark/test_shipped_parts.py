@@ -119,7 +119,9 @@ def test_stream_of_an_object_that_is_gone(tmp_path: Path) -> None:
 # -- summaries ---------------------------------------------------------------------------------------------------------
 
 
-def summary_of(log: LogOfRecords, *steps: int, stretch_bytes: int = 1, damages: tuple[DamagedRange, ...] = ()) -> Summary:
+def summary_of(
+    log: LogOfRecords, *steps: int, stretch_bytes: int = 1, damages: tuple[DamagedRange, ...] = ()
+) -> Summary:
     """Of a log that came in batches of so many records; a stretch for each."""
     maker = SummaryMaker(log.start, log.end, stretch_bytes)
     for damage in damages:
@@ -147,8 +149,9 @@ def test_queues_and_extents() -> None:
     assert summary.extents({("orders", 0): (12, 13)}, None, None) == [(places[2], places[4])]
     assert summary.extents({("orders", 0): (14, 20), ("none", 0): (0, 9)}, None, None) == []
     assert summary.extents({("orders", 0): (10, 11), ("returns", 3): (3, 4)}, None, None) == [
-        (1000, places[2]), (places[6], log.end),
-    ]  # fmt: skip
+        (1000, places[2]),
+        (places[6], log.end),
+    ]
     assert summary.extents(None, START_MS + 100, None) == [(places[4], log.end)]
     assert summary.extents(None, START_MS + 1, START_MS + 3) == [(1000, places[4])]
     assert summary.extents(None, None, START_MS) == []

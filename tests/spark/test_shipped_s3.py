@@ -47,9 +47,13 @@ def endpoint() -> Iterator[str]:
         server.start()
         host, port = server.get_host_and_port()
         made = fs.S3FileSystem(
-            endpoint_override=f"{host}:{port}", scheme="http", region="us-east-1", access_key="user",
-            secret_key=SECRET, allow_bucket_creation=True,
-        )  # fmt: skip
+            endpoint_override=f"{host}:{port}",
+            scheme="http",
+            region="us-east-1",
+            access_key="user",
+            secret_key=SECRET,
+            allow_bucket_creation=True,
+        )
         made.create_dir("bucket")
         yield f"{host}:{port}"
         server.stop()
@@ -93,9 +97,7 @@ def test_round_trip(builder: StoreBuilder, endpoint: str, monkeypatch: pytest.Mo
     assert told.bytes < 0.65 * log_bytes
 
 
-def test_times_rule_out_parts_of_the_log(
-    builder: StoreBuilder, endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_rule_out_parts_of_the_log(builder: StoreBuilder, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyspark.sql.datasource import GreaterThan, LessThan
 
     run_here(monkeypatch)
@@ -138,9 +140,13 @@ def test_file_system_of_fsspec(builder: StoreBuilder, monkeypatch: pytest.Monkey
 
 
 def test_with_spark(
-    builder: StoreBuilder, endpoint: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    builder: StoreBuilder,
+    endpoint: str,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     """Shipped by tasks; read as a table and as a stream, asked with SQL; by commands too. The source is gone then."""
     target = address(endpoint, "bucket/spark")
     config = builder.root / "config"
@@ -179,9 +185,13 @@ def test_with_spark(
 
 
 def test_commands_say_what_is_wrong(
-    builder: StoreBuilder, endpoint: str, spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    builder: StoreBuilder,
+    endpoint: str,
+    spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
     for target, expected in [
         ("gopher://far/away", "option to = 'gopher://far/away': this is no place for files"),

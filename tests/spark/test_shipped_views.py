@@ -69,16 +69,16 @@ def test_a_part_of_the_log_by_places(builder: StoreBuilder, tmp_path: Path) -> N
     rows = rows_of(read_at(builder.root))
     edges = [0, 1, rows[30]["physicalOffset"], rows[30]["physicalOffset"] + 1, SEGMENT_BYTES, 1 << 40]
     wishes: list[tuple[dict[str, str], Callable[[dict[str, object]], bool]]] = [
-        ({}, lambda row: True), ({"topic": "returns"}, lambda row: row["topic"] == "returns"),
+        ({}, lambda row: True),
+        ({"topic": "returns"}, lambda row: row["topic"] == "returns"),
         ({"topic": "orders", "queues": "1"}, lambda row: row["topic"] == "orders" and row["queueId"] == 1),
-        ({"keys": "o-25"}, lambda row: row["keys"] == "o-25"), ({"includeSystemTopics": "true"}, lambda row: True),
-    ]  # fmt: skip
+        ({"keys": "o-25"}, lambda row: row["keys"] == "o-25"),
+        ({"includeSystemTopics": "true"}, lambda row: True),
+    ]
     for source in (builder.root, tmp_path / "far"):
         for start, end in [(a, b) for a in edges for b in edges if a <= b]:
             for wish, fits in wishes:
-                found = read_at(
-                    source, startingPhysicalOffset=str(start), endingPhysicalOffset=str(end), **wish
-                )  # fmt: skip
+                found = read_at(source, startingPhysicalOffset=str(start), endingPhysicalOffset=str(end), **wish)
                 expected = [row for row in rows if start <= row["physicalOffset"] < end and fits(row)]
                 assert rows_of(found) == expected, (start, end, wish)
 
@@ -155,7 +155,7 @@ def test_tables_and_sql(
     assert len(rows) == 20 + 200 + 7 + 5
     found = embermq.spark.table(
         spark, store, ["brokerName", "keys"], shipped=far, topic="orders", keys=["o-3", "o-199"]
-    )  # fmt: skip
+    )
     assert sorted(map(tuple, found.collect())) == [("broker-a", "o-199"), ("broker-a", "o-3")]
     query = "select topic, count(*) as n from messages group by 1 order by 1"
     expected = [("early", 20), ("elsewhere", 5), ("late", 7), ("orders", 200)]

@@ -62,12 +62,14 @@ READING = [
     ("values 1, 2", [[1], [2]]),
     ("select count(*) from Orders", [[2]]),
     ("select count(*) from `big-returns`", [[1]]),
-    ("select topic, count(*) from messages where topic in ('orders', 'Orders') group by 1 order by 1",
-     [["Orders", 2], ["orders", 3]]),
+    (
+        "select topic, count(*) from messages where topic in ('orders', 'Orders') group by 1 order by 1",
+        [["Orders", 2], ["orders", 3]],
+    ),
     ("select tags from orders where tags = 'insert into x select 1' or tags = '; drop table y'", []),
     ("-- what there is\nshow tables", [["", name, True] for name in ("messages", "Big-Returns", "Orders", "orders")]),
     ("SHOW TABLES LIKE 'big*|x'", [["", "Big-Returns", True]]),
-]  # fmt: skip
+]
 
 
 def test_what_reads_is_answered(spark: "SparkSession", store: str) -> None:

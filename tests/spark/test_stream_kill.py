@@ -43,9 +43,13 @@ class Child:
         command = [sys.executable, "-m", module, *words]
         path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, start_new_session=True,
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            start_new_session=True,
             env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
+        )
         assert self._process.stdout is not None
         self._pipe = self._process.stdout.fileno()
         self.lines: list[str] = []
@@ -120,7 +124,7 @@ def finish(spark: "SparkSession", store: Path, place: Path, options: dict[str, A
 
 def kill_and_check(
     spark: "SparkSession", place: Path, rounds: int, queries: dict[str, dict[str, Any]], seed: int
-) -> None:  # fmt: skip
+) -> None:
     builder = StoreBuilder(place / "store", **(numbered.TINY | {"segment_bytes": 1 << 16}))
     source = random.Random(seed)
     queries = {name: {"startingOffsets": "earliest", **options} for name, options in queries.items()}

@@ -176,9 +176,7 @@ def test_another_store_has_other_queues(builder: StoreBuilder) -> None:
     """Offsets of a queue that the old store had and the new one gets later."""
     with builder.open() as store:
         put(store, "old", 5)
-    drive = Drive(
-        builder.root, startingOffsets="earliest", subscribePattern="orders|other", failOnDataLoss="false"
-    )  # fmt: skip
+    drive = Drive(builder.root, startingOffsets="earliest", subscribePattern="orders|other", failOnDataLoss="false")
     drive.run()
     shutil.rmtree(builder.root)
     with builder.open() as store:

@@ -139,9 +139,7 @@ def test_looking_again_and_again_writes_once(builder: StoreBuilder, monkeypatch:
 
 
 @pytest.mark.parametrize("options", [{}, {"topic": "t,u"}])
-def test_progress_in_another_store_is_not_shown(
-    builder: StoreBuilder, tmp_path: Path, options: dict[str, str]
-) -> None:
+def test_progress_in_another_store_is_not_shown(builder: StoreBuilder, tmp_path: Path, options: dict[str, str]) -> None:
     drive = Drive(builder.root, startingOffsets="earliest", groupId="spark", failOnDataLoss="false", **options)
     drive.run()
     builder.root.rename(tmp_path / "before")

@@ -161,9 +161,11 @@ def test_topics_queues_tags_and_keys(builder: StoreBuilder, store: MessageStore)
         "queues": ({"queues": '{"Topic0": [1]}'}, lambda row, n: row[:2] == ("Topic0", 1)),
         "tags": ({"subExpression": "tag1"}, lambda row, n: numbered.known(n).tags == "tag1"),
         "keys": ({"keys": "shared3"}, lambda row, n: "shared3" in numbered.known(n).keys),
-        "both": ({"topic": "Topic0", "subExpression": "tag1 || tag2"}, lambda row, n: row[0] == "Topic0"
-                 and numbered.known(n).tags in ("tag1", "tag2")),
-    }  # fmt: skip
+        "both": (
+            {"topic": "Topic0", "subExpression": "tag1 || tag2"},
+            lambda row, n: row[0] == "Topic0" and numbered.known(n).tags in ("tag1", "tag2"),
+        ),
+    }
     n = fill(store, 32)
     drives = {name: Drive(builder.root, startingOffsets="earliest", **options) for name, (options, _) in wishes.items()}
     for _ in range(3):
@@ -221,9 +223,7 @@ def test_no_more_bytes_than_wanted(builder: StoreBuilder, mode: dict[str, Any]) 
 def test_bytes_and_rows_together(builder: StoreBuilder, mode: dict[str, Any]) -> None:
     with builder.open() as opened:
         opened.append_many([Message("t", bytes(200)) for n in range(100)])
-    drive = Drive(
-        builder.root, startingOffsets="earliest", maxBytesPerTrigger="1m", maxOffsetsPerTrigger=9, **mode
-    )  # fmt: skip
+    drive = Drive(builder.root, startingOffsets="earliest", maxBytesPerTrigger="1m", maxOffsetsPerTrigger=9, **mode)
     assert max(drive.run()) == 9
     drive = Drive(builder.root, startingOffsets="earliest", maxBytesPerTrigger=1, maxOffsetsPerTrigger=9, **mode)
     assert max(drive.run()) == 1
@@ -241,9 +241,7 @@ def test_waiting_for_enough_rows(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr("embermq.spark.streaming.stream_reader.time.monotonic", lambda: now[0])
-    drive = Drive(
-        builder.root, startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="10s", **mode
-    )  # fmt: skip
+    drive = Drive(builder.root, startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="10s", **mode)
     store.append_many([Message("t", b"x") for _ in range(30)])
     assert drive.step() == 0
     store.append_many([Message("t", b"x") for _ in range(19)])
@@ -261,9 +259,7 @@ def test_waiting_for_enough_rows(
 
 def test_available_now_ends_where_it_began(builder: StoreBuilder, store: MessageStore, mode: dict[str, Any]) -> None:
     n = fill(store, 60)
-    drive = Drive(
-        builder.root, startingOffsets="earliest", maxOffsetsPerTrigger=13, minOffsetsPerTrigger=5, **mode
-    )  # fmt: skip
+    drive = Drive(builder.root, startingOffsets="earliest", maxOffsetsPerTrigger=13, minOffsetsPerTrigger=5, **mode)
     drive.begin()
     drive.reader.prepareForTriggerAvailableNow()
     expected = visible(builder.root)

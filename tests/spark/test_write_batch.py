@@ -54,9 +54,7 @@ def _queued(opened: MessageStore) -> Iterator[int]:
                 at = outcome.next_offset
 
 
-def rows_of(
-    spark: SparkSession, count: int, partitions: int = 2, columns: dict[str, str] | None = None
-) -> DataFrame:
+def rows_of(spark: SparkSession, count: int, partitions: int = 2, columns: dict[str, str] | None = None) -> DataFrame:
     expressions = {"body": "concat('body ', id)", "topic": "'orders'"} | (columns or {})
     return spark.range(0, count, 1, partitions).selectExpr(*[f"{text} as {name}" for name, text in expressions.items()])
 
@@ -83,8 +81,10 @@ def test_every_column_there_and_back(spark: SparkSession, store: Path) -> None:
     write(spark.createDataFrame(rows, schema).coalesce(1), store)
     found = messages(store)
     assert [(one.topic, one.queue_id, one.body) for one in found] == [
-        ("orders", 3, b"\x00\xff"), ("returns", 1, b""), ("SCHEDULE_TOPIC_XXXX", 1, b"later"),
-    ]  # fmt: skip
+        ("orders", 3, b"\x00\xff"),
+        ("returns", 1, b""),
+        ("SCHEDULE_TOPIC_XXXX", 1, b"later"),
+    ]
     first, second, parked = (dict(one.properties) for one in found)
     assert len({one.unique_key for one in found}) == 3
     for properties in (first, second, parked):

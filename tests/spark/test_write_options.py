@@ -32,12 +32,19 @@ def test_what_nobody_says() -> None:
 def test_every_option_in_the_case_spark_hands_it() -> None:
     options = parse(
         {
-            "path": "file:///data/my%20store", "topic": "orders", "queues": "16", "uniquekeys": "False",
-            "writeid": "import 7", "stagingpath": "/shared/staging", "stagingretention": "2h", "locktimeout": "500ms",
-            "settings.flushdisktype": "SYNC_FLUSH", "settings.mappedfilesizecommitlog": "1048576",
+            "path": "file:///data/my%20store",
+            "topic": "orders",
+            "queues": "16",
+            "uniquekeys": "False",
+            "writeid": "import 7",
+            "stagingpath": "/shared/staging",
+            "stagingretention": "2h",
+            "locktimeout": "500ms",
+            "settings.flushdisktype": "SYNC_FLUSH",
+            "settings.mappedfilesizecommitlog": "1048576",
         },
         streaming=False,
-    )  # fmt: skip
+    )
     assert options.store == Path("/data/my store")
     assert options.staging == Path("/shared/staging")
     assert (options.topic, options.queues, options.unique_keys, options.write_id) == ("orders", 16, False, "import 7")

@@ -74,11 +74,18 @@ def refusal(columns: dict[str, pa.Array], **options: Any) -> str:
 TYPES: dict[str, DataType] = {
     one.simpleString(): one
     for one in (
-        StringType(), BinaryType(), IntegerType(), LongType(), DoubleType(), TimestampType(),
-        ArrayType(StringType()), ArrayType(IntegerType()), MapType(StringType(), StringType()),
+        StringType(),
+        BinaryType(),
+        IntegerType(),
+        LongType(),
+        DoubleType(),
+        TimestampType(),
+        ArrayType(StringType()),
+        ArrayType(IntegerType()),
+        MapType(StringType(), StringType()),
         MapType(StringType(), IntegerType()),
     )
-}  # fmt: skip
+}
 
 
 def columns_of(ddl: str, *, has_topic: bool = False) -> dict[str, int]:
@@ -93,8 +100,14 @@ def test_all_columns_in_any_order_and_case() -> None:
         " shardingKey string, body binary"
     )
     assert found == {
-        "keys": 0, "topic": 1, "tags": 2, "properties": 3, "delayLevel": 4, "shardingKey": 5, "body": 6,
-    }  # fmt: skip
+        "keys": 0,
+        "topic": 1,
+        "tags": 2,
+        "properties": 3,
+        "delayLevel": 4,
+        "shardingKey": 5,
+        "body": 6,
+    }
     assert columns_of("value string, queueId bigint", has_topic=True) == {"body": 0, "queueId": 1}
 
 
@@ -146,11 +159,13 @@ def test_every_column_of_a_row() -> None:
     )
     assert rows == [
         {
-            "topic": "orders", "queueId": 7, "body": b"\x00\xff",
+            "topic": "orders",
+            "queueId": 7,
+            "body": b"\x00\xff",
             "properties": {"a": "1", "ä": "ü", "TAGS": "paid", "KEYS": "o-1 eu", "DELAY": "3"},
         },
         {"topic": "returns", "queueId": 1, "body": b"", "properties": {}},
-    ]  # fmt: skip
+    ]
 
 
 def test_a_string_is_stored_as_utf8() -> None:
@@ -273,10 +288,13 @@ TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=6
 def test_the_short_way_gives_the_bytes_of_the_long_one(pairs: list[tuple[str | None, str | None]]) -> None:
     """Rows without a map of properties are encoded by a short way; messages are not."""
     batch = pa.record_batch(
-        [pa.array([b"x"] * len(pairs)), pa.array([t for t, _ in pairs], pa.string()),
-         pa.array([k for _, k in pairs], pa.string())],
+        [
+            pa.array([b"x"] * len(pairs)),
+            pa.array([t for t, _ in pairs], pa.string()),
+            pa.array([k for _, k in pairs], pa.string()),
+        ],
         names=["body", "tags", "keys"],
-    )  # fmt: skip
+    )
     unique = list(UniqueKeys(PartitionId("w", 3, 0), BORN_MS).take(len(pairs)))
     try:
         wanted = [

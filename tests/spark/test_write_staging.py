@@ -35,9 +35,12 @@ def batch(start: int, count: int) -> pa.RecordBatch:
 
 def message(row: int) -> Message:
     return Message(
-        f"topic{row % 2}", b"%d" % row * (row % 100), queue_id=row % 5, encoded_properties=b"TAGS\x01%d" % row,
+        f"topic{row % 2}",
+        b"%d" % row * (row % 100),
+        queue_id=row % 5,
+        encoded_properties=b"TAGS\x01%d" % row,
         born_timestamp=BORN_MS,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("skip", [0, 1, 99, 100, 101, 8_099, 8_100])

@@ -168,8 +168,11 @@ def test_batches_by_hand_with_a_name_each(stream: Stream) -> None:
             named.option("topic", "orders").option("writeId", f"copy/{batch}").save(str(stream.store))
 
     query = (
-        stream.frame().writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
+        stream.frame()
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(stream.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
     assert query.awaitTermination(PATIENCE_SECONDS)
     assert stream.bodies() == ["a", "b"]

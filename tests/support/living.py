@@ -14,9 +14,14 @@ TOPICS = ("apples", "pears", "plums")
 STAYS = "apples"  # Is never deleted.
 GOES = "pears"
 SMALL: dict[str, Any] = {
-    "segment_bytes": 8192, "queue_file_bytes": 20 * 16, "index_slots_max": 16, "index_entries_max": 40,
-    "delete_segment_pause_ms": 0, "delete_queue_pause_ms": 0, "delayed_delivery": False,
-}  # fmt: skip
+    "segment_bytes": 8192,
+    "queue_file_bytes": 20 * 16,
+    "index_slots_max": 16,
+    "index_entries_max": 40,
+    "delete_segment_pause_ms": 0,
+    "delete_queue_pause_ms": 0,
+    "delayed_delivery": False,
+}
 
 
 class LivingStore:
@@ -85,7 +90,12 @@ class LivingStore:
     @property
     def happenings(self) -> dict[str, Callable[[], None]]:
         return {
-            "retention": self.expire, "deletion": self.delete_topic, "new life": self.begin_topic_again,
-            "growth": self.grow, "restart": self.reopen, "stop": self.stop, "rebuild": self.rebuild,
+            "retention": self.expire,
+            "deletion": self.delete_topic,
+            "new life": self.begin_topic_again,
+            "growth": self.grow,
+            "restart": self.reopen,
+            "stop": self.stop,
+            "rebuild": self.rebuild,
             "everything": self.everything,
-        }  # fmt: skip
+        }

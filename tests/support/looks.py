@@ -89,13 +89,24 @@ def look_salvage(living: LivingStore, files: Files) -> None:
     assert not found.lost_ranges
     assert not found.lost_messages
     survey = Survey.open(target)
-    saved = {place for one in survey.scan(0, survey.log_end) if not isinstance(one, DamagedRange)
-             for place in one.column(C_PHYSICAL).tolist()}  # fmt: skip
+    saved = {
+        place
+        for one in survey.scan(0, survey.log_end)
+        if not isinstance(one, DamagedRange)
+        for place in one.column(C_PHYSICAL).tolist()
+    }
     assert not set(places_now(living, found.log_end)) - saved
     shutil.rmtree(target)
 
 
 LOOKS: dict[str, Look] = {
-    "verify": look_verify, "verify --fast": look_verify_fast, "dump": look_dump, "find": look_find,
-    "trace": look_trace, "info": look_info, "start": look_start, "clean": look_clean, "salvage": look_salvage,
-}  # fmt: skip
+    "verify": look_verify,
+    "verify --fast": look_verify_fast,
+    "dump": look_dump,
+    "find": look_find,
+    "trace": look_trace,
+    "info": look_info,
+    "start": look_start,
+    "clean": look_clean,
+    "salvage": look_salvage,
+}

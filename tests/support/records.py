@@ -32,17 +32,35 @@ class LogOfRecords:
         return self.start + len(self._data)
 
     def append(
-        self, topic: str, queue_id: int, queue_offset: int, *, tags: str = "", keys: str = "", unique_key: str = "",
-        store_ms: int = START_MS, sys_flag: int = 0, body: bytes = b"x", properties: dict[str, str] | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        tags: str = "",
+        keys: str = "",
+        unique_key: str = "",
+        store_ms: int = START_MS,
+        sys_flag: int = 0,
+        body: bytes = b"x",
+        properties: dict[str, str] | None = None,
+    ) -> int:
         """Answers the record's physical offset."""
         given = {"TAGS": tags, "KEYS": keys, "UNIQ_KEY": unique_key, **(properties or {})}
         at = self.end
         self._data += encode(
-            physical_offset=at, queue_id=queue_id, queue_offset=queue_offset, topic=topic, body=body,
+            physical_offset=at,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            topic=topic,
+            body=body,
             properties=encode_properties({name: value for name, value in given.items() if value}),
-            born_timestamp=store_ms, born_host=HOST, store_timestamp=store_ms, store_host=HOST, sys_flag=sys_flag,
-        )  # fmt: skip
+            born_timestamp=store_ms,
+            born_host=HOST,
+            store_timestamp=store_ms,
+            store_host=HOST,
+            sys_flag=sys_flag,
+        )
         self.offsets.append(at)
         return at
 

@@ -19,9 +19,7 @@ from tests.support.orders import orders
 
 PLACE = ("topic", "queueId", "queueOffset", "body")
 LATER = orders(50, "later")
-MESSAGES = [
-    message for part in range(4) for message in (*orders(250, f"topic-{part}", body_bytes=100), *orders(100))
-]
+MESSAGES = [message for part in range(4) for message in (*orders(250, f"topic-{part}", body_bytes=100), *orders(100))]
 
 
 def make_store(directory: Path) -> Path:

@@ -33,9 +33,7 @@ def ship(
     store: Path, target: str | Path, *, tail: bool = True, ignore_data_loss: bool = False, clock: Clock | None = None
 ) -> Shipped:
     """One store, by one run."""
-    (done,) = job.ship(
-        NO_SPARK, [str(store)], str(target), tail=tail, ignore_data_loss=ignore_data_loss, clock=clock
-    )
+    (done,) = job.ship(NO_SPARK, [str(store)], str(target), tail=tail, ignore_data_loss=ignore_data_loss, clock=clock)
     return done
 
 

@@ -82,9 +82,13 @@ def test_short_slices_pay_for_their_tasks_long_ones_for_stragglers() -> None:
 
 
 @given(
-    brokers=st.integers(1, 4), gigabytes=st.integers(1, 20), executors=st.integers(1, 6), cores=st.integers(1, 4),
-    disk=st.sampled_from([math.inf, 300 * MB]), network=st.sampled_from([math.inf, 200 * MB]),
-)  # fmt: skip
+    brokers=st.integers(1, 4),
+    gigabytes=st.integers(1, 20),
+    executors=st.integers(1, 6),
+    cores=st.integers(1, 4),
+    disk=st.sampled_from([math.inf, 300 * MB]),
+    network=st.sampled_from([math.inf, 200 * MB]),
+)
 def test_the_simulation_is_never_faster_than_the_formula(
     brokers: int, gigabytes: int, executors: int, cores: int, disk: float, network: float
 ) -> None:

@@ -172,9 +172,7 @@ def test_queue_files_hold_whole_units(given_bytes: int, file_bytes: int) -> None
 
 
 @pytest.mark.filterwarnings("ignore:accepted without effect")
-@pytest.mark.parametrize(
-    ("percent", "used"), [(-5, 10), (9, 10), (10, 10), (75, 75), (95, 95), (96, 95), (400, 95)]
-)
+@pytest.mark.parametrize(("percent", "used"), [(-5, 10), (9, 10), (10, 10), (75, 75), (95, 95), (96, 95), (400, 95)])
 def test_the_disk_ratio_is_clamped(percent: int, used: int) -> None:
     assert StoreSettings(disk_used_percent_max=percent).disk_used_percent_max == used
     written = {"diskMaxUsedSpaceRatio": str(percent)}
@@ -455,9 +453,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
 # --- environment and precedence ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "variable", ["EMBERMQ_flushDiskType", "EMBERMQ_FLUSHDISKTYPE", "EMBERMQ_FLUSH_DISK_TYPE"]
-)
+@pytest.mark.parametrize("variable", ["EMBERMQ_flushDiskType", "EMBERMQ_FLUSHDISKTYPE", "EMBERMQ_FLUSH_DISK_TYPE"])
 def test_environment_names(variable: str) -> None:
     assert StoreSettings.from_environment({variable: "SYNC_FLUSH"}).flush is FlushDisk.SYNC
 

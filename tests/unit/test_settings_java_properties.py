@@ -36,7 +36,11 @@ def test_one_entry(text: str, key: str, value: str) -> None:
 
 def test_comments_and_blank_lines_are_skipped_and_lines_counted() -> None:
     text = "# one\n\n  ! two\na=1\r\n\t\nb=2\rc=3"
-    assert parse_properties(text) == [PropertyEntry("a", "1", 4), PropertyEntry("b", "2", 6), PropertyEntry("c", "3", 7)]
+    assert parse_properties(text) == [
+        PropertyEntry("a", "1", 4),
+        PropertyEntry("b", "2", 6),
+        PropertyEntry("c", "3", 7),
+    ]
 
 
 def test_continued_lines_lose_their_leading_blanks_and_keep_the_first_line_number() -> None:

@@ -137,9 +137,7 @@ def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
     linter = str(Path(sys.executable).with_name("lint-imports"))
     command = [linter, "--no-cache", "--config", "pyproject.toml"]
     environment = {"PYTHONPATH": str(directory / "src"), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(
-        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

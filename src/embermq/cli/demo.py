@@ -88,9 +88,7 @@ KERNELS = ("embermq.columns.compiled.scan", "embermq.columns.compiled.derive")
     help="Where the page goes that Spark makes.",
 )
 @output_option
-def demo(
-    output: Output, messages: int, directory: Path | None, keep: bool, spark: bool | None, report: Path
-) -> None:
+def demo(output: Output, messages: int, directory: Path | None, keep: bool, spark: bool | None, report: Path) -> None:
     """See a store being written, killed, recovered and read; and Spark following it."""
     if spark is None:
         spark = importlib.util.find_spec("pyspark") is not None
@@ -370,11 +368,17 @@ def _life(messages: Sequence[StoredMessage], order_id: str, recovered_end: int) 
     )
     rows = [
         (
-            one.store_timestamp, one.topic, one.queue_id, one.queue_offset, one.tags, one.properties["region"],
-            one.properties["amount"], one.physical_offset < recovered_end,
+            one.store_timestamp,
+            one.topic,
+            one.queue_id,
+            one.queue_offset,
+            one.tags,
+            one.properties["region"],
+            one.properties["amount"],
+            one.physical_offset < recovered_end,
         )
         for one in messages
-    ]  # fmt: skip
+    ]
     return Rows("order", f"The life of {order_id}, found by its key", columns, rows)
 
 

@@ -140,9 +140,20 @@ def _load(store: MessageStore, events: Sequence[OrderEvent]) -> Iterator[_Load]:
 def _killed_pipeline(root: Path, lake: Path) -> dict[str, int]:
     """Run the pipeline in a process of its own and kill it when its first batch is done. That batch."""
     command = [
-        sys.executable, "-m", "embermq.cli", "spark", "pipeline", str(root), "--into", str(lake), "--follow",
-        "--batch-bytes", str(BATCH_BYTES), "--output", "json",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "embermq.cli",
+        "spark",
+        "pipeline",
+        str(root),
+        "--into",
+        str(lake),
+        "--follow",
+        "--batch-bytes",
+        str(BATCH_BYTES),
+        "--output",
+        "json",
+    ]
     first: dict[str, int] = {}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True) as child:
         assert child.stderr is not None
@@ -162,9 +173,7 @@ def _kill_group(child: "subprocess.Popen[bytes]") -> None:
         pass
 
 
-def _resume(
-    spark: Any, root: Path, lake: Path, load: _Load, store: MessageStore
-) -> list[BatchProgress]:
+def _resume(spark: Any, root: Path, lake: Path, load: _Load, store: MessageStore) -> list[BatchProgress]:
     """Follow until the load is over and the lake has all of it."""
     done: list[BatchProgress] = []
     running = pipeline(spark, [str(root)], into=str(lake), batch_bytes_max=BATCH_BYTES).follow()
@@ -192,9 +201,12 @@ def _killed(first: dict[str, int]) -> NamedValues:
 
 def _batches(done: Sequence[BatchProgress]) -> Rows:
     columns = [
-        number("batch", "batch", str), number("records", "records"), number("bytes", "log", show_bytes),
-        number("seconds", "took", show_seconds), number("lag_bytes", "then behind", show_bytes),
-    ]  # fmt: skip
+        number("batch", "batch", str),
+        number("records", "records"),
+        number("bytes", "log", show_bytes),
+        number("seconds", "took", show_seconds),
+        number("lag_bytes", "then behind", show_bytes),
+    ]
     rows = [[one.batch, one.records, one.bytes, one.seconds, one.lag_bytes] for one in done[-8:]]
     return Rows("spark_batches", "Started again, it goes on where it was (newest batches)", columns, rows)
 

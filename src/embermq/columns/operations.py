@@ -173,9 +173,7 @@ class CheckLoops:
 def check_loops_for(work_bytes: int) -> CheckLoops:
     """The loops for a log of so many bytes."""
     if not pays("check", work_bytes):
-        return CheckLoops(
-            plain_scan.resync, plain_check.check_units, plain_check.check_keys, _plain_index_keys, False
-        )
+        return CheckLoops(plain_scan.resync, plain_check.check_units, plain_check.check_keys, _plain_index_keys, False)
     with loading():
         from embermq.columns.compiled.check import check_keys, check_units
         from embermq.columns.compiled.derive import index_keys

@@ -7,6 +7,8 @@
     locking.py               the lock of a store directory
     pool.py, memory.py       private buffers; advice about mapped memory
     trees.py, limits.py, mounts.py, fault_tolerant_files.py
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.files.allocation import SegmentAllocator
@@ -39,4 +41,57 @@ from embermq.files.segment import Bytes, Segment
 from embermq.files.segments import LEFT_ALONE, REST_IGNORED, SegmentFinding, Segments, misfits, size_told
 from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
 
-__all__ = ["BLOCK_BYTES", "BadBlock", "Bell", "Bytes", "CONTENT", "CheckedBlocks", "Checksums", "Data", "DiskUsage", "Entry", "FaultTolerantFiles", "FileDamaged", "Files", "Kind", "LEFT_ALONE", "Lock", "LockHeld", "NO_CHECKSUMS", "NotRegular", "OPEN_MAX", "OpenDirectory", "OpenFile", "OpenFiles", "Ours", "REST_IGNORED", "RealFile", "RealFiles", "Segment", "SegmentAllocator", "SegmentFinding", "Segments", "TooLarge", "TransientPool", "UNKNOWN", "WHOLE_BYTES_MAX", "command_line", "copy_file", "drop", "entries_of", "foreign_in", "has_open_for_writing", "holder_of", "make_directories", "misfits", "mount_of", "populate_for_reading", "put_aside", "read_whole", "remove_tree", "replace_durably", "size_told", "take_checksums"]
+__all__ = [
+    "BLOCK_BYTES",
+    "BadBlock",
+    "Bell",
+    "Bytes",
+    "CONTENT",
+    "CheckedBlocks",
+    "Checksums",
+    "Data",
+    "DiskUsage",
+    "Entry",
+    "FaultTolerantFiles",
+    "FileDamaged",
+    "Files",
+    "Kind",
+    "LEFT_ALONE",
+    "Lock",
+    "LockHeld",
+    "NO_CHECKSUMS",
+    "NotRegular",
+    "OPEN_MAX",
+    "OpenDirectory",
+    "OpenFile",
+    "OpenFiles",
+    "Ours",
+    "REST_IGNORED",
+    "RealFile",
+    "RealFiles",
+    "Segment",
+    "SegmentAllocator",
+    "SegmentFinding",
+    "Segments",
+    "TooLarge",
+    "TransientPool",
+    "UNKNOWN",
+    "WHOLE_BYTES_MAX",
+    "command_line",
+    "copy_file",
+    "drop",
+    "entries_of",
+    "foreign_in",
+    "has_open_for_writing",
+    "holder_of",
+    "make_directories",
+    "misfits",
+    "mount_of",
+    "populate_for_reading",
+    "put_aside",
+    "read_whole",
+    "remove_tree",
+    "replace_durably",
+    "size_told",
+    "take_checksums",
+]

@@ -43,9 +43,25 @@ class Segment:
     """A file of the log that starts at physical offset `start`; see the head of this file for threads."""
 
     __slots__ = (
-        "__weakref__", "_files", "_last_lent", "_pool", "array", "buffer", "committed", "file", "flushed",
-        "path", "populated", "size", "start", "store_timestamp", "target", "target_array", "view", "wrote",
-    )  # fmt: skip
+        "__weakref__",
+        "_files",
+        "_last_lent",
+        "_pool",
+        "array",
+        "buffer",
+        "committed",
+        "file",
+        "flushed",
+        "path",
+        "populated",
+        "size",
+        "start",
+        "store_timestamp",
+        "target",
+        "target_array",
+        "view",
+        "wrote",
+    )
 
     def __init__(self, files: Files, path: Path, start: int, file: OpenFile, size: int) -> None:
         """Use `create` or `open`. A new object is sealed and counts as completely written."""

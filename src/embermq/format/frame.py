@@ -217,8 +217,23 @@ def decode(
     parts = measure(buffer, at, limit, physical_offset, check_crc)
     if not isinstance(parts, RecordParts):
         return parts
-    (size, _magic, crc, queue_id, flag, queue_offset, stored, sys_flag, born, born_host, store, store_host,
-     reconsume, prepared, body_len) = parts.head  # fmt: skip
+    (
+        size,
+        _magic,
+        crc,
+        queue_id,
+        flag,
+        queue_offset,
+        stored,
+        sys_flag,
+        born,
+        born_host,
+        store,
+        store_host,
+        reconsume,
+        prepared,
+        body_len,
+    ) = parts.head
     topic = bytes(buffer[parts.topic_at : parts.topic_at + parts.topic_len])
     return Frame(
         physical_offset=stored if physical_offset is None else physical_offset,

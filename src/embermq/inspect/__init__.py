@@ -3,7 +3,10 @@
     snapshot.py       the whole: log, queues, keys; looks again on demand
     log_view.py, queue_view.py, queue_files.py, key_view.py   its parts
     log_identity.py, lost_end.py   which log it is; how far it once went
-    lookup.py, lineage.py, dump.py, overview.py, rates.py, retention_preview.py, found_sizes.py, changes.py   what commands show
+    lookup.py, lineage.py, dump.py, overview.py, rates.py, retention_preview.py, found_sizes.py,
+    changes.py        what commands show
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.inspect.changes import Watched, is_about_missing_file
@@ -34,4 +37,46 @@ from embermq.inspect.rates import Glance, Rates, Watch, rates_between
 from embermq.inspect.retention_preview import Preview, preview
 from embermq.inspect.snapshot import Survey
 
-__all__ = ["Dump", "Glance", "Identity", "IndexFact", "Life", "LifeStep", "LogMatch", "LogView", "Preview", "Queue", "QueueFact", "QueueSpan", "QueueView", "Rates", "SegmentFact", "StartPlan", "Survey", "Wanted", "Watch", "Watched", "checkpoint_of", "find_messages", "index_facts", "is_about_missing_file", "lives_of", "message_at", "message_by_id", "newest_end", "plan_start", "preview", "quarantine_reports", "queue_facts", "rates_between", "require_topic", "seeds_by_key", "segment_facts", "sizes_found", "spaces", "units_of", "vouched_end", "writer_process"]
+__all__ = [
+    "Dump",
+    "Glance",
+    "Identity",
+    "IndexFact",
+    "Life",
+    "LifeStep",
+    "LogMatch",
+    "LogView",
+    "Preview",
+    "Queue",
+    "QueueFact",
+    "QueueSpan",
+    "QueueView",
+    "Rates",
+    "SegmentFact",
+    "StartPlan",
+    "Survey",
+    "Wanted",
+    "Watch",
+    "Watched",
+    "checkpoint_of",
+    "find_messages",
+    "index_facts",
+    "is_about_missing_file",
+    "lives_of",
+    "message_at",
+    "message_by_id",
+    "newest_end",
+    "plan_start",
+    "preview",
+    "quarantine_reports",
+    "queue_facts",
+    "rates_between",
+    "require_topic",
+    "seeds_by_key",
+    "segment_facts",
+    "sizes_found",
+    "spaces",
+    "units_of",
+    "vouched_end",
+    "writer_process",
+]

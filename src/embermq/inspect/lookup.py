@@ -143,7 +143,6 @@ def store_hosts(survey: Survey) -> set[Host]:
     return hosts
 
 
-
 def require_topic(survey: Survey, topic: str) -> None:
     """TopicUnknown, with what could have been meant, if no queue of the store has this topic."""
     topics = {name for name, _ in survey.queues()}

@@ -93,9 +93,13 @@ def _segment_fact(survey: Survey, segment: LogSegment) -> SegmentFact:
     first = message_at(survey, survey.record_start(segment.start)) if used else None
     inside = first is not None and first.physical_offset < segment.end
     return SegmentFact(
-        segment.path.name, segment.start, segment.size, used, _allocated(segment.path),
+        segment.path.name,
+        segment.start,
+        segment.size,
+        used,
+        _allocated(segment.path),
         first.store_timestamp if first is not None and inside else None,
-    )  # fmt: skip
+    )
 
 
 def _allocated(path: Path) -> int:

@@ -93,9 +93,13 @@ class QueueFilesView:
 
     def _make(self) -> ConsumeQueues:
         return ConsumeQueues(
-            self._root, self._files, self._file_bytes_found, SystemClock(), read_only=True,
+            self._root,
+            self._files,
+            self._file_bytes_found,
+            SystemClock(),
+            read_only=True,
             log_min=lambda: self._log.min,
-        )  # fmt: skip
+        )
 
     def newest_unit_end(self) -> int:
         """The end of the newest record that queue files know and the log confirms; 0 if there is none."""

@@ -132,8 +132,10 @@ class QueueView:
         unit = queue.files.peek(queue_offset) if queue.files is not None else None
         frame = self._log.frame_at(unit[0]) if unit is not None else None
         if frame is None or (frame.topic, frame.queue_id, frame.queue_offset) != (
-            queue.topic, queue.queue_id, queue_offset,
-        ):  # fmt: skip
+            queue.topic,
+            queue.queue_id,
+            queue_offset,
+        ):
             return None
         return frame.physical_offset
 
@@ -207,9 +209,15 @@ class QueueView:
             if part is None or part.end == on_disk.low_offset:
                 continue  # Of other topics; or nothing of it lies below that place.
             self._queues[on_disk.topic, on_disk.queue_id] = Queue(
-                on_disk.topic, on_disk.queue_id, on_disk, part.min, part.end, part.end, part.first_physical,
+                on_disk.topic,
+                on_disk.queue_id,
+                on_disk,
+                part.min,
+                part.end,
+                part.end,
+                part.first_physical,
                 part.end_physical,
-            )  # fmt: skip
+            )
 
     def _walk_on(self) -> None:
         end = self._log.end

@@ -27,9 +27,14 @@ class Preview:
 
 
 def preview(
-    survey: Survey, settings: StoreSettings, now_ms: int, *, before_ms: int | None = None,
-    guard: RetentionGuard | None = None, files: Files | None = None,
-) -> Preview:  # fmt: skip
+    survey: Survey,
+    settings: StoreSettings,
+    now_ms: int,
+    *,
+    before_ms: int | None = None,
+    guard: RetentionGuard | None = None,
+    files: Files | None = None,
+) -> Preview:
     """The oldest files of the log up to the first one that stays; never the one in use."""
     looking = _Looking(survey, settings, now_ms, before_ms, files or RealFiles())
     parked = looking.first_parked()

@@ -178,9 +178,14 @@ class Survey:
         return self._log.record_start(physical_offset)
 
     def scan(
-        self, start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX,
+        self,
+        start: int,
+        end: int,
+        *,
+        check_crc: bool = True,
+        rows_max: int = ROWS_MAX,
         delay_ms: Sequence[int] | None = None,
-    ) -> Iterator[Scanned]:  # fmt: skip
+    ) -> Iterator[Scanned]:
         """Records that begin in [start, end), and ranges without one; `start` is where a record begins."""
         start, end = max(start, self.log_min), min(end, self.log_end)
         return scan_segments(
@@ -308,9 +313,12 @@ class Survey:
         return place >= self.log_end or self._time_at(place) >= time_ms
 
     def extents(
-        self, queues: Mapping[tuple[str, int], tuple[int, int]] | None, begin_ms: int | None, end_ms: int | None,
+        self,
+        queues: Mapping[tuple[str, int], tuple[int, int]] | None,
+        begin_ms: int | None,
+        end_ms: int | None,
         keys: Collection[str] | None = None,
-    ) -> list[tuple[int, int]] | None:  # fmt: skip
+    ) -> list[tuple[int, int]] | None:
         """The only parts of the log in which records of these queue offsets and store times, with one of these keys,
         can lie, in order, each begun where a record begins; None if nobody knows without reading the log."""
         return None

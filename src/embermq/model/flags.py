@@ -1,13 +1,13 @@
 """sysFlag: the bits a record carries about itself.
 
-    bit    mask   meaning
-    0      0x001  body is compressed
-    1      0x002  topic is MULTI_TAG
-    2-3    0x00C  transaction: 0 none, 4 prepared, 8 commit, C rollback
-    4      0x010  born host is IPv6       (always computed here, never taken from a caller)
-    5      0x020  store host is IPv6      (likewise)
-    6-7    0x0C0  inner batch (5.x only)
-    8-10   0x700  compression: 0 zlib (old clients), 1 LZ4, 2 Zstandard, 3 zlib
+bit    mask   meaning
+0      0x001  body is compressed
+1      0x002  topic is MULTI_TAG
+2-3    0x00C  transaction: 0 none, 4 prepared, 8 commit, C rollback
+4      0x010  born host is IPv6       (always computed here, never taken from a caller)
+5      0x020  store host is IPv6      (likewise)
+6-7    0x0C0  inner batch (5.x only)
+8-10   0x700  compression: 0 zlib (old clients), 1 LZ4, 2 Zstandard, 3 zlib
 """
 
 COMPRESSED = 0x1

@@ -1,6 +1,6 @@
 """Host: an address and a port, and its 8- or 20-byte form inside a record.
 
-    IPv4: 4 address bytes + i32 port      IPv6: 16 address bytes + i32 port      (big-endian)
+IPv4: 4 address bytes + i32 port      IPv6: 16 address bytes + i32 port      (big-endian)
 """
 
 import ipaddress

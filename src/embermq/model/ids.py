@@ -1,6 +1,6 @@
 """Message ids: where a message lies, written as hexadecimal digits.
 
-    store host address (4 or 16 bytes) + i32 port + i64 physical offset  ->  32 or 56 upper-case digits
+store host address (4 or 16 bytes) + i32 port + i64 physical offset  ->  32 or 56 upper-case digits
 """
 
 import struct

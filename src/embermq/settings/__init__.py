@@ -1,9 +1,9 @@
 """Settings of a store, under the names of Apache RocketMQ's broker.conf and under ours.
 
-    store_settings.py   StoreSettings: every setting, one declaration each; where values come from
-    values.py           one value: from text, checked, back to text
-    names.py            what to say about keys that are unknown, foreign or without effect
-    java_properties.py  the syntax of broker.conf
+store_settings.py   StoreSettings: every setting, one declaration each; where values come from
+values.py           one value: from text, checked, back to text
+names.py            what to say about keys that are unknown, foreign or without effect
+java_properties.py  the syntax of broker.conf
 """
 
 from embermq.settings.store_settings import StoreSettings

@@ -39,9 +39,7 @@ def parse_properties(text: str) -> list[PropertyEntry]:
     for line, logical in _logical_lines(text):
         key_end = _key_end(logical)
         value_start = _skip_separator(logical, key_end)
-        entries.append(
-            PropertyEntry(_unescape(logical[:key_end], line), _unescape(logical[value_start:], line), line)
-        )
+        entries.append(PropertyEntry(_unescape(logical[:key_end], line), _unescape(logical[value_start:], line), line))
     return entries
 
 

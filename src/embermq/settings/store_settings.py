@@ -51,7 +51,8 @@ class StoreSettings:
     # Paths
     root: Path = prop("storePathRootDir", Path("~/store"), "directory of the store")
     commit_log_paths: tuple[Path, ...] = prop(
-        "storePathCommitLog", (),
+        "storePathCommitLog",
+        (),
         "directories of the log, separated by commas; none: `commitlog` in the root",
     )
     commit_log_read_only_paths: tuple[Path, ...] = prop(
@@ -63,16 +64,22 @@ class StoreSettings:
         "mappedFileSizeCommitLog", 1 << 30, "size of one commit-log file", unit="bytes", least=1024
     )
     queue_file_bytes: int = prop(
-        "mappedFileSizeConsumeQueue", 6_000_000,
+        "mappedFileSizeConsumeQueue",
+        6_000_000,
         "size of one consume-queue file, rounded up to a multiple of 20",
-        unit="bytes", least=1, multiple_of=QUEUE_UNIT_BYTES,
+        unit="bytes",
+        least=1,
+        multiple_of=QUEUE_UNIT_BYTES,
     )
     queue_extension: bool = prop("enableConsumeQueueExt", False, "keep the extension files with filter bits")
     queue_extension_file_bytes: int = prop(
         "mappedFileSizeConsumeQueueExt", 48 << 20, "size of one extension file", unit="bytes", least=1
     )
     queue_extension_bits: int = prop(
-        "bitMapLengthConsumeQueueExt", 64, "length of the filter bits in an extension unit", unit="bits",
+        "bitMapLengthConsumeQueueExt",
+        64,
+        "length of the filter bits in an extension unit",
+        unit="bits",
         least=1,
         no_effect=_NO_BROKER,
     )
@@ -84,7 +91,10 @@ class StoreSettings:
         "syncFlushTimeout", 5000, "how long an append waits for the disk under SYNC_FLUSH", unit="ms"
     )
     flush_interval_ms: int = prop(
-        "flushIntervalCommitLog", 500, "pause between flushes of the log under ASYNC_FLUSH", unit="ms",
+        "flushIntervalCommitLog",
+        500,
+        "pause between flushes of the log under ASYNC_FLUSH",
+        unit="ms",
         least=1,
     )
     flush_timed: bool = prop(
@@ -94,20 +104,26 @@ class StoreSettings:
         "flushCommitLogLeastPages", 4, "flush the log only when this much is dirty", unit="pages of 4 KiB"
     )
     flush_thorough_interval_ms: int = prop(
-        "flushCommitLogThoroughInterval", 10_000, "flush the log this often however little is dirty",
+        "flushCommitLogThoroughInterval",
+        10_000,
+        "flush the log this often however little is dirty",
         unit="ms",
     )
     queue_flush_interval_ms: int = prop(
         "flushIntervalConsumeQueue", 1000, "pause between flushes of the consume queues", unit="ms", least=1
     )
     queue_flush_pages_min: int = prop(
-        "flushConsumeQueueLeastPages", 2, "flush a consume queue only when this much is dirty",
+        "flushConsumeQueueLeastPages",
+        2,
+        "flush a consume queue only when this much is dirty",
         unit="pages of 4 KiB",
         no_effect="derived files are synced by time alone",
     )
     queue_flush_thorough_interval_ms: int = prop(
-        "flushConsumeQueueThoroughInterval", 60_000,
-        "flush the consume queues this often however little is dirty, then the checkpoint", unit="ms",
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "flush the consume queues this often however little is dirty, then the checkpoint",
+        unit="ms",
     )
 
     # Memory in front of the log
@@ -121,7 +137,10 @@ class StoreSettings:
         "fastFailIfNoBufferInStorePool", False, "refuse a new log file when every buffer is taken"
     )
     commit_interval_ms: int = prop(
-        "commitIntervalCommitLog", 200, "pause between moves from the buffers into the files", unit="ms",
+        "commitIntervalCommitLog",
+        200,
+        "pause between moves from the buffers into the files",
+        unit="ms",
         least=1,
     )
     commit_pages_min: int = prop(
@@ -130,16 +149,19 @@ class StoreSettings:
     commit_thorough_interval_ms: int = prop(
         "commitCommitLogThoroughInterval", 200, "move this often however little waits", unit="ms"
     )
-    warm_segments: bool = prop(
-        "warmMapedFileEnable", False, "touch and lock a new log file before its first use"
-    )
+    warm_segments: bool = prop("warmMapedFileEnable", False, "touch and lock a new log file before its first use")
     warm_flush_pages: int = prop(
-        "flushLeastPagesWhenWarmMapedFile", 4096, "flush this often while touching, under SYNC_FLUSH",
-        unit="pages of 4 KiB", least=1,
+        "flushLeastPagesWhenWarmMapedFile",
+        4096,
+        "flush this often while touching, under SYNC_FLUSH",
+        unit="pages of 4 KiB",
+        least=1,
         no_effect="a warmed file is synced once, before its first use",
     )
     page_cache_busy_ms: int = prop(
-        "osPageCacheBusyTimeOutMills", 1000, "appends are refused while one has been running longer",
+        "osPageCacheBusyTimeOutMills",
+        1000,
+        "appends are refused while one has been running longer",
         unit="ms",
     )
 
@@ -150,36 +172,52 @@ class StoreSettings:
         "maxIndexNum", 20_000_000, "entries of one index file; entry 0 is never used", least=2
     )
     index_safe: bool = prop(
-        "messageIndexSafe", False, "the index, too, decides from which log file recovery reads",
+        "messageIndexSafe",
+        False,
+        "the index, too, decides from which log file recovery reads",
         no_effect="the index has a proof of its own, and recovery never forgets a key",
     )
     query_messages_max: int = prop("maxMsgsNumBatch", 64, "most messages one query by key answers", least=1)
     query_messages_default: int = prop(
-        "defaultQueryMaxNum", 32, "messages a query by unique key answers when it does not say", least=1,
+        "defaultQueryMaxNum",
+        32,
+        "messages a query by unique key answers when it does not say",
+        least=1,
         no_effect=_NO_BROKER,
     )
 
     # Reading
     fetch_bytes_max_memory: int = prop(
-        "maxTransferBytesOnMessageInMemory", 256 << 10, "most bytes of one fetch of recent messages",
-        unit="bytes", least=1,
+        "maxTransferBytesOnMessageInMemory",
+        256 << 10,
+        "most bytes of one fetch of recent messages",
+        unit="bytes",
+        least=1,
     )
     fetch_messages_max_memory: int = prop(
         "maxTransferCountOnMessageInMemory", 32, "most messages of one fetch of recent messages", least=1
     )
     fetch_bytes_max_disk: int = prop(
-        "maxTransferBytesOnMessageInDisk", 64 << 10, "most bytes of one fetch of old messages", unit="bytes",
+        "maxTransferBytesOnMessageInDisk",
+        64 << 10,
+        "most bytes of one fetch of old messages",
+        unit="bytes",
         least=1,
     )
     fetch_messages_max_disk: int = prop(
         "maxTransferCountOnMessageInDisk", 8, "most messages of one fetch of old messages", least=1
     )
     memory_percent_max: int = prop(
-        "accessMessageInMemoryMaxRatio", 40,
-        "messages count as recent within this share of the machine's memory", unit="percent", most=100,
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "messages count as recent within this share of the machine's memory",
+        unit="percent",
+        most=100,
     )
     fall_behind_recorded: bool = prop(
-        "diskFallRecorded", True, "record how far each group is behind",
+        "diskFallRecorded",
+        True,
+        "record how far each group is behind",
         no_effect=_NO_BROKER,
     )
 
@@ -191,59 +229,90 @@ class StoreSettings:
         "fileReservedTime", 72, "how long a log file is kept after its last message", unit="hours"
     )
     delete_when: str = prop(
-        "deleteWhen", "04", "hours of the day (local time) for deleting, separated by `;`",
+        "deleteWhen",
+        "04",
+        "hours of the day (local time) for deleting, separated by `;`",
         check=parse_delete_hours,
     )
     disk_used_percent_max: int = prop(
-        "diskMaxUsedSpaceRatio", 75,
+        "diskMaxUsedSpaceRatio",
+        75,
         "fuller than this, expired files go at any hour; less than 10 counts as 10, more than 95 as 95",
-        unit="percent", least=10, most=95, clamped=True,
+        unit="percent",
+        least=10,
+        most=95,
+        clamped=True,
     )
     delete_when_full: bool = prop(
-        "cleanFileForciblyEnable", True,
+        "cleanFileForciblyEnable",
+        True,
         "on a disk fuller than emberDiskCleanPercent delete the oldest log files before their time",
     )
     clean_interval_ms: int = prop(
-        "cleanResourceInterval", 10_000, "pause between looks at what may be deleted", unit="ms", least=1,
+        "cleanResourceInterval",
+        10_000,
+        "pause between looks at what may be deleted",
+        unit="ms",
+        least=1,
     )
     delete_segment_pause_ms: int = prop(
-        "deleteCommitLogFilesInterval", 100, "pause after deleting a log file", unit="ms",
+        "deleteCommitLogFilesInterval",
+        100,
+        "pause after deleting a log file",
+        unit="ms",
     )
     delete_queue_pause_ms: int = prop(
-        "deleteConsumeQueueFilesInterval", 100, "pause after deleting files of a consume queue", unit="ms",
+        "deleteConsumeQueueFilesInterval",
+        100,
+        "pause after deleting files of a consume queue",
+        unit="ms",
     )
     destroy_interval_ms: int = prop(
-        "destroyMapedFileIntervalForcibly", 120_000,
+        "destroyMapedFileIntervalForcibly",
+        120_000,
         "how long a deleted log file that is still being read, and so keeps its space, holds up deletion by force",
         unit="ms",
     )
     redelete_interval_ms: int = prop(
-        "redeleteHangedFileInterval", 120_000, "pause between warnings about deleted log files still being read",
+        "redeleteHangedFileInterval",
+        120_000,
+        "pause between warnings about deleted log files still being read",
         unit="ms",
     )
 
     # Delayed messages
     delay_levels: str = prop(
-        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        "delay of level 1, 2, 3 … with units s, m, h, d", check=parse_delay_levels,
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "delay of level 1, 2, 3 … with units s, m, h, d",
+        check=parse_delay_levels,
     )
     delay_offset_interval_ms: int = prop(
         "flushDelayOffsetInterval", 10_000, "pause between writes of delayOffset.json", unit="ms", least=1
     )
     delay_stats: bool = prop(
-        "enableScheduleMessageStats", True, "count delayed messages when they are delivered",
+        "enableScheduleMessageStats",
+        True,
+        "count delayed messages when they are delivered",
         no_effect=_NO_BROKER,
     )
     delay_deliver_async: bool = prop(
-        "enableScheduleAsyncDeliver", False, "deliver without waiting for each put",
+        "enableScheduleAsyncDeliver",
+        False,
+        "deliver without waiting for each put",
         no_effect="parked messages are delivered one after another",
     )
     delay_pending_max: int = prop(
-        "scheduleAsyncDeliverMaxPendingLimit", 2000, "most deliveries of one level under way", least=1,
+        "scheduleAsyncDeliverMaxPendingLimit",
+        2000,
+        "most deliveries of one level under way",
+        least=1,
         no_effect="parked messages are delivered one after another",
     )
     delay_resends_max: int = prop(
-        "scheduleAsyncDeliverMaxResendNum2Blocked", 3, "failed tries after which a level waits",
+        "scheduleAsyncDeliverMaxResendNum2Blocked",
+        3,
+        "failed tries after which a level waits",
         no_effect="parked messages are delivered one after another",
     )
 
@@ -254,31 +323,35 @@ class StoreSettings:
 
     # Role and replication
     role: BrokerRole = prop("brokerRole", BrokerRole.ASYNC_MASTER, "what this store is in a replicated group")
-    check_offset_in_slave: bool = prop(
-        "offsetCheckInSlave", False, "a slave corrects offsets out of range, too"
-    )
+    check_offset_in_slave: bool = prop("offsetCheckInSlave", False, "a slave corrects offsets out of range, too")
     slave_timeout_ms: int = prop(
         "slaveTimeout", 3000, "how long an append waits for a replica", unit="ms", no_effect=_NO_REPLICA
     )
-    ha_listen_port: int = prop(
-        "haListenPort", 10912, "port replicas connect to", most=65535, no_effect=_NO_REPLICA
-    )
-    ha_master_address: str = prop(
-        "haMasterAddress", "", "master a replica connects to", no_effect=_NO_REPLICA
-    )
+    ha_listen_port: int = prop("haListenPort", 10912, "port replicas connect to", most=65535, no_effect=_NO_REPLICA)
+    ha_master_address: str = prop("haMasterAddress", "", "master a replica connects to", no_effect=_NO_REPLICA)
     ha_heartbeat_interval_ms: int = prop(
         "haSendHeartbeatInterval", 5000, "pause between signs of life", unit="ms", no_effect=_NO_REPLICA
     )
     ha_housekeeping_interval_ms: int = prop(
-        "haHousekeepingInterval", 20_000, "silence after which a connection is closed", unit="ms",
+        "haHousekeepingInterval",
+        20_000,
+        "silence after which a connection is closed",
+        unit="ms",
         no_effect=_NO_REPLICA,
     )
     ha_transfer_bytes: int = prop(
-        "haTransferBatchSize", 32 << 10, "most bytes of one transfer", unit="bytes",
-        least=1, no_effect=_NO_REPLICA,
+        "haTransferBatchSize",
+        32 << 10,
+        "most bytes of one transfer",
+        unit="bytes",
+        least=1,
+        no_effect=_NO_REPLICA,
     )
     ha_behind_bytes_max: int = prop(
-        "haSlaveFallbehindMax", 256 << 20, "a replica further behind does not count", unit="bytes",
+        "haSlaveFallbehindMax",
+        256 << 20,
+        "a replica further behind does not count",
+        unit="bytes",
         no_effect=_NO_REPLICA,
     )
     duplication: bool = prop(
@@ -295,9 +368,7 @@ class StoreSettings:
     dledger_batch_push: bool = prop("isEnableBatchPush", False, "send in batches", no_effect=_NO_DLEDGER)
 
     # Kept for the sake of old files
-    reentrant_put_lock: bool = prop(
-        "useReentrantLockWhenPutMessage", True, "kind of put lock", no_effect=_ONE_WRITER
-    )
+    reentrant_put_lock: bool = prop("useReentrantLockWhenPutMessage", True, "kind of put lock", no_effect=_ONE_WRITER)
     debug_put_lock: bool = prop("debugLockEnable", False, "watch the put lock", no_effect=_ONE_WRITER)
     index_high_water: int = prop(
         "putMsgIndexHightWater", 600_000, "unused in the reference as well", no_effect="nothing reads it"
@@ -305,73 +376,91 @@ class StoreSettings:
 
     # Broker settings that touch the store
     broker_id: int = prop(
-        "brokerId", 0, "0 is the master of its group",
+        "brokerId",
+        0,
+        "0 is the master of its group",
         no_effect=_NO_BROKER,
     )
     broker_ip: str = prop(
         "brokerIP1", "127.0.0.1", "address written into each record as the store's host", check=check_address
     )
-    listen_port: int = prop(
-        "listenPort", 10911, "port written into each record as the store's host", most=65535
-    )
+    listen_port: int = prop("listenPort", 10911, "port written into each record as the store's host", most=65535)
     long_polling: bool = prop("longPollingEnable", True, "tell listeners about arriving messages")
     plugins: tuple[str, ...] = prop(
         "messageStorePlugIn", (), "wrappers around the store, the outermost first, separated by commas"
     )
     filter_bits: bool = prop(
-        "enableCalcFilterBitMap", False, "compute filter bits for SQL filters",
+        "enableCalcFilterBitMap",
+        False,
+        "compute filter bits for SQL filters",
         no_effect=_NO_BROKER,
     )
     filter_error_percent_max: int = prop(
-        "maxErrorRateOfBloomFilter", 20, "share of false positives the filter bits may have",
-        unit="percent", least=1, most=99,
+        "maxErrorRateOfBloomFilter",
+        20,
+        "share of false positives the filter bits may have",
+        unit="percent",
+        least=1,
+        most=99,
         no_effect=_NO_BROKER,
     )
     filter_consumers: int = prop(
-        "expectConsumerNumUseFilter", 32, "number of SQL-filtering groups the filter bits are sized for",
+        "expectConsumerNumUseFilter",
+        32,
+        "number of SQL-filtering groups the filter bits are sized for",
         least=1,
         no_effect=_NO_BROKER,
     )
     filter_dead_ms: int = prop(
-        "filterDataCleanTimeSpan", 86_400_000, "how long the filter of a vanished group is kept", unit="ms",
+        "filterDataCleanTimeSpan",
+        86_400_000,
+        "how long the filter of a vanished group is kept",
+        unit="ms",
         most=(1 << 63) - 1,
         no_effect=_NO_BROKER,
     )
     filter_properties: bool = prop("enablePropertyFilter", False, "accept SQL filters", no_effect=_NO_BROKER)
-    filter_retries: bool = prop(
-        "filterSupportRetry", False, "apply filters to retried messages", no_effect=_NO_BROKER
-    )
+    filter_retries: bool = prop("filterSupportRetry", False, "apply filters to retried messages", no_effect=_NO_BROKER)
 
     # EmberMQ's own
     prefault_bytes_max: int = prop(
-        "emberPrefaultBytesMax", 64 << 20, "most bytes of a log file made ready ahead of the writer; 0: none",
+        "emberPrefaultBytesMax",
+        64 << 20,
+        "most bytes of a log file made ready ahead of the writer; 0: none",
         unit="bytes",
     )
     waiters_share_core: bool = prop(
-        "emberWaitersShareCore", False,
+        "emberWaitersShareCore",
+        False,
         "SYNC_FLUSH: keep all threads that wait for syncs, and the store's own, on one processor until it is closed:"
         " twice the messages with many threads",
     )
     memory_lock: bool = prop("emberMemoryLock", False, "lock the part of the log in use into memory")
-    kernels: KernelUse = prop(
-        "emberKernels", KernelUse.AUTO, "use compiled kernels: where they pay, always, never"
-    )
+    kernels: KernelUse = prop("emberKernels", KernelUse.AUTO, "use compiled kernels: where they pay, always, never")
     disk_full_percent: int = prop(
         "emberDiskFullPercent", 90, "fuller than this, appends are refused", unit="percent", least=1, most=100
     )
     disk_clean_percent: int = prop(
-        "emberDiskCleanPercent", 85,
+        "emberDiskCleanPercent",
+        85,
         "fuller than this, the oldest log files go before their time; of several log directories, one fuller than"
         " this gets no new files",
-        unit="percent", least=1, most=100,
+        unit="percent",
+        least=1,
+        most=100,
     )
     scrub_interval_hours: int = prop(
-        "emberScrubIntervalHours", 168,
+        "emberScrubIntervalHours",
+        168,
         "how often the log is compared with queues and index while the store is open, what is derived mended and damage"
-        " in the log reported; 0: never", unit="hours",
+        " in the log reported; 0: never",
+        unit="hours",
     )
     scrub_bytes_per_second: int = prop(
-        "emberScrubBytesPerSecond", 32 << 20, "the scrub reads the log no faster than this", unit="bytes per second",
+        "emberScrubBytesPerSecond",
+        32 << 20,
+        "the scrub reads the log no faster than this",
+        unit="bytes per second",
         least=1,
     )
     delayed_delivery: bool = prop(
@@ -510,9 +599,7 @@ def _value(attribute: str, given: Given) -> Any:
     try:
         return accept(kind, about, parse_text(kind, about, given.text))
     except Unusable as error:
-        raise SettingsError(
-            str(error), key=given.key, value=given.text, file=given.file, line=given.line
-        ) from None
+        raise SettingsError(str(error), key=given.key, value=given.text, file=given.file, line=given.line) from None
 
 
 def _without_effect(settings: StoreSettings, spoken: Iterable[str]) -> list[str]:

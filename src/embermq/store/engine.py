@@ -73,9 +73,14 @@ class RunningStore:
         admission = Admission(self.settings, commit_log.segments.segment_bytes, store_host)
         light_queues_max = self.settings.light_queues_max if self.settings.light_queues else 0
         self._writer = Writer(
-            commit_log, admission, self._clock, busy_ms_max=self.settings.page_cache_busy_ms,
-            kernels=self.settings.kernels, light_queues_max=light_queues_max, fence=parts.fence,
-        )  # fmt: skip
+            commit_log,
+            admission,
+            self._clock,
+            busy_ms_max=self.settings.page_cache_busy_ms,
+            kernels=self.settings.kernels,
+            light_queues_max=light_queues_max,
+            fence=parts.fence,
+        )
         self._writer.adopt_offsets(parts.next_offsets)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
         self._writer.record_slow_put = self._stats.record_slow_put
@@ -112,27 +117,49 @@ class RunningStore:
         pooled = settings.transient_pool_active
         pool = TransientPool(settings.transient_pool_buffers, self._log.segments.segment_bytes) if pooled else None
         self._allocator = SegmentAllocator(
-            self._log.segments, pool=pool, needs_buffer=pooled and settings.transient_pool_fail_fast,
-            synced_often=self._sync, populate=None if settings.prefault_bytes_max else "none",
+            self._log.segments,
+            pool=pool,
+            needs_buffer=pooled and settings.transient_pool_fail_fast,
+            synced_often=self._sync,
+            populate=None if settings.prefault_bytes_max else "none",
             warm_whole_file=settings.warm_segments,
-            lock_in_memory=settings.warm_segments or settings.memory_lock, clock=self._clock,
-        )  # fmt: skip
+            lock_in_memory=settings.warm_segments or settings.memory_lock,
+            clock=self._clock,
+        )
         self._log.segments.allocator = self._allocator
         self._flusher = Flusher(
-            self._log, settings, self._clock, pooled=pooled, on_progress=self._note_progress,
-            on_failure=self._note_failure, confirm=parts.fence.check,
-        )  # fmt: skip
+            self._log,
+            settings,
+            self._clock,
+            pooled=pooled,
+            on_progress=self._note_progress,
+            on_failure=self._note_failure,
+            confirm=parts.fence.check,
+        )
         if self._flusher.core is not None:
             self._dispatcher.on_start = self._flusher.core.join
             parts.walker.on_second_thread = self._flusher.core.leave
         disk = DiskWatch(
-            parts.files, self._log.segments.directories, self.path / directory.CONSUME_QUEUE, settings,
+            parts.files,
+            self._log.segments.directories,
+            self.path / directory.CONSUME_QUEUE,
+            settings,
             self._writer.refuse_while_full,
-        )  # fmt: skip
+        )
         self._housekeeping = Housekeeping(
-            self.path, parts.files, settings, self._log, disk, self._dispatcher, self._queues, self._index,
-            parts.page, self._stats, parts.lock, parts.fence,
-        )  # fmt: skip
+            self.path,
+            parts.files,
+            settings,
+            self._log,
+            disk,
+            self._dispatcher,
+            self._queues,
+            self._index,
+            parts.page,
+            self._stats,
+            parts.lock,
+            parts.fence,
+        )
         self._housekeeping.refuse = self._writer.refuse
         self._writer.wake_dispatch = self._dispatcher.wake
         if settings.role is BrokerRole.SLAVE:
@@ -142,11 +169,17 @@ class RunningStore:
         self._topic_deletion = self._make_topic_deletion()
         self._scrub = Scrub(
             ScrubParts(
-                self.path, parts.files, self._clock, self._log, self._queues, self._index, self._housekeeping,
+                self.path,
+                parts.files,
+                self._clock,
+                self._log,
+                self._queues,
+                self._index,
+                self._housekeeping,
                 self._visible_end,
             ),
             settings,
-        )  # fmt: skip
+        )
         parts.fence.check()
         parts.page.flushed = parts.end
         parts.page.sync_flush = int(self._sync)
@@ -183,9 +216,14 @@ class RunningStore:
         parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, units, self._records.at)
         progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
         return DelayedMessages(
-            parked, self._append_delivered, self._flush_log, progress, delay_ms=settings.delay_ms,
-            clock=self._clock, persist_interval_ms=settings.delay_offset_interval_ms,
-        )  # fmt: skip
+            parked,
+            self._append_delivered,
+            self._flush_log,
+            progress,
+            delay_ms=settings.delay_ms,
+            clock=self._clock,
+            persist_interval_ms=settings.delay_offset_interval_ms,
+        )
 
     def _make_retention(self, disk: DiskWatch) -> Retention:
         parts = self._parts
@@ -194,17 +232,32 @@ class RunningStore:
             holds.append(Hold("a delayed message that is not delivered yet", self._delayed.first_parked))
         derived = Derived(self._queues, self._index, self._housekeeping, self._writer.next_offsets)
         return Retention(
-            self.path, parts.files, self.settings, self._clock, self._log, disk, derived, holds, self._flush_log,
+            self.path,
+            parts.files,
+            self.settings,
+            self._clock,
+            self._log,
+            disk,
+            derived,
+            holds,
+            self._flush_log,
             self._retention_guard,
-        )  # fmt: skip
+        )
 
     def _make_topic_deletion(self) -> TopicDeletion | None:
         if self._queues is None:
             return None
         return TopicDeletion(
-            self.path, self._parts.files, self._log, self._writer, self._dispatcher, self._queues,
-            self._housekeeping, self._retention, self._flush_log,
-        )  # fmt: skip
+            self.path,
+            self._parts.files,
+            self._log,
+            self._writer,
+            self._dispatcher,
+            self._queues,
+            self._housekeeping,
+            self._retention,
+            self._flush_log,
+        )
 
     def close(self) -> None:
         """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine.

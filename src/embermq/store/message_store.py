@@ -85,11 +85,19 @@ class MessageStore(RunningStore):
 
     @classmethod
     def open(
-        cls, path: str | Path, settings: StoreSettings | None = None, *, read_only: bool = False,
-        clock: Clock | None = None, files: Files | None = None, dispatch: Dispatch = "live",
-        sinks: Sequence[Sink] = (), plugins: Sequence[PluginFactory] = (), bit_map_for: BitMapFor | None = None,
+        cls,
+        path: str | Path,
+        settings: StoreSettings | None = None,
+        *,
+        read_only: bool = False,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        dispatch: Dispatch = "live",
+        sinks: Sequence[Sink] = (),
+        plugins: Sequence[PluginFactory] = (),
+        bit_map_for: BitMapFor | None = None,
         retention_guard: RetentionGuard | None = None,
-    ) -> "MessageStore":  # fmt: skip
+    ) -> "MessageStore":
         """Open the store in directory `path`, making one if there is none.
 
         With `read_only` nothing is ever written there, not even a lock. `dispatch="none"` keeps the log
@@ -101,9 +109,14 @@ class MessageStore(RunningStore):
         _check_arguments(path, settings, dispatch, sinks)
         factories = [*plugins, *load_factories(settings.plugins)]
         parts = open_parts(
-            Path(path).expanduser().absolute(), settings, files or RealFiles(), clock or SystemClock(),
-            read_only=read_only, derive=dispatch == "live", bit_map_for=bit_map_for,
-        )  # fmt: skip
+            Path(path).expanduser().absolute(),
+            settings,
+            files or RealFiles(),
+            clock or SystemClock(),
+            read_only=read_only,
+            derive=dispatch == "live",
+            bit_map_for=bit_map_for,
+        )
         try:
             store = cls(parts, sinks, retention_guard)
         except BaseException:

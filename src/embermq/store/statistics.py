@@ -25,10 +25,20 @@ ROTATION_SECONDS = 60.0
 
 # (name, exclusive upper end in ms) of the latency classes people read; the last has no upper end.
 _CLASSES: tuple[tuple[str, float], ...] = (
-    ("<=0ms", 1), ("0~10ms", 10), ("10~50ms", 50), ("50~100ms", 100), ("100~200ms", 200), ("200~500ms", 500),
-    ("500ms~1s", 1000), ("1~2s", 2000), ("2~3s", 3000), ("3~4s", 4000), ("4~5s", 5000), ("5~10s", 10_000),
+    ("<=0ms", 1),
+    ("0~10ms", 10),
+    ("10~50ms", 50),
+    ("50~100ms", 100),
+    ("100~200ms", 200),
+    ("200~500ms", 500),
+    ("500ms~1s", 1000),
+    ("1~2s", 2000),
+    ("2~3s", 3000),
+    ("3~4s", 4000),
+    ("4~5s", 5000),
+    ("5~10s", 10_000),
     ("10s~", math.inf),
-)  # fmt: skip
+)
 _CLASS_ENDS = [end for _, end in _CLASSES]
 # (width in ms, how many) of the finer buckets percentiles are read from; one more takes the rest.
 _STEPS = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))

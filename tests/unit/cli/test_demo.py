@@ -30,8 +30,11 @@ def test_the_stream_is_the_same_everywhere_and_has_whole_orders() -> None:
     assert lives["created", "paid", "shipped"] > 100
     assert lives["created", "cancelled"] > 10
     assert set(lives) <= {
-        ("created",), ("created", "paid"), ("created", "paid", "shipped"), ("created", "cancelled"),
-    }  # fmt: skip
+        ("created",),
+        ("created", "paid"),
+        ("created", "paid", "shipped"),
+        ("created", "cancelled"),
+    }
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"event": "x"}', b"\xff"])

@@ -82,7 +82,10 @@ def test_text_without_a_terminal_is_plain_lines(capsys: Captured) -> None:
 
 def test_json_is_one_document_with_full_precision(capsys: Captured) -> None:
     output = Output(as_json=True)
-    output.show(ROWS, NamedValues("facts", "", [NamedValue("seconds", "took", 0.5, show_seconds), NamedValue("raw", "", b"\xff")]))
+    output.show(
+        ROWS,
+        NamedValues("facts", "", [NamedValue("seconds", "took", 0.5, show_seconds), NamedValue("raw", "", b"\xff")]),
+    )
     output.finish()
     assert json.loads(capsys.readouterr().out) == {
         "files": [

@@ -134,9 +134,7 @@ def test_the_holder_is_named_when_only_its_descriptor_tells(tmp_path: Path) -> N
     script += "lock = acquire(p); p.read_bytes(); print('held', flush=True); sys.stdin.read()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", script, str(path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as holder:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LockHeld) as caught:

@@ -37,11 +37,18 @@ def test_records_of_the_worked_example() -> None:
     physical = 4096
     for i, item in enumerate(decode_batch_items(BODY)):
         record = encode(
-            physical_offset=physical, queue_id=2, queue_offset=10 + i, topic="T", body=item.body, flag=item.flag,
-            properties=join_properties(item.property_bytes(), b"CLUSTER\x01c"), born_timestamp=1700000000000,
-            born_host=Host("10.0.0.1", 50000), store_timestamp=1700000000999,
+            physical_offset=physical,
+            queue_id=2,
+            queue_offset=10 + i,
+            topic="T",
+            body=item.body,
+            flag=item.flag,
+            properties=join_properties(item.property_bytes(), b"CLUSTER\x01c"),
+            born_timestamp=1700000000000,
+            born_host=Host("10.0.0.1", 50000),
+            store_timestamp=1700000000999,
             store_host=Host("192.168.1.100", 10911),
-        )  # fmt: skip
+        )
         assert record.hex() == RECORDS[i]
         physical += len(record)
 

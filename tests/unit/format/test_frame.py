@@ -77,9 +77,13 @@ def test_body_crc() -> None:
 def test_encode_v4() -> None:
     properties = f"KEYS\x01k1 k2\x02UNIQ_KEY\x01{UNIQ}\x02CLUSTER\x01DefaultCluster\x02TAGS\x01TagA".encode()
     v4 = record(
-        physical_offset=V4_PHYSICAL, queue_offset=5, topic="TopicTest", flag=7, body=b"Hello RocketMQ",
+        physical_offset=V4_PHYSICAL,
+        queue_offset=5,
+        topic="TopicTest",
+        flag=7,
+        body=b"Hello RocketMQ",
         properties=properties,
-    )  # fmt: skip
+    )
     assert v4 == V4
 
 
@@ -236,9 +240,18 @@ def test_tag_code_of_a_parked_record_is_its_due_time(delay: bytes, code: int) ->
 
 @pytest.mark.parametrize(
     ("text", "level"),
-    [(b"", None), (b"+", None), (b"-", None), (b" 1", None), (b"1_0", None), (b"2147483647", 2147483647),
-     (b"2147483648", None), (b"-2147483648", -2147483648), (b"007", 7)],
-)  # fmt: skip
+    [
+        (b"", None),
+        (b"+", None),
+        (b"-", None),
+        (b" 1", None),
+        (b"1_0", None),
+        (b"2147483647", 2147483647),
+        (b"2147483648", None),
+        (b"-2147483648", -2147483648),
+        (b"007", 7),
+    ],
+)
 def test_parse_delay_level(text: bytes, level: int | None) -> None:
     assert parse_delay_level(text) == level
 

@@ -31,10 +31,18 @@ def columns(count: int, properties: bytes, sys_flag: int = 0) -> RecordColumns:
     data = b""
     for i in range(count):
         data += encode(
-            physical_offset=1073741824 + len(data), queue_id=0, queue_offset=i, topic="TopicTest", body=b"x",
-            properties=properties, born_timestamp=0, born_host=Host("10.0.0.1", 1), sys_flag=sys_flag,
-            store_timestamp=1700000000123 + 1500 * i, store_host=Host("10.0.0.1", 1),
-        )  # fmt: skip
+            physical_offset=1073741824 + len(data),
+            queue_id=0,
+            queue_offset=i,
+            topic="TopicTest",
+            body=b"x",
+            properties=properties,
+            born_timestamp=0,
+            born_host=Host("10.0.0.1", 1),
+            sys_flag=sys_flag,
+            store_timestamp=1700000000123 + 1500 * i,
+            store_host=Host("10.0.0.1", 1),
+        )
     rows = new_rows(count)
     assert scan_rows(data, 1073741824, 0, len(data), rows, np.zeros(0, np.int64), True, True)[0] == count
     return RecordColumns(data, 1073741824, rows)

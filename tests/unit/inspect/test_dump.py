@@ -15,9 +15,13 @@ from embermq.inspect.snapshot import DamagedRange, Survey
 from tests.support import golden
 
 SMALL = StoreSettings(
-    segment_bytes=8192, queue_file_bytes=2000, index_slots_max=100, index_entries_max=400, disk_full_percent=100,
+    segment_bytes=8192,
+    queue_file_bytes=2000,
+    index_slots_max=100,
+    index_entries_max=400,
+    disk_full_percent=100,
     disk_clean_percent=100,
-)  # fmt: skip
+)
 
 
 def dumped(path: Path, form: LineForm = LineForm.BASE64, **wanted: Any) -> list[dict[str, Any]]:

@@ -38,8 +38,11 @@ def test_sizes_of_ours(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, settings) as store:
         store.append(Message("t", b"x", keys=["k"]))
     assert sizes_found(FILES, tmp_path) == {
-        "segment_bytes": 5000, "queue_file_bytes": 2000, "index_slots_max": 70, "index_entries_max": 123,
-    }  # fmt: skip
+        "segment_bytes": 5000,
+        "queue_file_bytes": 2000,
+        "index_slots_max": 70,
+        "index_entries_max": 123,
+    }
 
 
 def test_a_log_file_that_grew(tmp_path: Path) -> None:

@@ -17,9 +17,14 @@ from embermq.testing import ManualClock
 from tests.support import golden
 
 SMALL = StoreSettings(
-    segment_bytes=1 << 16, queue_file_bytes=2000, index_slots_max=100, index_entries_max=400, disk_full_percent=100,
-    disk_clean_percent=100, delayed_delivery=False,
-)  # fmt: skip
+    segment_bytes=1 << 16,
+    queue_file_bytes=2000,
+    index_slots_max=100,
+    index_entries_max=400,
+    disk_full_percent=100,
+    disk_clean_percent=100,
+    delayed_delivery=False,
+)
 LATE = 1 << 60
 
 
@@ -52,9 +57,13 @@ def told(life: Life) -> list[tuple[str, str]]:
 def test_retried_until_it_is_dead(stores: Stores) -> None:
     [life] = lives(stores.survey("retry-dlq"), "rk0")
     assert told(life) == [
-        ("stored", "RetryTopic"), ("parked", SCHEDULE_TOPIC), ("retried", "%RETRY%CG_retry"),
-        ("parked", SCHEDULE_TOPIC), ("retried", "%RETRY%CG_retry"), ("dead letter", "%DLQ%CG_retry"),
-    ]  # fmt: skip
+        ("stored", "RetryTopic"),
+        ("parked", SCHEDULE_TOPIC),
+        ("retried", "%RETRY%CG_retry"),
+        ("parked", SCHEDULE_TOPIC),
+        ("retried", "%RETRY%CG_retry"),
+        ("dead letter", "%DLQ%CG_retry"),
+    ]
     assert life.outcome(LATE) == "dead: in %DLQ%CG_retry after 2 retries"
     assert life.steps[2].note == "group CG_retry, retry 1"
     parked = life.steps[1]
@@ -148,8 +157,11 @@ def test_a_key_of_many_messages(stores: Stores) -> None:
 def test_seeds_of_one_topic(stores: Stores) -> None:
     survey = stores.survey("retry-dlq")
     assert {seed.topic for seed in seeds_by_key(survey, "rk0")} == {
-        "RetryTopic", SCHEDULE_TOPIC, "%RETRY%CG_retry", "%DLQ%CG_retry",
-    }  # fmt: skip
+        "RetryTopic",
+        SCHEDULE_TOPIC,
+        "%RETRY%CG_retry",
+        "%DLQ%CG_retry",
+    }
     assert [seed.topic for seed in seeds_by_key(survey, "rk0", "RetryTopic")] == ["RetryTopic"]
     assert seeds_by_key(survey, "rk0", "Nothing") == []
     assert seeds_by_key(survey, "nobody") == []
@@ -203,9 +215,13 @@ def test_a_transaction_without_a_unique_key(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "store", SMALL) as store:
         half = store.append(Message(HALF_TOPIC, b"x", properties=real, born_timestamp=5))
         commit = Message(
-            "orders", b"x", properties=real, born_timestamp=5, sys_flag=8,
+            "orders",
+            b"x",
+            properties=real,
+            born_timestamp=5,
+            sys_flag=8,
             prepared_transaction_offset=half.physical_offset,
-        )  # fmt: skip
+        )
         store.append(commit)
         store.append(Message(OP_TOPIC, b"%d" % half.queue_offset, tags="d"))
         store.append(Message(OP_TOPIC, b"77", tags="d"))

@@ -80,8 +80,9 @@ def test_there_is_no_log(tmp_path: Path, name: str) -> None:
     end = Survey.open(root).log_end
     shutil.rmtree(root / "commitlog")
     assert dumped(Survey.open(root)) == (
-        0, [DamagedRange(0, end, f"there is no log: no such directory as {root / 'commitlog'}")],
-    )  # fmt: skip
+        0,
+        [DamagedRange(0, end, f"there is no log: no such directory as {root / 'commitlog'}")],
+    )
     (root / "commitlog").mkdir()
     assert dumped(Survey.open(root)) == (0, [DamagedRange(0, end, "the log ends here, and once went further")])
 

@@ -13,14 +13,28 @@ from embermq.inspect.rates import Glance, Watch, rates_between
 from tests.support import golden
 
 SMALL = StoreSettings(
-    segment_bytes=8192, queue_file_bytes=400, index_slots_max=100, index_entries_max=400, disk_full_percent=100,
+    segment_bytes=8192,
+    queue_file_bytes=400,
+    index_slots_max=100,
+    index_entries_max=400,
+    disk_full_percent=100,
     disk_clean_percent=100,
-)  # fmt: skip
+)
 STILL = Glance(
-    seconds=10.0, log_min=0, log_end=1000, topics={"a": 10, "b": 5}, queues=2, dispatched=900, flushed=800,
-    checkpoint_behind_ms=None, newest_store_ms=1, segments=1, spare_segments=0, disk=DiskUsage(100, 50, 50),
+    seconds=10.0,
+    log_min=0,
+    log_end=1000,
+    topics={"a": 10, "b": 5},
+    queues=2,
+    dispatched=900,
+    flushed=800,
+    checkpoint_behind_ms=None,
+    newest_store_ms=1,
+    segments=1,
+    spare_segments=0,
+    disk=DiskUsage(100, 50, 50),
     writer_pid=None,
-)  # fmt: skip
+)
 
 
 def test_rates() -> None:

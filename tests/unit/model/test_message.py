@@ -65,10 +65,23 @@ def test_a_large_body_that_hardly_shrank_comes_back(monkeypatch: pytest.MonkeyPa
 def test_a_payload_that_is_too_large_is_a_damaged_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message, "PAYLOAD_BYTES_MAX", 1000)
     stored = StoredMessage(
-        physical_offset=77, size=100, sys_flag=flags.COMPRESSED, body=zlib.compress(bytes(100_000)), topic="T",
-        body_crc=0, queue_id=0, flag=0, queue_offset=0, born_timestamp=0, packed_born_host=b"", store_timestamp=0,
-        packed_store_host=b"", reconsume_times=0, prepared_transaction_offset=0, property_bytes=b"",
-    )  # fmt: skip
+        physical_offset=77,
+        size=100,
+        sys_flag=flags.COMPRESSED,
+        body=zlib.compress(bytes(100_000)),
+        topic="T",
+        body_crc=0,
+        queue_id=0,
+        flag=0,
+        queue_offset=0,
+        born_timestamp=0,
+        packed_born_host=b"",
+        store_timestamp=0,
+        packed_store_host=b"",
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        property_bytes=b"",
+    )
     with pytest.raises(CorruptFrame, match="larger than 1,000 bytes decompressed") as raised:
         _ = stored.payload
     assert raised.value.physical_offset == 77

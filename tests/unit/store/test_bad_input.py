@@ -50,9 +50,7 @@ def assert_one_line(error: BaseException) -> None:
 
 @pytest.fixture
 def builder(tmp_path: Path) -> StoreBuilder:
-    return StoreBuilder(
-        tmp_path / "store", segment_bytes=65536, message_bytes_max=BODY_MAX, kernels=KernelUse.NEVER
-    )
+    return StoreBuilder(tmp_path / "store", segment_bytes=65536, message_bytes_max=BODY_MAX, kernels=KernelUse.NEVER)
 
 
 REJECTED: list[tuple[str, Callable[[], Any], type[EmberError], str]] = [

@@ -15,9 +15,12 @@ from embermq.testing.faulty_files import FaultyFile, FaultyFiles
 
 SEGMENT_BYTES = 256 << 10
 SETTINGS = StoreSettings(
-    segment_bytes=SEGMENT_BYTES, queue_file_bytes=20 * 1000, index_slots_max=100, index_entries_max=20_000,
+    segment_bytes=SEGMENT_BYTES,
+    queue_file_bytes=20 * 1000,
+    index_slots_max=100,
+    index_entries_max=20_000,
     disk_full_percent=100,
-)  # fmt: skip
+)
 TOPICS, QUEUES, COUNT = 3, 2, 4_500
 LOG_BYTES = COUNT * 280  # At least.
 

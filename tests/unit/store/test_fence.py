@@ -294,10 +294,14 @@ def test_the_refusal_says_what_happened_and_what_to_do(tmp_path: Path, monkeypat
     page.writer_pid, page.writer = 77, OTHER_TOKEN
     refusal = fence.refusal
     assert refusal is not None
-    assert str(refusal) == str(again(refusal)) == (
-        f"{tmp_path} was opened for writing by process 77 (java BrokerStartup) while this one had it open. This process"
-        " takes no more messages and leaves the files of the store alone: close it, see to it that only one process has"
-        f" {tmp_path} open for writing, and open it again"
+    assert (
+        str(refusal)
+        == str(again(refusal))
+        == (
+            f"{tmp_path} was opened for writing by process 77 (java BrokerStartup) while this one had it open."
+            " This process takes no more messages and leaves the files of the store alone: close it, see to it"
+            f" that only one process has {tmp_path} open for writing, and open it again"
+        )
     )
     fence.give_up("another reason")
     assert str(fence.refusal) == str(refusal), "the first one stays"

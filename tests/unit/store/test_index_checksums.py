@@ -43,9 +43,7 @@ def keys_of(n: int) -> tuple[str, ...]:
 @pytest.fixture
 def builder(tmp_path: Path) -> StoreBuilder:
     """A store of three index files, closed."""
-    builder = StoreBuilder(
-        tmp_path / "store", index_slots_max=SLOTS, index_entries_max=ENTRIES, segment_bytes=4 << 20
-    )
+    builder = StoreBuilder(tmp_path / "store", index_slots_max=SLOTS, index_entries_max=ENTRIES, segment_bytes=4 << 20)
     with builder.open() as store:
         append(store, 0, COUNT)
     assert len(index_files(builder.root)) == 3
@@ -82,11 +80,17 @@ def misses(store: MessageStore, count: int = COUNT, step: int = 1) -> list[int]:
 
 
 CASES = [
-    (0, "slots", "zeros"), (1, "slots", "scribble"), (2, "slots", "bit"),
-    (0, "entries", "bit"), (1, "entries", "zeros"), (2, "entries", "scribble"),
-    (0, "first page", "bit"), (2, "first page", "zeros"),
-    (1, "slots without the header", "scribble"), (2, "slots without the header", "zeros"),
-]  # fmt: skip
+    (0, "slots", "zeros"),
+    (1, "slots", "scribble"),
+    (2, "slots", "bit"),
+    (0, "entries", "bit"),
+    (1, "entries", "zeros"),
+    (2, "entries", "scribble"),
+    (0, "first page", "bit"),
+    (2, "first page", "zeros"),
+    (1, "slots without the header", "scribble"),
+    (2, "slots without the header", "zeros"),
+]
 
 
 @pytest.mark.parametrize(("file", "place", "damage"), CASES)

@@ -30,10 +30,17 @@ from embermq.testing.faulty_files import FaultyFiles, Killed
 from tests.support.links import CANARY, listing, move_behind_link, put_canary
 
 SETTINGS = StoreSettings(
-    segment_bytes=8192, queue_file_bytes=20 * 8, index_slots_max=16, index_entries_max=40, queue_extension=True,
-    queue_extension_file_bytes=4096, delete_segment_pause_ms=0, delete_queue_pause_ms=0, disk_full_percent=100,
+    segment_bytes=8192,
+    queue_file_bytes=20 * 8,
+    index_slots_max=16,
+    index_entries_max=40,
+    queue_extension=True,
+    queue_extension_file_bytes=4096,
+    delete_segment_pause_ms=0,
+    delete_queue_pause_ms=0,
+    disk_full_percent=100,
     disk_clean_percent=100,
-)  # fmt: skip
+)
 COUNT = 60
 P = TypeVar("P")
 R = TypeVar("R")
@@ -185,9 +192,17 @@ def command(*words: str) -> int:
 
 
 OPERATIONS = [
-    append_more, rebuild_in_place, rebuild_queues, rebuild_aside, salvage_aside, delete_old_files, delete_topic, clean,
-    drop, load,
-]  # fmt: skip
+    append_more,
+    rebuild_in_place,
+    rebuild_queues,
+    rebuild_aside,
+    salvage_aside,
+    delete_old_files,
+    delete_topic,
+    clean,
+    drop,
+    load,
+]
 
 
 def check_messages(store: MessageStore, count: int) -> None:

@@ -196,9 +196,13 @@ def test_a_deleted_topic_goes_on_in_its_new_life(tmp_path: Path, count: int, kee
 def test_a_topic_that_another_store_deleted_begins_anew() -> None:
     """Without a note of it: 0 after higher ones, and 1 behind it."""
     for offsets, expected in (
-        ([3, 4, 5, 0, 1, 2], 3), ([3, 4, 5, 0], 1), ([3, 4, 5, 0, 6], 7), ([0, 1, 900, 2, 3], 4), ([900, 1, 2], 3),
+        ([3, 4, 5, 0, 1, 2], 3),
+        ([3, 4, 5, 0], 1),
+        ([3, 4, 5, 0, 6], 7),
+        ([0, 1, 900, 2, 3], 4),
+        ([900, 1, 2], 3),
         ([0, 1, 2, 2, 1], 3),
-    ):  # fmt: skip
+    ):
         tail = _Tail(offsets[0] + 1, -2)
         for offset in offsets[1:]:
             tail.meet(offset)

@@ -19,9 +19,15 @@ from embermq.spark.lake import LakeFormat, schemas_in_words
 @master_option
 @output_option
 def archive(
-    output: Output, paths: tuple[str, ...], into: str, sealed_only: bool, master: str | None,
-    lake_format: LakeFormat | None, catalog: str | None, json_words: tuple[str, ...],
-) -> None:  # fmt: skip
+    output: Output,
+    paths: tuple[str, ...],
+    into: str,
+    sealed_only: bool,
+    master: str | None,
+    lake_format: LakeFormat | None,
+    catalog: str | None,
+    json_words: tuple[str, ...],
+) -> None:
     """Write the logs of stores into a lake of Parquet files, by topic and day, or of Delta or Iceberg tables.
 
     Every file is read back before its range counts as archived. Run it again and again: it goes on where it ended.
@@ -33,15 +39,26 @@ def archive(
     schemas = schemas_in_words(json_words)
     with working(output, master, "embermq archive") as (spark, told):
         done = job_archive(
-            spark, list(paths), into, sealed_only=sealed_only, told=told, lake_format=lake_format, catalog=catalog,
+            spark,
+            list(paths),
+            into,
+            sealed_only=sealed_only,
+            told=told,
+            lake_format=lake_format,
+            catalog=catalog,
             json=schemas,
-        )  # fmt: skip
+        )
     output.record("archived", [asdict(one) for one in done])
     if not output.as_json:
         columns = [
-            TableColumn("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
-            number("files", "files"), number("bytes", "written", show_bytes), number("lost", "damaged", show_bytes),
-        ]  # fmt: skip
+            TableColumn("broker", "broker"),
+            number("start", "log from"),
+            number("end", "to"),
+            number("records", "records"),
+            number("files", "files"),
+            number("bytes", "written", show_bytes),
+            number("lost", "damaged", show_bytes),
+        ]
         rows = [
             [one.broker_name, one.start, one.end, one.records, one.files, one.file_bytes, one.damaged_bytes]
             for one in done

@@ -28,7 +28,8 @@ from embermq.spark.report import check_report_place, write_report
 @click.command()
 @stores_argument
 @click.option(
-    "--save", metavar="DIR_OR_FILE",
+    "--save",
+    metavar="DIR_OR_FILE",
     help="Also write the findings: FILE.parquet or FILE.jsonl; into a directory, records by topic, tag and hour too.",
 )
 @click.option("--report", metavar="FILE.html", help="Also write a page that can be looked at and passed on.")
@@ -37,7 +38,7 @@ from embermq.spark.report import check_report_place, write_report
 @output_option
 def audit(
     output: Output, paths: tuple[str, ...], save: str | None, report: str | None, limit: int, master: str | None
-) -> None:  # fmt: skip
+) -> None:
     """Check every record of stores, and compare log, queues and index with each other.
 
     Sums, sizes and places; queue offsets that go on; units and index entries without their record, and the other way
@@ -109,16 +110,25 @@ def _summary(store: StoreAudit) -> dict[str, Any]:
     """A store for programs."""
     report = store.report
     return {
-        "broker_name": store.broker_name, "path": store.path, "live": report.is_live, "log_start": report.log_min,
-        "log_end": report.log_end, "segments": len(store.segments), "records": report.records,
-        "queues": report.queues, "units": report.units, "index_entries": report.index_entries,
-        "pending_units": report.pending_units, "pending_keys": report.pending_keys,
-        "damaged_bytes": store.damaged_bytes, "damages": [asdict(damage) for damage in store.damages],
+        "broker_name": store.broker_name,
+        "path": store.path,
+        "live": report.is_live,
+        "log_start": report.log_min,
+        "log_end": report.log_end,
+        "segments": len(store.segments),
+        "records": report.records,
+        "queues": report.queues,
+        "units": report.units,
+        "index_entries": report.index_entries,
+        "pending_units": report.pending_units,
+        "pending_keys": report.pending_keys,
+        "damaged_bytes": store.damaged_bytes,
+        "damages": [asdict(damage) for damage in store.damages],
         "topics": [
             {"topic": topic, "messages": messages, "bytes": octets}
             for topic, (messages, octets) in store.totals.topics().items()
         ],
-    }  # fmt: skip
+    }
 
 
 def _topics(store: StoreAudit) -> Rows:
@@ -129,15 +139,28 @@ def _topics(store: StoreAudit) -> Rows:
 
 def _rows(findings: list[AuditFinding]) -> Rows:
     columns = [
-        TableColumn("severity", ""), TableColumn("kind", "kind"), TableColumn("where", "where"), number("at", "at offset"),
-        number("queue_offset", "queue offset"), number("times", "times"), TableColumn("since", "since", show_time),
-        TableColumn("fault", "what is wrong"), TableColumn("remedy", "what helps"),
-    ]  # fmt: skip
+        TableColumn("severity", ""),
+        TableColumn("kind", "kind"),
+        TableColumn("where", "where"),
+        number("at", "at offset"),
+        number("queue_offset", "queue offset"),
+        number("times", "times"),
+        TableColumn("since", "since", show_time),
+        TableColumn("fault", "what is wrong"),
+        TableColumn("remedy", "what helps"),
+    ]
     rows = [
         [
-            one.severity, one.kind, f"{one.broker_name}: {one.file or one.topic or ''}", one.physical_offset,
-            one.queue_offset, one.times, one.start_ms, one.fault, one.remedy,
+            one.severity,
+            one.kind,
+            f"{one.broker_name}: {one.file or one.topic or ''}",
+            one.physical_offset,
+            one.queue_offset,
+            one.times,
+            one.start_ms,
+            one.fault,
+            one.remedy,
         ]
         for one in findings
-    ]  # fmt: skip
+    ]
     return Rows("findings", "findings", columns, rows, empty="none")

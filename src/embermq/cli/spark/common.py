@@ -36,9 +36,14 @@ def stores_argument(command: F) -> F:
 def working(output: Output, master: str | None, title: str) -> Iterator[tuple[Any, ProgressReport]]:
     """A session for the time of a command, and somebody to tell how far the work is."""
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=output.notes,
-        transient=True, disable=not output.notes.is_terminal,
-    ) as bar:  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=output.notes,
+        transient=True,
+        disable=not output.notes.is_terminal,
+    ) as bar:
         task = bar.add_task("starting Spark", total=None)
 
         def told(what: str, done: int, total: int) -> None:

@@ -26,9 +26,18 @@ from embermq.spark.jobs import DeadLetter, resend
 @master_option
 @output_option
 def dead_letters(
-    output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], group: str,
-    where: str | None, lake: str | None, export: str | None, resend_into: str | None, dry_run: bool, master: str | None,
-) -> None:  # fmt: skip
+    output: Output,
+    config_file: Path | None,
+    changes: tuple[str, ...],
+    paths: tuple[str, ...],
+    group: str,
+    where: str | None,
+    lake: str | None,
+    export: str | None,
+    resend_into: str | None,
+    dry_run: bool,
+    master: str | None,
+) -> None:
     """List the dead letters of a group: where they came from, how often they were tried, when they died.
 
     \b
@@ -45,7 +54,7 @@ def dead_letters(
             settings = settings_for(Path(resend_into), config_file, changes)
             resent = resend(
                 spark, list(paths), group, resend_into, lake=lake, where=where, dry_run=dry_run, settings=settings
-            )  # fmt: skip
+            )
     output.record("dead_letters", [one.record() for one in found])
     if not output.as_json:
         _show(output, group, found)
@@ -62,9 +71,13 @@ def dead_letters(
 
 def _show(output: Output, group: str, found: list[DeadLetter]) -> None:
     columns = [
-        TableColumn("topic", "came from"), TableColumn("origin_id", "first id"), TableColumn("keys", "keys"), TableColumn("tags", "tags"),
-        number("attempts", "attempts"), TableColumn("dead_ms", "died", show_time),
-    ]  # fmt: skip
+        TableColumn("topic", "came from"),
+        TableColumn("origin_id", "first id"),
+        TableColumn("keys", "keys"),
+        TableColumn("tags", "tags"),
+        number("attempts", "attempts"),
+        TableColumn("dead_ms", "died", show_time),
+    ]
     rows = [[one.topic or "(unknown)", one.origin_id, one.keys, one.tags, one.attempts, one.dead_ms] for one in found]
     output.show(Rows("dead_letters", f"dead letters of {group}", columns, rows, empty="none"))
 

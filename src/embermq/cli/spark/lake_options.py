@@ -13,9 +13,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def json_option(command: F) -> F:
     """`--json`: schemas of bodies."""
     return click.option(
-        "--json", "json_words", multiple=True, metavar="TOPIC=SCHEMA",
+        "--json",
+        "json_words",
+        multiple=True,
+        metavar="TOPIC=SCHEMA",
         help="Decode the JSON bodies of a topic into a column `value`. SCHEMA: a file, or 'field type, …'. Repeatable.",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def lake_options(command: F) -> F:

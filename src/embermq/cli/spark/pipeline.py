@@ -45,11 +45,23 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 @master_option
 @output_option
 def pipeline(
-    output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], into: str | None,
-    derive: str, follow: bool, checkpoint: str | None, batch_bytes: int, ignore_data_loss: bool, master: str | None,
-    lake_format: LakeFormat | None, catalog: str | None, json_words: tuple[str, ...], drop_bodies: bool,
+    output: Output,
+    config_file: Path | None,
+    changes: tuple[str, ...],
+    paths: tuple[str, ...],
+    into: str | None,
+    derive: str,
+    follow: bool,
+    checkpoint: str | None,
+    batch_bytes: int,
+    ignore_data_loss: bool,
+    master: str | None,
+    lake_format: LakeFormat | None,
+    catalog: str | None,
+    json_words: tuple[str, ...],
+    drop_bodies: bool,
     report: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
 
     Killed anywhere, it goes on where it was. With --output json each batch is a line of its own while it works.
@@ -66,11 +78,21 @@ def pipeline(
     page = _Page(report, ", ".join(paths)) if report is not None else None
     with working(output, master, "embermq pipeline") as (spark, told):
         made = make_pipeline(
-            spark, list(paths), into=into, derive=[name.strip() for name in derive.split(",") if name.strip()],
-            checkpoint=checkpoint, settings=settings, batch_bytes_max=batch_bytes,
-            fail_on_data_loss=not ignore_data_loss, told=told, lake_format=lake_format, catalog=catalog,
-            json=schemas, drop_bodies=drop_bodies, sinks=[page.sink] if page is not None else [],
-        )  # fmt: skip
+            spark,
+            list(paths),
+            into=into,
+            derive=[name.strip() for name in derive.split(",") if name.strip()],
+            checkpoint=checkpoint,
+            settings=settings,
+            batch_bytes_max=batch_bytes,
+            fail_on_data_loss=not ignore_data_loss,
+            told=told,
+            lake_format=lake_format,
+            catalog=catalog,
+            json=schemas,
+            drop_bodies=drop_bodies,
+            sinks=[page.sink] if page is not None else [],
+        )
         try:
             made.check()
         except StoreError as problem:
@@ -162,9 +184,13 @@ _COLUMNS = ["batch", "records", "log", "took", "rate", "behind"]
 def _cells(one: BatchProgress) -> list[str]:
     rate = f"{show_bytes(one.bytes_per_second)}/s"
     return [
-        str(one.batch), f"{one.records:,}", show_bytes(one.bytes), show_seconds(one.seconds), rate,
+        str(one.batch),
+        f"{one.records:,}",
+        show_bytes(one.bytes),
+        show_seconds(one.seconds),
+        rate,
         show_bytes(one.lag_bytes),
-    ]  # fmt: skip
+    ]
 
 
 def _view(done: list[BatchProgress]) -> Table:

@@ -18,16 +18,24 @@ from embermq.store.layout import check_directory
 @click.option("--queues", is_flag=True, help="Only the consume queues, with their extension if there is one.")
 @click.option("--index", is_flag=True, help="Only the index.")
 @click.option(
-    "--into", type=click.Path(path_type=Path), metavar="NEW",
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="NEW",
     help="Write them to this new directory, and leave the store as it is.",
-)  # fmt: skip
+)
 @writing_options
 @master_option
 @output_option
 def rebuild(
-    output: Output, directory: Path, queues: bool, index: bool, into: Path | None, config_file: Path | None,
-    changes: tuple[str, ...], master: str | None,
-) -> None:  # fmt: skip
+    output: Output,
+    directory: Path,
+    queues: bool,
+    index: bool,
+    into: Path | None,
+    config_file: Path | None,
+    changes: tuple[str, ...],
+    master: str | None,
+) -> None:
     """Make the consume queues and the index again from the log, with all cores of this machine or a cluster.
 
     \b

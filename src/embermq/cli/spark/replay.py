@@ -32,11 +32,25 @@ from embermq.spark.jobs import Window
 @master_option
 @output_option
 def replay(
-    output: Output, config_file: Path | None, changes: tuple[str, ...], paths: tuple[str, ...], topic: str, into: str,
-    to_topic: str, begin_ms: int | None, end_ms: int | None, tags: str | None, where: str | None,
-    from_offset: int | None, to_offset: int | None, lake: str | None, rate: float | None, replay_id: str,
-    dry_run: bool, master: str | None,
-) -> None:  # fmt: skip
+    output: Output,
+    config_file: Path | None,
+    changes: tuple[str, ...],
+    paths: tuple[str, ...],
+    topic: str,
+    into: str,
+    to_topic: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    tags: str | None,
+    where: str | None,
+    from_offset: int | None,
+    to_offset: int | None,
+    lake: str | None,
+    rate: float | None,
+    replay_id: str,
+    dry_run: bool,
+    master: str | None,
+) -> None:
     """Append messages of a window to a topic again, oldest first, their origin in properties.
 
     A replay that is run again under the same --id goes on after what went through before.
@@ -49,17 +63,30 @@ def replay(
     settings = settings_for(Path(into), config_file, changes)
     with working(output, master, "embermq replay") as (spark, told):
         done = job_replay(
-            spark, list(paths), window, into, to_topic=to_topic, replay_id=replay_id, lake=lake, rate=rate,
-            dry_run=dry_run, settings=settings, told=lambda count, total: told("replaying", count, total),
-        )  # fmt: skip
+            spark,
+            list(paths),
+            window,
+            into,
+            to_topic=to_topic,
+            replay_id=replay_id,
+            lake=lake,
+            rate=rate,
+            dry_run=dry_run,
+            settings=settings,
+            told=lambda count, total: told("replaying", count, total),
+        )
     output.record("replay", asdict(done))
     if not output.as_json:
         output.show(
-            NamedValues("replay", f"{topic} into {to_topic}", [
-                NamedValue("found", "found", done.found, show_count),
-                NamedValue("skipped", "there already", done.skipped, show_count),
-                NamedValue("appended", "appended", done.appended, show_count),
-                NamedValue("seconds", "took", done.seconds, show_seconds),
-                NamedValue("dry_run", "dry run", done.dry_run, show_yes),
-            ])
-        )  # fmt: skip
+            NamedValues(
+                "replay",
+                f"{topic} into {to_topic}",
+                [
+                    NamedValue("found", "found", done.found, show_count),
+                    NamedValue("skipped", "there already", done.skipped, show_count),
+                    NamedValue("appended", "appended", done.appended, show_count),
+                    NamedValue("seconds", "took", done.seconds, show_seconds),
+                    NamedValue("dry_run", "dry run", done.dry_run, show_yes),
+                ],
+            )
+        )

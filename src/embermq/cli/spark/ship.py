@@ -26,16 +26,24 @@ from embermq.spark.shipped import shown
 @click.option("--tail", is_flag=True, help="Also what the log file has that is still written to.")
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, whole log files and the tail.")
 @click.option(
-    "--every", type=click.FloatRange(0.1), metavar="SECONDS",
+    "--every",
+    type=click.FloatRange(0.1),
+    metavar="SECONDS",
     help=f"With --follow, how often to look for what is new; the default is {EVERY_SECONDS:g}.",
-)  # fmt: skip
+)
 @click.option("--ignore-data-loss", is_flag=True, help="Go on where the log has lost what comes next, with a gap.")
 @master_option
 @output_option
 def ship(
-    output: Output, paths: tuple[str, ...], target: str, tail: bool, follow: bool, every: float | None,
-    ignore_data_loss: bool, master: str | None,
-) -> None:  # fmt: skip
+    output: Output,
+    paths: tuple[str, ...],
+    target: str,
+    tail: bool,
+    follow: bool,
+    every: float | None,
+    ignore_data_loss: bool,
+    master: str | None,
+) -> None:
     """Copy the logs of stores to another file system, where Spark reads them by ranges.
 
     Every object is read back before the manifest names it. Run it again and again: only what is new is shipped. Or let
@@ -55,12 +63,18 @@ def ship(
             if follow:
                 with Asked() as asked:
                     done = _follow(
-                        output, told, asked,
+                        output,
+                        told,
+                        asked,
                         keep_shipping(
-                            spark, list(paths), target, every_seconds=every or EVERY_SECONDS,
-                            ignore_data_loss=ignore_data_loss, stop=asked,
+                            spark,
+                            list(paths),
+                            target,
+                            every_seconds=every or EVERY_SECONDS,
+                            ignore_data_loss=ignore_data_loss,
+                            stop=asked,
                         ),
-                    )  # fmt: skip
+                    )
             else:
                 done = job_ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
     except StoreError as problem:  # Another log, one with a gap, a manifest that was changed: nothing was shipped.
@@ -131,18 +145,30 @@ def _line(one: Round, done: Sequence[Shipped]) -> str:
 def _sum(one: Shipped, other: Shipped) -> Shipped:
     """Two runs of one store as one."""
     return Shipped(
-        other.broker_name, other.path, other.target, min(one.start, other.start), other.end,
-        one.objects + other.objects, one.bytes + other.bytes, one.records + other.records,
-        one.damaged_bytes + other.damaged_bytes, other.manifest,
-    )  # fmt: skip
+        other.broker_name,
+        other.path,
+        other.target,
+        min(one.start, other.start),
+        other.end,
+        one.objects + other.objects,
+        one.bytes + other.bytes,
+        one.records + other.records,
+        one.damaged_bytes + other.damaged_bytes,
+        other.manifest,
+    )
 
 
 def _show(output: Output, done: Sequence[Shipped], target: str) -> None:
     columns = [
-        TableColumn("broker", "broker"), number("start", "log from"), number("end", "to"), number("records", "records"),
-        number("objects", "objects"), number("bytes", "shipped", show_bytes),
-        number("damaged", "damaged", show_bytes), number("manifest", "manifest"),
-    ]  # fmt: skip
+        TableColumn("broker", "broker"),
+        number("start", "log from"),
+        number("end", "to"),
+        number("records", "records"),
+        number("objects", "objects"),
+        number("bytes", "shipped", show_bytes),
+        number("damaged", "damaged", show_bytes),
+        number("manifest", "manifest"),
+    ]
     rows = [
         [one.broker_name, one.start, one.end, one.records, one.objects, one.bytes, one.damaged_bytes, one.manifest]
         for one in done

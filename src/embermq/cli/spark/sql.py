@@ -39,9 +39,16 @@ class QueryCommand(click.Command):
 @master_option
 @output_option
 def sql(
-    output: Output, query: str, paths: tuple[str, ...], lake: str | None, shipped: str | None, limit: int,
-    include_system: bool, master: str | None, json_words: tuple[str, ...],
-) -> None:  # fmt: skip
+    output: Output,
+    query: str,
+    paths: tuple[str, ...],
+    lake: str | None,
+    shipped: str | None,
+    limit: int,
+    include_system: bool,
+    master: str | None,
+    json_words: tuple[str, ...],
+) -> None:
     """Ask stores and a lake with SQL. Each topic is a table, `messages` is all of them; `show tables` lists them.
 
     `embermq spark query` is another name of this command. Only what reads is run.
@@ -59,7 +66,7 @@ def sql(
         told("asking", 0, 1)
         frame = job_sql(
             spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
-        )  # fmt: skip
+        )
         with our_errors("sql"):
             names = frame.columns
             if output.as_json:

@@ -31,9 +31,13 @@ from embermq.spark.report import check_report_place, write_report
 @master_option
 @output_option
 def stats(
-    output: Output, paths: tuple[str, ...], lake: str | None, topics: tuple[str, ...], report: str | None,
+    output: Output,
+    paths: tuple[str, ...],
+    lake: str | None,
+    topics: tuple[str, ...],
+    report: str | None,
     master: str | None,
-) -> None:  # fmt: skip
+) -> None:
     """Volume over time, sizes, delay from producer to store, tags, hot keys, consumer lag.
 
     \b
@@ -55,26 +59,53 @@ def stats(
 
 def _show(output: Output, found: Stats) -> None:
     output.show(
-        NamedValues("all", "all messages", [
-            NamedValue("messages", "messages", found.messages, show_count),
-            NamedValue("bytes", "bytes of log", found.bytes, show_bytes),
-            NamedValue("start_ms", "first stored", found.start_ms if found.messages else None, show_time),
-            NamedValue("end_ms", "last stored", found.end_ms if found.messages else None, show_time),
-        ]),
-        Rows("topics", "topics", [
-            TableColumn("topic", "topic"), number("messages", "messages"), number("bytes", "bytes", show_bytes),
-            number("p50", "delay p50 ms"), number("p99", "p99 ms"), number("most", "most ms"),
-        ], [
-            [one.topic, one.messages, one.bytes, one.delay_p50_ms, one.delay_p99_ms, one.delay_max_ms]
-            for one in found.topics[:50]
-        ], empty="no messages"),
-        Rows("keys", "most frequent keys", [TableColumn("key", "key"), number("messages", "messages")], [
-            [one.name, one.messages] for one in found.hot_keys[:10]
-        ], empty="no keys"),
-        Rows("lags", "consumers", [
-            TableColumn("group", "group"), TableColumn("topic", "topic"), number("queue", "queue"), number("behind", "behind"),
-        ], [
-            [lag.group, lag.topic, lag.queue_id, lag.behind]
-            for lag in sorted(found.lags, key=lambda lag: -lag.behind)[:20]
-        ], empty="none known"),
-    )  # fmt: skip
+        NamedValues(
+            "all",
+            "all messages",
+            [
+                NamedValue("messages", "messages", found.messages, show_count),
+                NamedValue("bytes", "bytes of log", found.bytes, show_bytes),
+                NamedValue("start_ms", "first stored", found.start_ms if found.messages else None, show_time),
+                NamedValue("end_ms", "last stored", found.end_ms if found.messages else None, show_time),
+            ],
+        ),
+        Rows(
+            "topics",
+            "topics",
+            [
+                TableColumn("topic", "topic"),
+                number("messages", "messages"),
+                number("bytes", "bytes", show_bytes),
+                number("p50", "delay p50 ms"),
+                number("p99", "p99 ms"),
+                number("most", "most ms"),
+            ],
+            [
+                [one.topic, one.messages, one.bytes, one.delay_p50_ms, one.delay_p99_ms, one.delay_max_ms]
+                for one in found.topics[:50]
+            ],
+            empty="no messages",
+        ),
+        Rows(
+            "keys",
+            "most frequent keys",
+            [TableColumn("key", "key"), number("messages", "messages")],
+            [[one.name, one.messages] for one in found.hot_keys[:10]],
+            empty="no keys",
+        ),
+        Rows(
+            "lags",
+            "consumers",
+            [
+                TableColumn("group", "group"),
+                TableColumn("topic", "topic"),
+                number("queue", "queue"),
+                number("behind", "behind"),
+            ],
+            [
+                [lag.group, lag.topic, lag.queue_id, lag.behind]
+                for lag in sorted(found.lags, key=lambda lag: -lag.behind)[:20]
+            ],
+            empty="none known",
+        ),
+    )

@@ -100,9 +100,11 @@ def _progress(output: Output) -> Iterator[Callable[[Dump], None]]:
         yield lambda _job: None
         return
     columns = (
-        TextColumn("dumping"), BarColumn(bar_width=40), TextColumn("{task.fields[messages]:>11,} messages"),
+        TextColumn("dumping"),
+        BarColumn(bar_width=40),
+        TextColumn("{task.fields[messages]:>11,} messages"),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=output.notes, transient=True) as line:
         task = line.add_task("", total=None, messages=0)
 

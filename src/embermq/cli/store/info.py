@@ -121,12 +121,14 @@ def _topics(facts: list[QueueFact]) -> Rows:
         by_topic.setdefault(fact.span.topic, []).append(fact)
     rows = [
         (
-            topic, len(its), sum(one.span.max_offset - one.span.min_offset for one in its),
+            topic,
+            len(its),
+            sum(one.span.max_offset - one.span.min_offset for one in its),
             min((one.first_store_ms for one in its if one.first_store_ms is not None), default=None),
             max((one.last_store_ms for one in its if one.last_store_ms is not None), default=None),
         )
         for topic, its in by_topic.items()
-    ]  # fmt: skip
+    ]
     columns = (
         TableColumn("topic", "topic"),
         number("queues", "queues"),
@@ -149,11 +151,16 @@ def _queues(facts: list[QueueFact]) -> Rows:
     )
     rows = [
         (
-            one.span.topic, one.span.queue_id, one.span.min_offset, one.span.max_offset,
-            one.span.max_offset - one.span.min_offset, one.first_store_ms, one.last_store_ms,
+            one.span.topic,
+            one.span.queue_id,
+            one.span.min_offset,
+            one.span.max_offset,
+            one.span.max_offset - one.span.min_offset,
+            one.first_store_ms,
+            one.last_store_ms,
         )
         for one in facts
-    ]  # fmt: skip
+    ]
     return Rows("queues", "queues", columns, rows, empty="none")
 
 
@@ -234,7 +241,9 @@ def _state(survey: Survey) -> NamedValues:
         NamedValue("checkpoint_queues_ms", "checkpoint: queues", checkpoint.queues_ms or None, show_time),
         NamedValue("checkpoint_index_ms", "checkpoint: index", checkpoint.index_ms or None, show_time),
         NamedValue("flushed_offset", "proven durable: log", None if page is None else page.flushed, show_count),
-        NamedValue("queues_durable", "proven durable: queues", None if page is None else page.queues_durable, show_count),
+        NamedValue(
+            "queues_durable", "proven durable: queues", None if page is None else page.queues_durable, show_count
+        ),
         NamedValue("quarantined", "damaged ranges in quarantine", quarantine_reports(directory), show_count),
     ]
     return NamedValues("state", "state", facts)

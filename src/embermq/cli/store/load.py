@@ -27,13 +27,19 @@ from embermq.repair.load import LoadReport, Source, Times, load_messages, open_s
 @directory_argument
 @click.option("--from", "source", required=True, metavar="FILE", help="A file of JSON lines; - is standard input.")
 @click.option(
-    "--body", type=click.Choice(["base64", "text"]), default="base64", show_default=True,
+    "--body",
+    type=click.Choice(["base64", "text"]),
+    default="base64",
+    show_default=True,
     help="How bodies are written in the file, as in `dump`.",
-)  # fmt: skip
+)
 @click.option(
-    "--times", type=click.Choice([one.value for one in Times]), default=Times.AUTO.value, show_default=True,
+    "--times",
+    type=click.Choice([one.value for one in Times]),
+    default=Times.AUTO.value,
+    show_default=True,
     help="Store times: keep those of the file, give new ones, or keep them in an empty store only.",
-)  # fmt: skip
+)
 @click.option("--start-line", type=click.IntRange(min=1), default=1, help="Pass over the lines before this one.")
 @writing_options
 @output_option
@@ -96,9 +102,12 @@ def _progress(output: Output, size: int | None) -> Iterator[Callable[[LoadReport
         yield lambda _report: None
         return
     columns = (
-        TextColumn("loading"), BarColumn(bar_width=40), TextColumn("{task.fields[messages]:>11,} messages"),
-        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("loading"),
+        BarColumn(bar_width=40),
+        TextColumn("{task.fields[messages]:>11,} messages"),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=output.notes, transient=True) as line:
         task = line.add_task("", total=size, messages=0, rate="")
 

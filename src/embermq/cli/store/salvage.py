@@ -118,8 +118,10 @@ def _files(saved: Salvaged) -> Rows:
     rows += [
         (segment_name(one.physical_offset - one.physical_offset % saved.segment_bytes), _torn(one))
         for one in saved.torn
-    ]  # fmt: skip
-    return Rows("files", "files worth a look", (TableColumn("file", "file"), TableColumn("note", "note")), rows, empty="none")
+    ]
+    return Rows(
+        "files", "files worth a look", (TableColumn("file", "file"), TableColumn("note", "note")), rows, empty="none"
+    )
 
 
 def _torn(one: LostRange) -> str:

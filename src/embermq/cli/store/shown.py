@@ -31,11 +31,17 @@ _COLUMNS = (
 def message_rows(messages: Iterable[StoredMessage], empty: str) -> Rows:
     rows = [
         (
-            one.queue_id, one.queue_offset, one.message_id, one.store_timestamp, one.tags, one.keys, one.size,
+            one.queue_id,
+            one.queue_offset,
+            one.message_id,
+            one.store_timestamp,
+            one.tags,
+            one.keys,
+            one.size,
             readable_body(one),
         )
         for one in messages
-    ]  # fmt: skip
+    ]
     return Rows("messages", "", _COLUMNS, rows, empty)
 
 
@@ -65,7 +71,9 @@ def message_facts(message: StoredMessage) -> NamedValues:
             NamedValue("flag", "flag", message.flag),
             NamedValue("sys_flag", "system flag", message.sys_flag),
             NamedValue("reconsume_times", "times reconsumed", message.reconsume_times),
-            NamedValue("prepared_transaction_offset", "half message at", message.prepared_transaction_offset, _show_place),
+            NamedValue(
+                "prepared_transaction_offset", "half message at", message.prepared_transaction_offset, _show_place
+            ),
             NamedValue("properties", "properties", message.properties, _show_properties),
             NamedValue("body", "body", readable_body(message), show_body),
         ],

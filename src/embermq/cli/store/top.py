@@ -25,9 +25,13 @@ _TOPICS_SHOWN = 12
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
 @click.option("--once", is_flag=True, help="The same as --count 1.")
 @click.option(
-    "--output", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    "--output",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
     help="Text for people, or one JSON object a look.",
-)  # fmt: skip
+)
 def top(directory: Path, interval: float, count: int | None, once: bool, output_format: str) -> None:
     """Watch a store: messages and bytes a second, lag of dispatch and flush, segments, disk.
 

@@ -88,10 +88,21 @@ def _rows(life: Life, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]
         message = step.message
         after = None if before is None else message.store_timestamp - before
         before = message.store_timestamp
-        rows.append((
-            at, str(step.kind), message.topic, message.queue_id, message.queue_offset, message.message_id,
-            message.store_timestamp, after, step.due_ms, step.note, _consumers(step, progress),
-        ))  # fmt: skip
+        rows.append(
+            (
+                at,
+                str(step.kind),
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+                message.message_id,
+                message.store_timestamp,
+                after,
+                step.due_ms,
+                step.note,
+                _consumers(step, progress),
+            )
+        )
     return rows
 
 

@@ -89,11 +89,18 @@ def finding_rows(flaws: list[Flaw]) -> Rows:
     )
     rows = [
         (
-            str(flaw.severity), flaw.family, flaw.file, flaw.physical_offset, flaw.queue_offset, flaw.byte_offset,
-            flaw.count, flaw.fault, flaw.remedy,
+            str(flaw.severity),
+            flaw.family,
+            flaw.file,
+            flaw.physical_offset,
+            flaw.queue_offset,
+            flaw.byte_offset,
+            flaw.count,
+            flaw.fault,
+            flaw.remedy,
         )
         for flaw in flaws
-    ]  # fmt: skip
+    ]
     return Rows("findings", "findings", columns, rows, empty="none")
 
 
@@ -104,9 +111,12 @@ def progress_line(output: Output, verb: str) -> Iterator[Callable[[int, int], No
         yield lambda done, total: None
         return
     columns = (
-        TextColumn(verb), BarColumn(bar_width=40), DownloadColumn(binary_units=True), TransferSpeedColumn(),
+        TextColumn(verb),
+        BarColumn(bar_width=40),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with Progress(*columns, console=output.notes, transient=True) as line:
         task = line.add_task("", total=None)
         yield lambda done, total: line.update(task, total=total, completed=done)

@@ -95,9 +95,16 @@ def check_units(
 
 @inlined
 def check_keys_of(
-    data: Any, rows: Any, row: int, key: int, entries: Any, entry: int, begin_ms: int, first_physical: int,
+    data: Any,
+    rows: Any,
+    row: int,
+    key: int,
+    entries: Any,
+    entry: int,
+    begin_ms: int,
+    first_physical: int,
     pending: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     """Compare keys from (row, key) on with entries from `entry` on. Returns (row, key, entry, stop); row -1 when a row
     points outside the data."""
     total = len(entries) // INDEX_ENTRY_BYTES
@@ -124,9 +131,16 @@ def check_keys_of(
 
 @kernel(f"UniTuple(int64, 4)({READ_BYTES}, {READ_ROWS}, int64, int64, {READ_BYTES}, int64, int64, int64, {ROWS})")
 def _check_keys(
-    data: Any, rows: Any, row: int, key: int, entries: Any, entry: int, begin_ms: int, first_physical: int,
+    data: Any,
+    rows: Any,
+    row: int,
+    key: int,
+    entries: Any,
+    entry: int,
+    begin_ms: int,
+    first_physical: int,
     pending: Any,
-) -> tuple[int, int, int, int]:  # fmt: skip
+) -> tuple[int, int, int, int]:
     row, key, entry, stop = check_keys_of(data, rows, row, key, entries, entry, begin_ms, first_physical, pending)
     return row, key, entry, stop
 

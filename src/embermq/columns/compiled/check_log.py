@@ -53,9 +53,7 @@ def _set(walk: Any, number: int, value: int) -> None:
 
 
 @inlined
-def _check_rows(
-    data: Any, rows: Any, slots: Any, topics: Any, numbers: Any, table: Any, pool: Any, walk: Any
-) -> int:  # fmt: skip
+def _check_rows(data: Any, rows: Any, slots: Any, topics: Any, numbers: Any, table: Any, pool: Any, walk: Any) -> int:
     """Units of the rows that are not compared yet; returns why it stopped."""
     for i in range(_get(walk, W_ROW), _get(walk, W_COUNT)):
         _set(walk, W_ROW, i)
@@ -81,9 +79,21 @@ def _check_rows(
     f" {READ_BYTES}, {READ_BYTES}, {READ_I64}, {ROWS}, {I64})"
 )
 def _check_log(
-    data: Any, base: int, end: int, rows: Any, delay_ms: Any, slots: Any, topics: Any, numbers: Any, table: Any,
-    pool: Any, entries: Any, index: Any, pending: Any, walk: Any,
-) -> int:  # fmt: skip
+    data: Any,
+    base: int,
+    end: int,
+    rows: Any,
+    delay_ms: Any,
+    slots: Any,
+    topics: Any,
+    numbers: Any,
+    table: Any,
+    pool: Any,
+    entries: Any,
+    index: Any,
+    pending: Any,
+    walk: Any,
+) -> int:
     while True:
         count = _get(walk, W_COUNT)
         stop = _check_rows(data, rows, slots, topics, numbers, table, pool, walk)
@@ -91,9 +101,16 @@ def _check_log(
             return stop
         if len(index) == 2:
             row, key, entry, stop = check_keys_of(
-                data, rows[:count], _get(walk, W_KEY_ROW), _get(walk, W_KEY), entries, _get(walk, W_ENTRY),
-                index[np.uint64(0)], index[np.uint64(1)], pending,
-            )  # fmt: skip
+                data,
+                rows[:count],
+                _get(walk, W_KEY_ROW),
+                _get(walk, W_KEY),
+                entries,
+                _get(walk, W_ENTRY),
+                index[np.uint64(0)],
+                index[np.uint64(1)],
+                pending,
+            )
             _set(walk, W_KEY_ROW, row)
             _set(walk, W_KEY, key)
             _set(walk, W_ENTRY, entry)
@@ -134,9 +151,17 @@ class LogCheck:
         self._pending = np.empty((PENDING_KEYS, 3), np.int64)
 
     def go_on(
-        self, data: NDArray[np.uint8], base: int, end: int, queues: tuple[Any, Any, Any], table: NDArray[np.int64],
-        pool: NDArray[np.uint8], entries: NDArray[np.uint8], index: NDArray[np.int64], walk: NDArray[np.int64],
-    ) -> CheckStop:  # fmt: skip
+        self,
+        data: NDArray[np.uint8],
+        base: int,
+        end: int,
+        queues: tuple[Any, Any, Any],
+        table: NDArray[np.int64],
+        pool: NDArray[np.uint8],
+        entries: NDArray[np.uint8],
+        index: NDArray[np.int64],
+        walk: NDArray[np.int64],
+    ) -> CheckStop:
         """Walk on, up to data[end] or to what the caller has to see to; then `rows` has the records at hand.
 
         `queues`: table and topics of a QueueTable, and the numbers of its slots. `table`, `pool`: as for check_units.
@@ -154,8 +179,20 @@ class LogCheck:
         assert 0 <= walk[W_AT] <= len(data), walk
         assert 0 <= end <= len(data), end
         stop = _check_log(
-            data, base, end, self.rows, self._delay_ms, slots, topics, numbers, table, pool, entries, index,
-            self._pending, walk,
-        )  # fmt: skip
+            data,
+            base,
+            end,
+            self.rows,
+            self._delay_ms,
+            slots,
+            topics,
+            numbers,
+            table,
+            pool,
+            entries,
+            index,
+            self._pending,
+            walk,
+        )
         assert stop >= 0, "rows and data do not belong together, or a queue's window lies outside the pool"
         return CheckStop(stop)

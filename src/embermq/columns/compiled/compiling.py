@@ -35,8 +35,12 @@ _config: Any = numba.core.config
 # an array is handed to, and keeps LLVM from seeing that nothing else changes. A kernel that allocates (an array, a
 # list) does not compile then, and none may give an array back: it is the caller who brings the memory.
 _OPTIONS: dict[str, Any] = {
-    "nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": False, "_nrt": False,
-}  # fmt: skip
+    "nogil": True,
+    "error_model": "numpy",
+    "boundscheck": False,
+    "fastmath": False,
+    "_nrt": False,
+}
 
 
 def _sources_digest() -> str:

@@ -139,8 +139,17 @@ def encode_batch(
     assert placed.shape[1] == r.N_PLACED_COLUMNS, placed.shape
     assert len(placed) >= len(rows), placed.shape
     count, end, code = _encode_batch(
-        out, start, limit, base, as_bytes_array(payload), as_bytes_array(properties), rows, next_offsets, store_time,
-        store_host, placed,
-    )  # fmt: skip
+        out,
+        start,
+        limit,
+        base,
+        as_bytes_array(payload),
+        as_bytes_array(properties),
+        rows,
+        next_offsets,
+        store_time,
+        store_host,
+        placed,
+    )
     assert code == _FITS, f"message {count} of the run has lengths or a queue that cannot be"
     return count, end

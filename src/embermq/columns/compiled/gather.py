@@ -264,9 +264,7 @@ def _is_same_host(data: Any, at: int, other: int, is_v6: bool) -> bool:
 
 
 @kernel(f"int64({READ_BYTES}, int64, {READ_ROWS}, {READ_I64}, int64, int64, {_I32}, {BYTES})")
-def _hosts(
-    data: Any, base: int, rows: Any, keep: Any, kind: int, text_max: int, offsets: Any, values: Any
-) -> int:  # fmt: skip
+def _hosts(data: Any, base: int, rows: Any, keep: Any, kind: int, text_max: int, offsets: Any, values: Any) -> int:
     end = 0
     last_at, last_v6, last_text, last_len = -1, False, 0, 0
     offsets[np.uint64(0)] = 0
@@ -420,9 +418,17 @@ def _split_pairs(data: Any, at: int, end: int, pairs: Any, seen: Any, mask: int,
     f" {_I32}, {_I32}, {BYTES}, {_I32}, {BYTES})"
 )
 def _pairs(
-    data: Any, rows: Any, keep: Any, pairs: Any, seen: Any,
-    offsets: Any, name_offsets: Any, names: Any, value_offsets: Any, values: Any,
-) -> tuple[int, int, int]:  # fmt: skip
+    data: Any,
+    rows: Any,
+    keep: Any,
+    pairs: Any,
+    seen: Any,
+    offsets: Any,
+    name_offsets: Any,
+    names: Any,
+    value_offsets: Any,
+    values: Any,
+) -> tuple[int, int, int]:
     """Returns (pairs, bytes of names, bytes of values), or a negative code for the pairs."""
     total = name_end = value_end = 0
     offsets[np.uint64(0)] = name_offsets[np.uint64(0)] = value_offsets[np.uint64(0)] = 0
@@ -475,9 +481,17 @@ def gather_pairs(records: RecordColumns, keep: Keep) -> Pairs:
     name_offsets, value_offsets = np.empty(bound + 1, np.int32), np.empty(bound + 1, np.int32)
     names, values = np.empty(size, np.uint8), np.empty(size, np.uint8)
     total, name_end, value_end = _pairs(
-        records.data, records.rows, keep, np.empty((_PAIRS_MAX, 4), np.int64), np.zeros(_SEEN_SLOTS, np.int64),
-        offsets, name_offsets, names, value_offsets, values,
-    )  # fmt: skip
+        records.data,
+        records.rows,
+        keep,
+        np.empty((_PAIRS_MAX, 4), np.int64),
+        np.zeros(_SEEN_SLOTS, np.int64),
+        offsets,
+        name_offsets,
+        names,
+        value_offsets,
+        values,
+    )
     return Pairs(
         offsets,
         Parts(name_offsets[: total + 1], names[:name_end], None, 0),

@@ -39,9 +39,30 @@ _PIECES = [f'{"," if at else "{"}"{key}":'.encode() for at, key in enumerate(KEY
 _PIECES += [b"null", b"}\n"]
 _FIXED = np.frombuffer(b"".join(_PIECES), np.uint8)
 _STARTS = [sum(map(len, _PIECES[:at])) for at in range(len(_PIECES) + 1)]
-(_K_TOPIC, _K_QUEUE_ID, _K_QUEUE_OFFSET, _K_PHYSICAL, _K_MSG_ID, _K_UNIQ, _K_TAGS, _K_KEYS, _K_BODY, _K_PROPS, _K_FLAG,
- _K_SYS_FLAG, _K_BORN_TIME, _K_BORN_HOST, _K_STORE_TIME, _K_STORE_HOST, _K_RECONSUME, _K_PREPARED, _K_CRC, _K_SIZE,
- _NULL, _END) = [(start, end - start) for start, end in pairwise(_STARTS)]  # fmt: skip
+(
+    _K_TOPIC,
+    _K_QUEUE_ID,
+    _K_QUEUE_OFFSET,
+    _K_PHYSICAL,
+    _K_MSG_ID,
+    _K_UNIQ,
+    _K_TAGS,
+    _K_KEYS,
+    _K_BODY,
+    _K_PROPS,
+    _K_FLAG,
+    _K_SYS_FLAG,
+    _K_BORN_TIME,
+    _K_BORN_HOST,
+    _K_STORE_TIME,
+    _K_STORE_HOST,
+    _K_RECONSUME,
+    _K_PREPARED,
+    _K_CRC,
+    _K_SIZE,
+    _NULL,
+    _END,
+) = [(start, end - start) for start, end in pairwise(_STARTS)]
 # Fixed pieces, all numbers at their longest, hosts and the id.
 _LINE_BYTES = len(_FIXED) + 16 * 20 + 2 * 64 + 64
 _ESCAPED_BYTES_MAX = 6  # \u0001
@@ -192,9 +213,7 @@ def _has_no_positive(rows: Any, i: int) -> bool:
 
 
 @kernel(f"UniTuple(int64, 3)({READ_BYTES}, int64, {READ_ROWS}, int64, {BYTES}, int64, {I64})")
-def _write_lines(
-    data: Any, base: int, rows: Any, start: int, out: Any, form: int, names: Any
-) -> tuple[int, int, int]:
+def _write_lines(data: Any, base: int, rows: Any, start: int, out: Any, form: int, names: Any) -> tuple[int, int, int]:
     to = 0
     for i in range(start, len(rows)):
         body_len = cell(rows, i, c.C_BODY_LEN)

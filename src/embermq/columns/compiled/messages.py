@@ -34,8 +34,9 @@ _HEAD_KIND, _HEAD_WIDTH, _HEAD_MORE = (np.array(column, np.int64) for column in 
 _F_KIND, _F_NUMBER, _F_START = range(3)
 _ABSENT = -1
 _FIELDS = len(m.FIELDS)
-(_TOPIC, _BODY, _TAGS, _KEYS, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _BORN, _RECONSUME, _PREPARED,
- _ENCODED) = range(_FIELDS)  # fmt: skip
+(_TOPIC, _BODY, _TAGS, _KEYS, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _BORN, _RECONSUME, _PREPARED, _ENCODED) = range(
+    _FIELDS
+)
 # Length and first letter tell which field a name can be; then the whole name is compared.
 _NAMES = np.frombuffer(b"".join(m.FIELDS), np.uint8)
 _NAME_STARTS = np.cumsum([0, *map(len, m.FIELDS)])

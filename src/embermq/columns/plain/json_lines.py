@@ -32,10 +32,27 @@ from embermq.model.message import decompress
 from embermq.model.properties import decode_properties
 
 KEYS = (
-    "topic", "queueId", "queueOffset", "physicalOffset", "msgId", "uniqKey", "tags", "keys", "body", "properties",
-    "flag", "sysFlag", "bornTimestamp", "bornHost", "storeTimestamp", "storeHost", "reconsumeTimes",
-    "preparedTransactionOffset", "bodyCrc", "size",
-)  # fmt: skip
+    "topic",
+    "queueId",
+    "queueOffset",
+    "physicalOffset",
+    "msgId",
+    "uniqKey",
+    "tags",
+    "keys",
+    "body",
+    "properties",
+    "flag",
+    "sysFlag",
+    "bornTimestamp",
+    "bornHost",
+    "storeTimestamp",
+    "storeHost",
+    "reconsumeTimes",
+    "preparedTransactionOffset",
+    "bodyCrc",
+    "size",
+)
 
 
 class LineForm(IntFlag):
@@ -62,9 +79,32 @@ _NULL = b"null"
 def encode_line(data: Any, base: int, row: list[int], form: LineForm) -> tuple[bytes, bool]:
     """The line of one record of `data` (bytes or a view, whose first byte is at `base`), and whether its body is
     whole: one that does not decompress is given as it is stored."""
-    (physical, size, queue_id, queue_offset, _tag_code, store_time, sys_flag, body_at, body_len, topic_at, topic_len,
-     props_at, props_len, keys_at, keys_len, uniq_at, uniq_len, tags_at, tags_len, born_time, flag, reconsume,
-     prepared, _stored) = row  # fmt: skip
+    (
+        physical,
+        size,
+        queue_id,
+        queue_offset,
+        _tag_code,
+        store_time,
+        sys_flag,
+        body_at,
+        body_len,
+        topic_at,
+        topic_len,
+        props_at,
+        props_len,
+        keys_at,
+        keys_len,
+        uniq_at,
+        uniq_len,
+        tags_at,
+        tags_len,
+        born_time,
+        flag,
+        reconsume,
+        prepared,
+        _stored,
+    ) = row
     at = physical - base
     store_host_at = at + (76 if sys_flag & flags.BORN_HOST_V6 else 64)
     born_host, _ = _host_texts(bytes(data[at + 48 : store_host_at - 8]))
@@ -76,11 +116,28 @@ def encode_line(data: Any, base: int, row: list[int], form: LineForm) -> tuple[b
         b',"keys":%b,%b,%b,"flag":%d,"sysFlag":%d,"bornTimestamp":%d,"bornHost":"%b","storeTimestamp":%d'
         b',"storeHost":"%b","reconsumeTimes":%d,"preparedTransactionOffset":%d,"bodyCrc":%d,"size":%d}\n'
     ) % (
-        _text(data, topic_at, topic_len), queue_id, queue_offset, physical, store_digits, physical & (1 << 64) - 1,
-        _text(data, uniq_at, uniq_len), _text(data, tags_at, tags_len), _text(data, keys_at, keys_len),
-        _body_part(body, form), _properties_part(bytes(data[props_at : props_at + props_len]), form), flag, sys_flag,
-        born_time, born_host, store_time, store_host, reconsume, prepared, crc, size,
-    )  # fmt: skip
+        _text(data, topic_at, topic_len),
+        queue_id,
+        queue_offset,
+        physical,
+        store_digits,
+        physical & (1 << 64) - 1,
+        _text(data, uniq_at, uniq_len),
+        _text(data, tags_at, tags_len),
+        _text(data, keys_at, keys_len),
+        _body_part(body, form),
+        _properties_part(bytes(data[props_at : props_at + props_len]), form),
+        flag,
+        sys_flag,
+        born_time,
+        born_host,
+        store_time,
+        store_host,
+        reconsume,
+        prepared,
+        crc,
+        size,
+    )
     return line, is_whole
 
 

@@ -207,12 +207,18 @@ def _row_of(
     if record_size(body.number, topic.number, len(text)) > record_bytes_max:
         raise _NotOrdinary
     return (
-        body.start, body.number, topic.start, topic.number, len(text),
-        _number(fields, QUEUE_ID, 0, I32_MAX), _number(fields, FLAG, I32_MIN, I32_MAX),
+        body.start,
+        body.number,
+        topic.start,
+        topic.number,
+        len(text),
+        _number(fields, QUEUE_ID, 0, I32_MAX),
+        _number(fields, FLAG, I32_MIN, I32_MAX),
         _number(fields, SYS_FLAG, I32_MIN, I32_MAX),
         _number(fields, BORN, BORN_NOW + 1, I64_MAX) if BORN in fields else BORN_NOW,
-        _number(fields, RECONSUME, I32_MIN, I32_MAX), _number(fields, PREPARED, -I64_MAX - 1, I64_MAX),
-    )  # fmt: skip
+        _number(fields, RECONSUME, I32_MIN, I32_MAX),
+        _number(fields, PREPARED, -I64_MAX - 1, I64_MAX),
+    )
 
 
 _NOTHING = Value(Kind.OTHER, 0, 0, 0)

@@ -61,8 +61,23 @@ def scan_rows(
 
 def _row(view: memoryview, base: int, at: int, parts: RecordParts, delay_ms: Any) -> tuple[int, ...]:
     """The columns of one record, in the order of columns.py."""
-    (size, _magic, _crc, queue_id, flag, queue_offset, stored, sys_flag, born, _born_host, store, _store_host,
-     reconsume, prepared, body_len) = parts.head  # fmt: skip
+    (
+        size,
+        _magic,
+        _crc,
+        queue_id,
+        flag,
+        queue_offset,
+        stored,
+        sys_flag,
+        born,
+        _born_host,
+        store,
+        _store_host,
+        reconsume,
+        prepared,
+        body_len,
+    ) = parts.head
     properties_at, properties_len = parts.properties_at, parts.properties_len
     topic = bytes(view[parts.topic_at : parts.topic_at + parts.topic_len])
     properties = bytes(view[properties_at : properties_at + properties_len])
@@ -74,12 +89,31 @@ def _row(view: memoryview, base: int, at: int, parts: RecordParts, delay_ms: Any
     tags = None if tags_len < 0 else properties[tags_at : tags_at + tags_len]
     delay = None if delay_len < 0 else properties[delay_at : delay_at + delay_len]
     row = (
-        base + at, size, queue_id, queue_offset, tag_code(topic, tags, delay, store, delay_ms), store,
-        sys_flag, parts.body_at, body_len, parts.topic_at, parts.topic_len, properties_at, properties_len,
-        properties_at + keys_at, keys_len, properties_at + uniq_at, uniq_len,
-        properties_at + tags_at, tags_len,
-        born, flag, reconsume, prepared, stored,
-    )  # fmt: skip
+        base + at,
+        size,
+        queue_id,
+        queue_offset,
+        tag_code(topic, tags, delay, store, delay_ms),
+        store,
+        sys_flag,
+        parts.body_at,
+        body_len,
+        parts.topic_at,
+        parts.topic_len,
+        properties_at,
+        properties_len,
+        properties_at + keys_at,
+        keys_len,
+        properties_at + uniq_at,
+        uniq_len,
+        properties_at + tags_at,
+        tags_len,
+        born,
+        flag,
+        reconsume,
+        prepared,
+        stored,
+    )
     assert len(row) == N_COLUMNS
     return row
 

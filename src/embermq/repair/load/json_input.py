@@ -159,8 +159,10 @@ def _properties(line: bytes, found: _Line) -> bytes:
         return _from_base64(line, "propertiesBase64", found.properties_base64)
     properties = found.properties or {}
     for key, name, value in (
-        ("keys", KEYS, found.keys), ("uniqKey", UNIQ_KEY, found.uniq_key), ("tags", TAGS, found.tags),
-    ):  # fmt: skip
+        ("keys", KEYS, found.keys),
+        ("uniqKey", UNIQ_KEY, found.uniq_key),
+        ("tags", TAGS, found.tags),
+    ):
         if value and properties.setdefault(name, value) != value:
             reason = f"{key} is {value!r}, and properties say {name} = {properties[name]!r}"
             raise LineInvalid(column_of(line, key), reason)

@@ -54,9 +54,12 @@ _READ_BYTES = 1 << 20
 _DELAY_OFFSETS = "delayOffset.json"
 # What a store objects to, and where that stands in a line.
 _KEYS_OF = {
-    TopicNameInvalid: ("topic",), QueueIdInvalid: ("queueId",), BodyTooLarge: ("body", "bodyBase64"),
-    PropertiesTooLarge: ("properties", "propertiesBase64"), PropertyInvalid: ("properties", "propertiesBase64"),
-}  # fmt: skip
+    TopicNameInvalid: ("topic",),
+    QueueIdInvalid: ("queueId",),
+    BodyTooLarge: ("body", "bodyBase64"),
+    PropertiesTooLarge: ("properties", "propertiesBase64"),
+    PropertyInvalid: ("properties", "propertiesBase64"),
+}
 
 
 class Times(StrEnum):
@@ -113,9 +116,14 @@ class LoadingStore(MaintenanceStore):
 
 
 def load_messages(
-    path: Path, settings: StoreSettings, source: Source, *, times: Times = Times.AUTO,
-    progress: Callable[[LoadReport], None] = lambda _report: None, files: Files | None = None,
-) -> LoadReport:  # fmt: skip
+    path: Path,
+    settings: StoreSettings,
+    source: Source,
+    *,
+    times: Times = Times.AUTO,
+    progress: Callable[[LoadReport], None] = lambda _report: None,
+    files: Files | None = None,
+) -> LoadReport:
     """Store the messages of `source` in the store at `path`, which is made if need be.
 
     InputInvalid for a line that is no message; what came before it is stored. Nothing is made or changed when
@@ -215,9 +223,14 @@ class _Loading:
     """One loading; its steps share these parts."""
 
     def __init__(
-        self, path: Path, settings: StoreSettings, source: Source, times: Times,
-        progress: Callable[[LoadReport], None], files: Files,
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        settings: StoreSettings,
+        source: Source,
+        times: Times,
+        progress: Callable[[LoadReport], None],
+        files: Files,
+    ) -> None:
         self.path, self.source, self.times, self.progress, self.files = path, source, times, progress, files
         self.settings = settings.replace(plugins=())  # Which are for messages that come in for the first time.
         self.clock = ReplayClock()
@@ -340,9 +353,12 @@ class _Loading:
 
 def _as_given(stored: StoredMessage) -> Message:
     return Message(
-        stored.topic, stored.body, queue_id=stored.queue_id, born_timestamp=stored.born_timestamp,
+        stored.topic,
+        stored.body,
+        queue_id=stored.queue_id,
+        born_timestamp=stored.born_timestamp,
         encoded_properties=stored.property_bytes,
-    )  # fmt: skip
+    )
 
 
 def open_source(path: str, stdin: BinaryIO) -> tuple[BinaryIO, int | None]:

@@ -2,6 +2,8 @@
 
     rebuilding.py     the steps; build.py one process, bulk*.py many tasks; follower.py behind a log that grows
     journal.py, places.py   how far it is, and where it builds; writer_lock.py which process may write
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.repair.rebuild.bulk_build import BulkBuild

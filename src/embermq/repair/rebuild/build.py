@@ -46,9 +46,12 @@ def open_log(root: Path, settings: StoreSettings, files: Files) -> CommitLog:
     """The log of a store, to be read only."""
     paths = settings.commit_log_paths or (root / COMMIT_LOG,)
     segments = Segments(
-        list(paths), files, settings.segment_bytes, read_only=True,
+        list(paths),
+        files,
+        settings.segment_bytes,
+        read_only=True,
         read_only_directories=settings.commit_log_read_only_paths,
-    )  # fmt: skip
+    )
     segments.load()
     return CommitLog(segments)
 
@@ -70,9 +73,16 @@ class Build:
     """Builds below `target` what the log of the store at `root` says; with `only`, of these queues alone."""
 
     def __init__(
-        self, root: Path, target: Path, settings: StoreSettings, families: tuple[Family, ...], files: Files,
-        clock: Clock, *, only: Collection[QueueBytes] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        target: Path,
+        settings: StoreSettings,
+        families: tuple[Family, ...],
+        files: Files,
+        clock: Clock,
+        *,
+        only: Collection[QueueBytes] | None = None,
+    ) -> None:
         self._root, self._target, self._settings, self._families = root, target, settings, families
         self._files, self._clock, self._only = files, clock, only
         self._log = open_log(root, settings, files)
@@ -83,10 +93,11 @@ class Build:
             "queue_file_bytes": settings.queue_file_bytes,
             "index": [settings.index_slots_max, settings.index_entries_max],
             "extension": [settings.queue_extension, settings.queue_extension_file_bytes],
-            "multi_dispatch": [settings.multi_dispatch, settings.light_queues], "delays": list(settings.delay_ms),
+            "multi_dispatch": [settings.multi_dispatch, settings.light_queues],
+            "delays": list(settings.delay_ms),
             "deleted": sorted([topic, place] for topic, place in self._deleted.items()),
             "only": None if only is None else sorted([topic.hex(), queue_id] for topic, queue_id in only),
-        }  # fmt: skip
+        }
 
     def close(self) -> None:
         self._walker.close()
@@ -101,8 +112,10 @@ class Build:
     def _raw(self, physical_offset: int, count: int) -> bytes:
         """Bytes of the log as they lie there, past its end too."""
         segment = self._segments.find(physical_offset)
-        return b"" if segment is None or segment.file is None else segment.file.pread(
-            count, physical_offset - segment.start
+        return (
+            b""
+            if segment is None or segment.file is None
+            else segment.file.pread(count, physical_offset - segment.start)
         )
 
     def run(self, work: Path, progress: Progress) -> Built:
@@ -159,9 +172,14 @@ class Build:
     def _walk(self, queues: ConsumeQueues | None, sinks: list[Sink], place: int) -> Built:
         quarantine = Quarantine(self._files, self._root, self._clock, read_only=True)
         recovery = Recovery(
-            self._log, self._walker, sinks, quarantine, self._clock, check_crc=self._settings.check_crc_on_recovery,
+            self._log,
+            self._walker,
+            sinks,
+            quarantine,
+            self._clock,
+            check_crc=self._settings.check_crc_on_recovery,
             read_only=True,
-        )  # fmt: skip
+        )
         if queues is not None:
             queues.begin_replay()
         report = RecoveryReport(was_closed_cleanly(self._files, self._root))
@@ -169,7 +187,9 @@ class Build:
         if queues is not None:
             queues.finish_replay(place, end, keep_ends=quarantine.has_filled)
             queues.correct_min(self._log.min_offset)
-            settle_deleted_topics(self._files, self._root, queues, end, read_only=True)  # Deletions that the log does not reach.
+            settle_deleted_topics(
+                self._files, self._root, queues, end, read_only=True
+            )  # Deletions that the log does not reach.
         return Built(end, report.records, {}, {}, None, report.damages)
 
     def _proven(self) -> int | None:
@@ -225,9 +245,10 @@ class Build:
         settings = self._settings
         has_queues, has_index = Family.QUEUES in self._families, Family.INDEX in self._families
         aside = Aside(
-            self._target, settings.queue_file_bytes if has_queues else None,
+            self._target,
+            settings.queue_file_bytes if has_queues else None,
             (settings.index_slots_max, settings.index_entries_max) if has_index else None,
-        )  # fmt: skip
+        )
         report = self._verified(aside, end, progress)
         # Records that contradict one another do so in any file made from them.
         wrong = [flaw for flaw in report.flaws if flaw.is_fault and flaw.can_be_mended]
@@ -240,12 +261,16 @@ class Build:
     def note_portion(self, work: Path, position: int, index_state: dict[str, Any]) -> None:
         """What was taken is durable up to `position`."""
         save_journal(
-            self._files, work,
+            self._files,
+            work,
             RebuildJournal(
-                families=list(self._families), settings=self.fingerprint, position=position,
-                log=self._facts_while_building(position), index=index_state,
+                families=list(self._families),
+                settings=self.fingerprint,
+                position=position,
+                log=self._facts_while_building(position),
+                index=index_state,
             ),
-        )  # fmt: skip
+        )
 
     @property
     def bounds(self) -> tuple[int, int]:

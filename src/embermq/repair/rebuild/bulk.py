@@ -205,7 +205,7 @@ def derive_slice(site: Site, piece: LogSlice) -> SliceSummary:
     quarantine = Quarantine(files, site.root, clock, read_only=True)
     recovery = Recovery(
         log, walker, [sink], quarantine, clock, check_crc=site.settings.check_crc_on_recovery, read_only=True
-    )  # fmt: skip
+    )
     report = RecoveryReport(was_closed_cleanly(files, site.root))
     ends_log = True
     try:
@@ -218,9 +218,16 @@ def derive_slice(site: Site, piece: LogSlice) -> SliceSummary:
     sink.write()
     runs = () if sink.units is None else tuple(sink.units.runs.values())
     return SliceSummary(
-        piece.number, piece.start, end, ends_log, sink.records, sink.keys, sink.key_sum, runs,
+        piece.number,
+        piece.start,
+        end,
+        ends_log,
+        sink.records,
+        sink.keys,
+        sink.key_sum,
+        runs,
         tuple(quarantine.damages),
-    )  # fmt: skip
+    )
 
 
 def _write_keys(path: Path, keys: NDArray[np.int64], first: int) -> None:
@@ -287,9 +294,7 @@ def derive_queues(site: Site, odd: OddQueues) -> None:
     aside = site.work / f"{ODD}-{secrets.token_hex(4)}"
     files = RealFiles()
     with site.turn.writing():
-        build = Build(
-            site.root, aside / NEW, site.settings, (Family.QUEUES,), files, SystemClock(), only=odd.wanted
-        )  # fmt: skip
+        build = Build(site.root, aside / NEW, site.settings, (Family.QUEUES,), files, SystemClock(), only=odd.wanted)
         try:
             build.run(aside, lambda done, total: None)
         finally:

@@ -90,9 +90,16 @@ class BulkBuild(Build):
     """Builds what `Build` builds, byte for byte."""
 
     def __init__(
-        self, root: Path, target: Path, settings: StoreSettings, families: tuple[Family, ...], files: Files,
-        clock: Clock, *, workers: Workers,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        target: Path,
+        settings: StoreSettings,
+        families: tuple[Family, ...],
+        files: Files,
+        clock: Clock,
+        *,
+        workers: Workers,
+    ) -> None:
         super().__init__(root, target, settings, families, files, clock)
         self._workers = workers
         self._site: Site | None = None
@@ -169,9 +176,14 @@ class BulkBuild(Build):
             clear_work(self._files, work)
             self._files.make_directory(self._target)
         self._site = Site(
-            self._root, work, self._settings, Family.QUEUES in self._families and not self._walks,
-            Family.INDEX in self._families, self._proven(), take_turn(work),
-        )  # fmt: skip
+            self._root,
+            work,
+            self._settings,
+            Family.QUEUES in self._families and not self._walks,
+            Family.INDEX in self._families,
+            self._proven(),
+            take_turn(work),
+        )
         return self._site
 
     def _derive(
@@ -192,12 +204,16 @@ class BulkBuild(Build):
         position = summaries[-1].end
         slices = {"borders": borders, "summaries": [msgspec.to_builtins(one) for one in summaries]}
         save_journal(
-            self._files, work,
+            self._files,
+            work,
             RebuildJournal(
-                families=list(self._families), settings=self.fingerprint, position=position,
-                log=self._facts_while_building(position), slices=slices,
+                families=list(self._families),
+                settings=self.fingerprint,
+                position=position,
+                log=self._facts_while_building(position),
+                slices=slices,
             ),
-        )  # fmt: skip
+        )
 
     def _slices_done(self, work: Path) -> RebuildJournal | None:
         """The journal of an earlier call that this one can go on with."""
@@ -270,7 +286,10 @@ class BulkBuild(Build):
 
     def _unsynced(self, site: Site) -> list[UnsyncedDirectories]:
         paths = [*queue_directories(site.target / CONSUME_QUEUE), site.work / KEYS]
-        return [UnsyncedDirectories(tuple(paths[at : at + _FINISHED_TOGETHER])) for at in range(0, len(paths), _FINISHED_TOGETHER)]
+        return [
+            UnsyncedDirectories(tuple(paths[at : at + _FINISHED_TOGETHER]))
+            for at in range(0, len(paths), _FINISHED_TOGETHER)
+        ]
 
     def _states(self, joined: Joined) -> tuple[dict[str, Any], dict[str, Any]]:
         """What proofs can say about the new files."""
@@ -300,9 +319,7 @@ class BulkBuild(Build):
         for (topic, queue_id), run in joined.queues.items():
             first_file = run.start - run.start % per_file
             files = -(-(run.end - first_file) // per_file)
-            rows.append(
-                QueueState(topic, queue_id, run.start, run.end, run.physical_end, first_file, files).row()
-            )  # fmt: skip
+            rows.append(QueueState(topic, queue_id, run.start, run.end, run.physical_end, first_file, files).row())
         return {"file_bytes": file_bytes, "queues": rows}
 
     def compare(self, work: Path, end: int, progress: Progress) -> None:

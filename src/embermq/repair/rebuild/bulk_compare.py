@@ -62,9 +62,16 @@ class PiecesElsewhere:
     """Reads [start, end) of the log; a LogReader of `verify`."""
 
     def __init__(
-        self, site: Site, workers: "Workers", segments: Sequence[LogSegment], start: int, end: int, files: Files,
-        queues: VerifiedQueueFiles, index: IndexStream,
-    ) -> None:  # fmt: skip
+        self,
+        site: Site,
+        workers: "Workers",
+        segments: Sequence[LogSegment],
+        start: int,
+        end: int,
+        files: Files,
+        queues: VerifiedQueueFiles,
+        index: IndexStream,
+    ) -> None:
         self._site, self._workers, self._index = site, workers, index
         self._segments, self._start, self._end = tuple(segments), start, end
         self._here = LogPieces(segments, start, end, files, queues, index)
@@ -132,5 +139,7 @@ def _index_parts(site: Site, files: Files, names: Iterable[str]) -> list[Checked
     for name in sorted(names):
         file = files.open(site.target / INDEX / name, False)
         header = decode_header(file.pread(HEADER_BYTES, 0))
-        parts.append(CheckedIndexFile(name, file, header, site.settings.index_slots_max, site.settings.index_entries_max))
+        parts.append(
+            CheckedIndexFile(name, file, header, site.settings.index_slots_max, site.settings.index_entries_max)
+        )
     return parts

@@ -56,10 +56,14 @@ class QueueRun:
     def then(self, after: "QueueRun") -> "QueueRun":
         """This one and what follows it in the log, of the same queue."""
         return QueueRun(
-            self.topic, self.queue_id, min(self.start, after.start), max(self.end, after.end),
+            self.topic,
+            self.queue_id,
+            min(self.start, after.start),
+            max(self.end, after.end),
             self.is_regular and after.is_regular and (self.topic, self.end) == (after.topic, after.start),
-            after.physical_end, added((self.sum, after.sum)),
-        )  # fmt: skip
+            after.physical_end,
+            added((self.sum, after.sum)),
+        )
 
 
 class SliceUnits:
@@ -125,9 +129,7 @@ class SliceUnits:
         physical_offset, size, _ = units[-1].item()
         possible = 0 <= int(offsets[0]) <= int(units[0]["physical_offset"]) // RECORD_BYTES_MIN
         is_regular = possible and bool((np.diff(offsets) == 1).all())
-        return QueueRun(
-            *queue, int(offsets.min()), int(offsets.max()) + 1, is_regular, physical_offset + size, total
-        )  # fmt: skip
+        return QueueRun(*queue, int(offsets.min()), int(offsets.max()) + 1, is_regular, physical_offset + size, total)
 
 
 def queue_directory(root: Path, run: QueueRun) -> Path:

@@ -168,9 +168,7 @@ class _Check:
         """Header and slots, now that all keys were put; the first fault there is."""
         header = decode_header(self._file.pread(HEADER_BYTES, 0))
         used = int(np.count_nonzero(self._newest))
-        expected = IndexHeader(
-            self._first[2], self._last[2], self._first[1], self._last[1], used, self._next_number
-        )  # fmt: skip
+        expected = IndexHeader(self._first[2], self._last[2], self._first[1], self._last[1], used, self._next_number)
         if header != expected:
             self._note(f"its header is {header}, and should be {expected}")
         for at in range(0, self._slots_max, _SLOTS_AT_ONCE):

@@ -80,9 +80,14 @@ class Follower:
 
     @classmethod
     def open(
-        cls, path: str | Path, settings: StoreSettings | None = None, *, files: Files | None = None,
-        clock: Clock | None = None, survey: Survey | None = None,
-    ) -> "Follower":  # fmt: skip
+        cls,
+        path: str | Path,
+        settings: StoreSettings | None = None,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        survey: Survey | None = None,
+    ) -> "Follower":
         """Take over where the last follower stopped, or begin with the log. `settings` give the file sizes; `survey` is
         that of an earlier follower of this process, which knows where the log ended then.
 

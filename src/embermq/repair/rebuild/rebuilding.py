@@ -86,10 +86,17 @@ class Rebuilt:
 
 
 def rebuild(
-    path: str | Path, settings: StoreSettings | None = None, *, queues: bool = True, index: bool = True,
-    into: str | Path | None = None, files: Files | None = None, clock: Clock | None = None,
-    progress: Progress | None = None, make_build: MakeBuild = Build,
-) -> Rebuilt:  # fmt: skip
+    path: str | Path,
+    settings: StoreSettings | None = None,
+    *,
+    queues: bool = True,
+    index: bool = True,
+    into: str | Path | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+    make_build: MakeBuild = Build,
+) -> Rebuilt:
     """Make queues, index or both again from the log of the store at `path`; `make_build` says who builds.
 
     StorePathInvalid if there is no store, no log, or no permission, or if `into` exists or lies in the store;
@@ -148,9 +155,15 @@ class _Rebuild:
     """One call."""
 
     def __init__(
-        self, root: Path, settings: StoreSettings, families: tuple[Family, ...], files: Files, clock: Clock,
-        progress: Progress, make_build: MakeBuild,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        settings: StoreSettings,
+        families: tuple[Family, ...],
+        files: Files,
+        clock: Clock,
+        progress: Progress,
+        make_build: MakeBuild,
+    ) -> None:
         self.root, self.settings, self.families = root, settings, families
         self.files, self._clock, self._progress, self._make_build = files, clock, progress, make_build
         self._began = time.monotonic()
@@ -194,9 +207,7 @@ class _Rebuild:
 
     def of(self, families: tuple[Family, ...]) -> "_Rebuild":
         """The same call for some of the families."""
-        return _Rebuild(
-            self.root, self.settings, families, self.files, self._clock, self._progress, self._make_build
-        )  # fmt: skip
+        return _Rebuild(self.root, self.settings, families, self.files, self._clock, self._progress, self._make_build)
 
     def is_ready(self, place: Place) -> bool:
         """Has an earlier call built all of it, and was ended before all was in place?"""
@@ -243,9 +254,14 @@ class _Rebuild:
         finally:
             build.close()
         journal = RebuildJournal(
-            families=list(self.families), settings=build.fingerprint, position=built.end, end=built.end, log=log_facts,
-            queues=built.queues_state, index=built.index_state,
-        )  # fmt: skip
+            families=list(self.families),
+            settings=build.fingerprint,
+            position=built.end,
+            end=built.end,
+            log=log_facts,
+            queues=built.queues_state,
+            index=built.index_state,
+        )
         return journal, built
 
     def _make_ready(self, journal: RebuildJournal, work: Path) -> RebuildJournal:
@@ -346,14 +362,21 @@ class _Rebuild:
     def _report(self, journal: RebuildJournal, target: Path, built: Built | None, kept: list[Path]) -> Rebuilt:
         files = journal.index.get("files", [])
         return Rebuilt(
-            path=self.root, target=target, families=self.families, log_min=journal.log["min"], log_end=journal.end,
-            records=built.records if built is not None else 0, queues=len(journal.queues.get("queues", [])),
+            path=self.root,
+            target=target,
+            families=self.families,
+            log_min=journal.log["min"],
+            log_end=journal.end,
+            records=built.records if built is not None else 0,
+            queues=len(journal.queues.get("queues", [])),
             units=sum(row[3] - row[2] for row in journal.queues.get("queues", [])),
             index_entries=sum(row[1] - 1 for row in files),
-            resumed_at=journal.end if built is None else built.resumed_at, seconds=time.monotonic() - self._began,
+            resumed_at=journal.end if built is None else built.resumed_at,
+            seconds=time.monotonic() - self._began,
             damages=built.damages if built is not None else [],
-            torn_tail=built.torn_tail if built is not None else [], kept=kept,
-        )  # fmt: skip
+            torn_tail=built.torn_tail if built is not None else [],
+            kept=kept,
+        )
 
 
 def _all_directories(families: tuple[Family, ...]) -> list[str]:

@@ -1,5 +1,4 @@
-"""Salvage: every whole record of a damaged log, in a new store.
-"""
+"""Salvage: every whole record of a damaged log, in a new store."""
 
 from embermq.repair.salvage.salvaging import LostRange, Salvaged, salvage
 

@@ -137,9 +137,14 @@ class Salvaged:
 
 
 def salvage(
-    path: str | Path, into: str | Path, settings: StoreSettings | None = None, *, files: Files | None = None,
-    clock: Clock | None = None, progress: Progress | None = None,
-) -> Salvaged:  # fmt: skip
+    path: str | Path,
+    into: str | Path,
+    settings: StoreSettings | None = None,
+    *,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Salvaged:
     """Save what is whole of the store at `path` into a new one at `into`.
 
     StorePathInvalid if there is no store or it may not be read, or if `into` exists already. `settings` must have the
@@ -415,14 +420,19 @@ class _Salvage:
         report = self._report
         report.seconds = time.monotonic() - self._began
         document = {
-            "salvaged_from": str(report.path), "segments": report.segments, "records": report.records,
-            "log": [report.log_min, report.log_end], "lost_ranges": report.lost_ranges,
-            "lost_messages": report.lost_messages, "strays": report.strays, "torn": report.torn,
+            "salvaged_from": str(report.path),
+            "segments": report.segments,
+            "records": report.records,
+            "log": [report.log_min, report.log_end],
+            "lost_ranges": report.lost_ranges,
+            "lost_messages": report.lost_messages,
+            "strays": report.strays,
+            "torn": report.torn,
             "config_faults": report.config_faults,
             "bad_blocks": [[str(block.path), block.at] for block in report.bad_blocks],
             "moved": [[str(one.path), one.start] for one in report.moved],
             "refused": [[str(one.path), one.reason] for one in report.refused],
-        }  # fmt: skip
+        }
         self._files.replace_file(self.partial / REPORT, msgspec.json.format(msgspec.json.encode(document), indent=1))
         self._files.remove(self.partial / MARK)
         self._files.rename(self.partial, report.target)

@@ -1,5 +1,4 @@
-"""Verify: is a store sound? Log, queues, extension, index, checkpoint, config and proofs against each other.
-"""
+"""Verify: is a store sound? Log, queues, extension, index, checkpoint, config and proofs against each other."""
 
 from embermq.repair.verify.findings import Flaw, Severity
 from embermq.repair.verify.store_check import VerifyReport, verify

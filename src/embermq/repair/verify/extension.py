@@ -50,11 +50,16 @@ class ExtensionCheck:
         head = self._heads(queue, np.array([offset], np.int64))[0]
         fault = "there is no unit here" if int(head["size"]) <= 0 else "this unit is not that of the record"
         return Flaw(
-            severity=Severity.FAULT, family=EXTENSION_FAMILY, file=f"{EXTENSION_FAMILY}/{queue[0]}/{queue[1]}/{segment_name(start)}",
-            fault=f"{fault} which queue offset {int(record.offsets[0])} names it for", remedy=self._remedies.queues,
-            physical_offset=int(record.physicals[0]), queue_offset=int(record.offsets[0]), byte_offset=offset - start,
+            severity=Severity.FAULT,
+            family=EXTENSION_FAMILY,
+            file=f"{EXTENSION_FAMILY}/{queue[0]}/{queue[1]}/{segment_name(start)}",
+            fault=f"{fault} which queue offset {int(record.offsets[0])} names it for",
+            remedy=self._remedies.queues,
+            physical_offset=int(record.physicals[0]),
+            queue_offset=int(record.offsets[0]),
+            byte_offset=offset - start,
             count=count,
-        )  # fmt: skip
+        )
 
     def _heads(self, queue: QueueName, offsets: NDArray[np.int64]) -> NDArray[np.void]:
         """The fixed parts of the units; zeros where there is nothing."""

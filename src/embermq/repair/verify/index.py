@@ -33,9 +33,16 @@ class IndexCheck:
     """Compares the index files below `root` with the log."""
 
     def __init__(
-        self, root: Path, files: Files, shape: tuple[int, int] | None, frame_at: FrameAt, remedies: Remedies, *,
-        believed: int | None, is_live: bool,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        files: Files,
+        shape: tuple[int, int] | None,
+        frame_at: FrameAt,
+        remedies: Remedies,
+        *,
+        believed: int | None,
+        is_live: bool,
+    ) -> None:
         """`believed`: a start believes that keys of all records below this place are there; None: as far as the
         newest entry says."""
         self._directory, self._files, self._remedies = root / INDEX_FAMILY, files, remedies
@@ -84,11 +91,16 @@ class IndexCheck:
             return
         self._flaws.append(
             Flaw(
-                severity=Severity.FAULT if certain else Severity.NOTE, family=INDEX_FAMILY, file=f"{INDEX_FAMILY}/{name}",
-                fault=fault, remedy=self._remedies.index if certain else self._remedies.start, physical_offset=place,
-                byte_offset=at, count=count,
+                severity=Severity.FAULT if certain else Severity.NOTE,
+                family=INDEX_FAMILY,
+                file=f"{INDEX_FAMILY}/{name}",
+                fault=fault,
+                remedy=self._remedies.index if certain else self._remedies.start,
+                physical_offset=place,
+                byte_offset=at,
+                count=count,
             )
-        )  # fmt: skip
+        )
 
     # -- taking the log --------------------------------------------------------------------------------------
 
@@ -100,9 +112,11 @@ class IndexCheck:
             _, physical, _ = (int(number) for number in part.missing[0])
             if physical < self._believed and self.parts:
                 self._add(
-                    self.parts[-1].name, f"keys of the record at {physical} and of later ones have no entry",
-                    place=physical, count=part.missing_count,
-                )  # fmt: skip
+                    self.parts[-1].name,
+                    f"keys of the record at {physical} and of later ones have no entry",
+                    place=physical,
+                    count=part.missing_count,
+                )
             else:
                 self.pending += part.missing_count
         self._at = part.end
@@ -130,11 +144,14 @@ class IndexCheck:
     def _tell_twice(self, flaw: KeyFlaw) -> None:
         self._flaws.append(
             Flaw(
-                severity=Severity.NOTE, family=INDEX_FAMILY, file=INDEX_FAMILY, remedy=self._remedies.nothing,
+                severity=Severity.NOTE,
+                family=INDEX_FAMILY,
+                file=INDEX_FAMILY,
+                remedy=self._remedies.nothing,
                 fault=f"the record at {flaw.physical} is indexed twice, as the reference does after a crash",
                 physical_offset=flaw.physical,
             )
-        )  # fmt: skip
+        )
 
     # -- after the log ---------------------------------------------------------------------------------------
 
@@ -146,9 +163,12 @@ class IndexCheck:
         beyond = self.stream.count_between(self._at, self.stream.end) if self.stream.parts else 0
         if beyond and not self._is_live:
             self._add(
-                self.parts[-1].name, f"entries lead past the end of the log ({log_end})", place=log_end, count=beyond,
+                self.parts[-1].name,
+                f"entries lead past the end of the log ({log_end})",
+                place=log_end,
+                count=beyond,
                 certain=self._believed > log_end,
-            )  # fmt: skip
+            )
         if not self.stream.parts and not self._is_live and log_end > log_min:
             for part in self.parts:
                 self._add(part.name, "holds no entries, and neither does any other", certain=False)
@@ -165,8 +185,10 @@ class IndexCheck:
         """The header names the first and the last entry and the times of their records. A file that was cut back
         knows its last time in whole seconds only."""
         header = part.header
-        ends = (("begin", 1, 0, header.begin_physical, header.begin_timestamp),
-                ("end", header.count - 1, 8, header.end_physical, header.end_timestamp))  # fmt: skip
+        ends = (
+            ("begin", 1, 0, header.begin_physical, header.begin_timestamp),
+            ("end", header.count - 1, 8, header.end_physical, header.end_timestamp),
+        )
         for name, number, at, physical, time_ms in ends:
             found = int(part.entries(number, number + 1)[0]["physical_offset"])
             if found != physical:
@@ -195,9 +217,11 @@ class IndexCheck:
                 self._add(part.name, fault, place=int(places[0]), certain=header.end_physical < self._believed)
             elif header.end_physical >= log_end and not self._is_live:
                 self._add(
-                    part.name, f"entries lead past the end of the log ({log_end})", place=header.end_physical,
+                    part.name,
+                    f"entries lead past the end of the log ({log_end})",
+                    place=header.end_physical,
                     certain=self._believed > log_end,
-                )  # fmt: skip
+                )
             before = int(places[-1])
         yield from islice(self._flaws, _FLAWS_MAX)
 

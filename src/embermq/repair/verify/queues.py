@@ -138,9 +138,16 @@ class QueueCheck:
     """Compares the queues below `root` with the log."""
 
     def __init__(
-        self, root: Path, files: Files, file_bytes: int, bounds: Bounds, frame_at: FrameAt, remedies: Remedies, *,
+        self,
+        root: Path,
+        files: Files,
+        file_bytes: int,
+        bounds: Bounds,
+        frame_at: FrameAt,
+        remedies: Remedies,
+        *,
         store: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._bounds, self._frame_at, self._remedies = bounds, frame_at, remedies
         self.files = VerifiedQueueFiles(root, files, file_bytes, bounds.log_min, store=store)
         self._extension = ExtensionCheck(root, files, remedies)
@@ -251,10 +258,13 @@ class QueueCheck:
             if self._bounds.is_live:
                 continue  # A file may be seen between its making and its first unit; its units are compared.
             yield Flaw(
-                severity=severity, family=finding.family, file=f"{finding.family}/{finding.where}",
+                severity=severity,
+                family=finding.family,
+                file=f"{finding.family}/{finding.where}",
                 remedy=self._remedies.queues if severity is Severity.FAULT else self._remedies.start,
-                fault=finding.reason, physical_offset=finding.replay_from,
-            )  # fmt: skip
+                fault=finding.reason,
+                physical_offset=finding.replay_from,
+            )
 
     def _flaws_of_records(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
         """Records whose units are missing or wrong, and offsets that were given twice."""
@@ -270,17 +280,23 @@ class QueueCheck:
                 yield self._record_flaw(queue, wrong.chosen(certain))
         for run in queue.repeats[:1]:
             yield self._flaw(
-                queue, run.first, run.place if run.place >= 0 else None,
+                queue,
+                run.first,
+                run.place if run.place >= 0 else None,
                 "this queue offset was given twice: two records of the log claim it",
-                sum(one.next - one.first for one in queue.repeats), remedy=self._remedies.nothing,
-            )  # fmt: skip
+                sum(one.next - one.first for one in queue.repeats),
+                remedy=self._remedies.nothing,
+            )
         for run in queue.strays[:1]:
             yield Flaw(
-                severity=Severity.FAULT, family=QUEUE_FAMILY, file=f"{QUEUE_FAMILY}/{queue.name[0]}/{queue.name[1]}",
+                severity=Severity.FAULT,
+                family=QUEUE_FAMILY,
+                file=f"{QUEUE_FAMILY}/{queue.name[0]}/{queue.name[1]}",
                 fault=f"a record says queue offset {run.first}, which its queue had not reached",
-                remedy=self._remedies.nothing, physical_offset=run.place if run.place >= 0 else None,
+                remedy=self._remedies.nothing,
+                physical_offset=run.place if run.place >= 0 else None,
                 count=sum(one.next - one.first for one in queue.strays),
-            )  # fmt: skip
+            )
 
     def _without_impossible(self, queue: _Queue, wrong: Suspects) -> Suspects:
         """Negative offsets make no run, so they are met here."""
@@ -307,16 +323,29 @@ class QueueCheck:
         return self._flaw(queue, offset, place, fault, len(wrong.offsets))
 
     def _flaw(
-        self, queue: _Queue, queue_offset: int, place: int | None, fault: str, count: int = 1, *,
-        severity: Severity = Severity.FAULT, remedy: str | None = None,
-    ) -> Flaw:  # fmt: skip
+        self,
+        queue: _Queue,
+        queue_offset: int,
+        place: int | None,
+        fault: str,
+        count: int = 1,
+        *,
+        severity: Severity = Severity.FAULT,
+        remedy: str | None = None,
+    ) -> Flaw:
         start = queue_offset - queue_offset % self.files.units_per_file
         file = f"{QUEUE_FAMILY}/{queue.name[0]}/{queue.name[1]}/{segment_name(start * ENTRY_BYTES)}"
         return Flaw(
-            severity=severity, family=QUEUE_FAMILY, file=file, fault=fault, remedy=remedy or self._remedies.queues,
-            physical_offset=place, queue_offset=queue_offset, byte_offset=(queue_offset - start) * ENTRY_BYTES,
+            severity=severity,
+            family=QUEUE_FAMILY,
+            file=file,
+            fault=fault,
+            remedy=remedy or self._remedies.queues,
+            physical_offset=place,
+            queue_offset=queue_offset,
+            byte_offset=(queue_offset - start) * ENTRY_BYTES,
             count=count,
-        )  # fmt: skip
+        )
 
     # -- units without a record ------------------------------------------------------------------------------
 
@@ -354,9 +383,14 @@ class QueueCheck:
 
     def _lost(self, queue: _Queue, start: int, end: int, count: int) -> Flaw:
         return self._flaw(
-            queue, start, None, f"messages {start} to {end - 1} of the queue are lost: the log does not have them",
-            count, severity=Severity.NOTE, remedy=self._remedies.nothing,
-        )  # fmt: skip
+            queue,
+            start,
+            None,
+            f"messages {start} to {end - 1} of the queue are lost: the log does not have them",
+            count,
+            severity=Severity.NOTE,
+            remedy=self._remedies.nothing,
+        )
 
     def _unclaimed(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
         """Units before the first and after the last record of the log: expired, in flight, of others, or wrong."""
@@ -377,10 +411,13 @@ class QueueCheck:
                 if self._damages and said is not None and said > at + number:
                     continue  # It fills the place of a record that was lost to damage, before all that are left.
                 yield self._flaw(
-                    queue, at + number, unit[0],
+                    queue,
+                    at + number,
+                    unit[0],
                     f"the unit of queue offset {at + number} leads to {unit[0]}, where no record of it is",
-                    int(inside.sum()), severity=Severity.FAULT if unit[0] < bounds.believed else Severity.NOTE,
-                )  # fmt: skip
+                    int(inside.sum()),
+                    severity=Severity.FAULT if unit[0] < bounds.believed else Severity.NOTE,
+                )
                 break
 
     def _is_damaged(self, place: int) -> bool:
@@ -391,10 +428,14 @@ class QueueCheck:
         """A start cuts these, unless it believes what the last close wrote down."""
         is_believed = self._bounds.believed > self._bounds.log_end
         return self._flaw(
-            queue, queue_offset, place, f"the unit leads past the end of the log ({self._bounds.log_end})", count,
+            queue,
+            queue_offset,
+            place,
+            f"the unit leads past the end of the log ({self._bounds.log_end})",
+            count,
             severity=Severity.FAULT if is_believed else Severity.NOTE,
             remedy=self._remedies.queues if is_believed else self._remedies.start,
-        )  # fmt: skip
+        )
 
     def _queue_offset_behind(self, queue: _Queue, unit: Unit) -> int | None:
         """The queue offset that the record of a unit says it has; None if it is no record of this queue."""
@@ -413,7 +454,9 @@ class QueueCheck:
 
     # -- the fast form ---------------------------------------------------------------------------------------
 
-    def check_structure(self, log_min: int, closed: dict[str, Any] | None, damages: list[DamagedRange]) -> Iterator[Flaw]:
+    def check_structure(
+        self, log_min: int, closed: dict[str, Any] | None, damages: list[DamagedRange]
+    ) -> Iterator[Flaw]:
         """Units alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
         last clean close said about the queues, if there was one; `damages` are ranges of the log that were lost."""
         self._damages = damages

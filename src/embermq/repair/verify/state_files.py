@@ -26,7 +26,7 @@ from embermq.store.layout import (
     load_kept_offsets,
     load_state_page,
     log_places,
-    misplaced,
+    misplaced_files,
 )
 from embermq.store.layout import INDEX_PROOF_FILE as INDEX_PROOF
 from embermq.store.layout import INVENTORY_FILE as INVENTORY
@@ -203,7 +203,7 @@ class StateCheck:
                 yield self._fault("config", f"{CONFIG}/delayOffset.json", fault, self._remedies.start)
 
     def _misplaced(self) -> Iterator[Flaw]:
-        for path in misplaced(self._files, self._root):
+        for path in misplaced_files(self._files, self._root):
             name = self._file_name(path)
             remedy = "nothing: the next start puts it aside and makes the file again"
             yield self._note(name.split("/")[0], name, IS_DIRECTORY, remedy)
@@ -216,9 +216,12 @@ class StateCheck:
             yield self._note("state", STATE_PAGE, fault, remedy)
         if page is not None and page.flushed > log_end and not self._is_live:
             yield self._fault(
-                "state", STATE_PAGE, f"the log once was durable up to {page.flushed}, and ends at {log_end}",
-                "restore the missing log files from a backup", place=log_end,
-            )  # fmt: skip
+                "state",
+                STATE_PAGE,
+                f"the log once was durable up to {page.flushed}, and ends at {log_end}",
+                "restore the missing log files from a backup",
+                place=log_end,
+            )
         readable = {
             INDEX_PROOF: load_index_proof(self._files, self._root) is not None,
             INVENTORY: load_inventory(self._files, self._root) is not None,

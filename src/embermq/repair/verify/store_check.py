@@ -27,7 +27,6 @@ from embermq.repair.verify.queues import Bounds, QueueCheck
 from embermq.repair.verify.state_files import StateCheck
 from embermq.store.compare import IndexStream, LogPieces, LogReader, VerifiedQueueFiles
 from embermq.store.layout import COMMIT_LOG, INDEX, load_index_proof, load_inventory, lock_holder, was_closed_cleanly
-from embermq.store.layout import INDEX as directory_INDEX
 from embermq.store.log import FILLER_TOPIC, DamagedRange, LogSegment, frame_at, repaired_ranges, segment_at
 from embermq.store.queues import EXTENSION_FAMILY, QUEUE_FAMILY
 
@@ -73,9 +72,13 @@ class VerifyReport:
 
 
 def verify(
-    path: str | Path, *, fast: bool = False, files: Files | None = None, progress: Progress | None = None,
+    path: str | Path,
+    *,
+    fast: bool = False,
+    files: Files | None = None,
+    progress: Progress | None = None,
     reader: MakeReader = LogPieces,
-) -> VerifyReport:  # fmt: skip
+) -> VerifyReport:
     """Look at the store at `path`. StorePathInvalid if there is none. `reader` reads the log, here or elsewhere; it is
     made once for each look."""
     root, disk = Path(path), files or RealFiles()
@@ -122,9 +125,14 @@ class Aside:
 
 
 def verify_aside(
-    path: Path, aside: Aside, end: int, *, files: Files, progress: Progress | None = None,
+    path: Path,
+    aside: Aside,
+    end: int,
+    *,
+    files: Files,
+    progress: Progress | None = None,
     reader: MakeReader = LogPieces,
-) -> VerifyReport:  # fmt: skip
+) -> VerifyReport:
     """Compare what was made aside with the log of the store at `path` up to `end`: all must be there."""
     return _Verification(path, files, progress or _no_progress, aside, reader=reader).run_aside(aside, end)
 
@@ -137,9 +145,14 @@ class _Verification:
     """One look; its parts share what is known about the store."""
 
     def __init__(
-        self, root: Path, files: Files, progress: Progress, aside: Aside | None = None, *,
+        self,
+        root: Path,
+        files: Files,
+        progress: Progress,
+        aside: Aside | None = None,
+        *,
         reader: MakeReader = LogPieces,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._root, self._progress, self._reader = root, progress, reader
         self._patient = FaultTolerantFiles(files)
         self._files = self._patient.as_files
@@ -171,9 +184,13 @@ class _Verification:
         else:
             self._read_log(report, queues, index, survey.log_end)
         state = StateCheck(
-            self._root, self._files, self._remedies, is_clean=self._is_clean, is_live=self._is_live,
+            self._root,
+            self._files,
+            self._remedies,
+            is_clean=self._is_clean,
+            is_live=self._is_live,
             segment_bytes=self._segment_bytes,
-        )  # fmt: skip
+        )
         report.flaws += state.flaws(survey.log_end, self._newest_ms, queues.ends())
         report.flaws += self._bad_blocks()
         report.flaws += self._tail()
@@ -191,7 +208,11 @@ class _Verification:
         queues = self._queue_check(aside.root, aside.queue_file_bytes or _QUEUE_FILE_BYTES)
         index = self._index_check(aside.root, aside.index_shape)
         self._read_log(report, queues, index, end)
-        made = {QUEUE_FAMILY: aside.queue_file_bytes, EXTENSION_FAMILY: aside.queue_file_bytes, INDEX: aside.index_shape}
+        made = {
+            QUEUE_FAMILY: aside.queue_file_bytes,
+            EXTENSION_FAMILY: aside.queue_file_bytes,
+            INDEX: aside.index_shape,
+        }
         report.flaws = [flaw for flaw in report.flaws if made.get(flaw.family) is not None]
         report.queues, report.units, report.index_entries = queues.queue_count, queues.units, index.entries
         report.seconds = time.monotonic() - self._began
@@ -201,14 +222,19 @@ class _Verification:
 
     def _index_check(self, root: Path, shape: tuple[int, int] | None) -> IndexCheck:
         return IndexCheck(
-            root, self._files, shape, self._frames.at, self._remedies, believed=self._index_believed(),
+            root,
+            self._files,
+            shape,
+            self._frames.at,
+            self._remedies,
+            believed=self._index_believed(),
             is_live=self._is_live,
-        )  # fmt: skip
+        )
 
     def _index_shape(self) -> tuple[int, int] | None:
         """Slots and entries of an index file: what was written down, what the content of one fits, or, if that is
         damaged, the usual one of its length."""
-        path, proof = self._root / directory_INDEX, load_index_proof(self._files, self._root)
+        path, proof = self._root / INDEX, load_index_proof(self._files, self._root)
         sizes = {entry.size for entry in entries_of(self._files, path) if entry.is_file}
         if proof is not None:
             written = int(proof.state.get("slots_max", 0)), int(proof.state.get("entries_max", 0))
@@ -282,17 +308,23 @@ class _Verification:
         name = segment.path.name if segment is not None else f"{damage.start:020d}"
         at = damage.start - segment.start if segment is not None else 0
         return Flaw(
-            severity=Severity.FAULT, family=COMMIT_LOG, file=f"{COMMIT_LOG}/{name}",
+            severity=Severity.FAULT,
+            family=COMMIT_LOG,
+            file=f"{COMMIT_LOG}/{name}",
             fault=f"{damage.reason}: {damage.end - damage.start} bytes hold no whole record",
-            remedy=self._remedies.salvage, physical_offset=damage.start, byte_offset=at,
-        )  # fmt: skip
+            remedy=self._remedies.salvage,
+            physical_offset=damage.start,
+            byte_offset=at,
+        )
 
     def _filler_note(self) -> Flaw:
         return Flaw(
-            severity=Severity.NOTE, family=COMMIT_LOG, file=COMMIT_LOG,
+            severity=Severity.NOTE,
+            family=COMMIT_LOG,
+            file=COMMIT_LOG,
             fault=f"records of topic {FILLER_TOPIC} stand where damage was: what was there is lost",
             remedy=self._remedies.nothing,
-        )  # fmt: skip
+        )
 
     # -- the fast form and the rest ----------------------------------------------------------------------------
 
@@ -305,7 +337,9 @@ class _Verification:
             if segment.start > expected:
                 yield self._damage_flaw(DamagedRange(expected, segment.start, "log file missing"))
             if not self._begins_well(segment):
-                yield self._damage_flaw(DamagedRange(segment.start, segment.start, "the file does not begin with a record"))
+                yield self._damage_flaw(
+                    DamagedRange(segment.start, segment.start, "the file does not begin with a record")
+                )
             expected = segment.end
 
     def _begins_well(self, segment: LogSegment) -> bool:
@@ -318,10 +352,14 @@ class _Verification:
         for path, places in by_path.items():
             file = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
             yield Flaw(
-                severity=Severity.FAULT, family=file.split("/")[0], file=file, remedy=self._remedies.salvage,
-                fault=f"the disk cannot read {len(places)} blocks of 4096 bytes", byte_offset=min(places),
+                severity=Severity.FAULT,
+                family=file.split("/")[0],
+                file=file,
+                remedy=self._remedies.salvage,
+                fault=f"the disk cannot read {len(places)} blocks of 4096 bytes",
+                byte_offset=min(places),
                 count=len(places),
-            )  # fmt: skip
+            )
 
     def _tail(self) -> Iterator[Flaw]:
         """Bytes behind the end of a log that nobody writes: torn off by a crash, or old."""
@@ -331,11 +369,14 @@ class _Verification:
         segment = segment_at(self._survey.segments, end)
         assert segment is not None
         yield Flaw(
-            severity=Severity.NOTE, family=COMMIT_LOG, file=f"{COMMIT_LOG}/{segment.path.name}",
+            severity=Severity.NOTE,
+            family=COMMIT_LOG,
+            file=f"{COMMIT_LOG}/{segment.path.name}",
             fault="behind the last record lies something that is none: the rest of an append, or older bytes",
-            remedy=self._remedies.nothing if self._is_clean else self._remedies.start, physical_offset=end,
+            remedy=self._remedies.nothing if self._is_clean else self._remedies.start,
+            physical_offset=end,
             byte_offset=end - segment.start,
-        )  # fmt: skip
+        )
 
 
 class _Frames:

@@ -22,25 +22,46 @@ if TYPE_CHECKING:
     from embermq.spark.jobs.stats import Stats
     from embermq.spark.jobs.stats_page import stats_report
 
-__all__ = ["Archived", "Audit", "AuditFinding", "DeadLetter", "EVERY_SECONDS", "ProgressReport", "Round", "Shipped", "Stats", "StoreAudit", "Window", "archive_guard", "audit_report", "check_place", "keep_shipping", "resend", "stats_report"]
+__all__ = [
+    "Archived",
+    "Audit",
+    "AuditFinding",
+    "DeadLetter",
+    "EVERY_SECONDS",
+    "ProgressReport",
+    "Round",
+    "Shipped",
+    "Stats",
+    "StoreAudit",
+    "Window",
+    "archive_guard",
+    "audit_report",
+    "check_place",
+    "keep_shipping",
+    "resend",
+    "stats_report",
+]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, {
-        "Archived": "embermq.spark.jobs.archive",
-        "Audit": "embermq.spark.jobs.audit",
-        "AuditFinding": "embermq.spark.jobs.audit_findings",
-        "DeadLetter": "embermq.spark.jobs.dead_letters",
-        "EVERY_SECONDS": "embermq.spark.jobs.ship_follow",
-        "ProgressReport": "embermq.spark.jobs.cluster_tasks",
-        "Round": "embermq.spark.jobs.ship_follow",
-        "Shipped": "embermq.spark.jobs.ship_store",
-        "Stats": "embermq.spark.jobs.stats",
-        "StoreAudit": "embermq.spark.jobs.audit",
-        "Window": "embermq.spark.jobs.replay",
-        "archive_guard": "embermq.spark.jobs.archive",
-        "audit_report": "embermq.spark.jobs.audit_page",
-        "check_place": "embermq.spark.jobs.audit_findings",
-        "keep_shipping": "embermq.spark.jobs.ship_follow",
-        "resend": "embermq.spark.jobs.dead_letters",
-        "stats_report": "embermq.spark.jobs.stats_page",
-    })
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Archived": "embermq.spark.jobs.archive",
+            "Audit": "embermq.spark.jobs.audit",
+            "AuditFinding": "embermq.spark.jobs.audit_findings",
+            "DeadLetter": "embermq.spark.jobs.dead_letters",
+            "EVERY_SECONDS": "embermq.spark.jobs.ship_follow",
+            "ProgressReport": "embermq.spark.jobs.cluster_tasks",
+            "Round": "embermq.spark.jobs.ship_follow",
+            "Shipped": "embermq.spark.jobs.ship_store",
+            "Stats": "embermq.spark.jobs.stats",
+            "StoreAudit": "embermq.spark.jobs.audit",
+            "Window": "embermq.spark.jobs.replay",
+            "archive_guard": "embermq.spark.jobs.archive",
+            "audit_report": "embermq.spark.jobs.audit_page",
+            "check_place": "embermq.spark.jobs.audit_findings",
+            "keep_shipping": "embermq.spark.jobs.ship_follow",
+            "resend": "embermq.spark.jobs.dead_letters",
+            "stats_report": "embermq.spark.jobs.stats_page",
+        },
+    )

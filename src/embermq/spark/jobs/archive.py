@@ -44,10 +44,17 @@ class Archived:
 
 
 def archive(
-    spark: SparkSession, paths: Iterable[str], lake_root: str, *, sealed_only: bool = False, compact: bool = True,
-    told: ProgressReport | None = None, lake_format: LakeFormat | None = None, catalog: str | None = None,
+    spark: SparkSession,
+    paths: Iterable[str],
+    lake_root: str,
+    *,
+    sealed_only: bool = False,
+    compact: bool = True,
+    told: ProgressReport | None = None,
+    lake_format: LakeFormat | None = None,
+    catalog: str | None = None,
     json: JsonSchemas | None = None,
-) -> list[Archived]:  # fmt: skip
+) -> list[Archived]:
     """Bring the lake up to date with these stores. `sealed_only` leaves the log file that is still written to.
 
     `lake_format`, `catalog` and `json` are as for a pipeline. Bodies always stay: the lake stands in for the log.
@@ -55,7 +62,7 @@ def archive(
     places = find_stores(paths)
     lake = Lake.open(
         lake_root, include_system=True, lake_format=lake_format, catalog=catalog, schemas=read_schemas(json)
-    )  # fmt: skip
+    )
     with our_errors():
         done = [_archive_one(spark, place, lake, sealed_only, told) for place in places]
         if compact:
@@ -63,7 +70,9 @@ def archive(
     return done
 
 
-def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, told: ProgressReport | None) -> Archived:
+def _archive_one(
+    spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, told: ProgressReport | None
+) -> Archived:
     survey = Survey.open(place.path)
     end = _sealed_end(survey) if sealed_only else survey.log_end
     known = lake.end_of(place.broker_name)
@@ -85,7 +94,7 @@ def _archive_one(spark: SparkSession, place: StorePlace, lake: Lake, sealed_only
         lake.check_same_log(survey, place.broker_name)
     return Archived(
         place.broker_name, str(place.path), start, at, records, rows, damaged, files, file_bytes, undecoded, before
-    )  # fmt: skip
+    )
 
 
 def _sealed_end(survey: Survey) -> int:

@@ -35,10 +35,16 @@ from embermq.store.log import DamagedRange
 STEPS_MAX = 240
 _NEAR_END_BYTES = 1 << 20
 _STEPS_MS = (100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
-_COUNTS = pa.schema([
-    ("brokerName", pa.string()), ("topic", pa.string()), ("tags", pa.string()), ("hour", pa.timestamp("ms", "UTC")),
-    ("messages", pa.int64()), ("bytes", pa.int64()),
-])  # fmt: skip
+_COUNTS = pa.schema(
+    [
+        ("brokerName", pa.string()),
+        ("topic", pa.string()),
+        ("tags", pa.string()),
+        ("hour", pa.timestamp("ms", "UTC")),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+    ]
+)
 
 
 @dataclass(slots=True)
@@ -97,8 +103,9 @@ class Audit:
             for (topic, tag, hour), (messages, octets) in sorted(store.totals.counts.items())
         ]
         columns = zip(*rows, strict=True) if rows else ((),) * len(_COUNTS)
-        return pa.table([pa.array(list(column), kind.type) for column, kind in zip(columns, _COUNTS, strict=True)],
-                        schema=_COUNTS)  # fmt: skip
+        return pa.table(
+            [pa.array(list(column), kind.type) for column, kind in zip(columns, _COUNTS, strict=True)], schema=_COUNTS
+        )
 
     def save(self, path: str) -> list[str]:
         """Findings as `*.parquet` or `*.jsonl`; into a directory findings and counts. The files written."""
@@ -185,8 +192,10 @@ def _really(reading: SparkReading) -> list[DuplicatesOfPart]:
 
 def _only_real(one: Duplicate, reading: SparkReading) -> Duplicate:
     wrong = {
-        place for place in one.places for start, end in reading.rejected
+        place
+        for place in one.places
+        for start, end in reading.rejected
         if start <= place < end and place not in reading.reread
-    }  # fmt: skip
+    }
     places = tuple(place for place in one.places if place not in wrong)
     return one._replace(places=places, messages=one.messages - len(wrong))

@@ -41,12 +41,26 @@ KINDS = {
 _FAMILIES = {"commitlog": "log", "consumequeue": "queue", "consumequeue_ext": "queue", "index": "index"}
 _QUEUE_FAMILIES = ("consumequeue", "consumequeue_ext")
 _MS = pa.timestamp("ms", "UTC")
-SCHEMA = pa.schema([
-    ("brokerName", pa.string()), ("store", pa.string()), ("severity", pa.string()), ("kind", pa.string()),
-    ("file", pa.string()), ("topic", pa.string()), ("queueId", pa.int32()), ("physicalOffset", pa.int64()),
-    ("endOffset", pa.int64()), ("queueOffset", pa.int64()), ("byteOffset", pa.int64()), ("startTime", _MS),
-    ("endTime", _MS), ("times", pa.int64()), ("fault", pa.string()), ("remedy", pa.string()),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("brokerName", pa.string()),
+        ("store", pa.string()),
+        ("severity", pa.string()),
+        ("kind", pa.string()),
+        ("file", pa.string()),
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("physicalOffset", pa.int64()),
+        ("endOffset", pa.int64()),
+        ("queueOffset", pa.int64()),
+        ("byteOffset", pa.int64()),
+        ("startTime", _MS),
+        ("endTime", _MS),
+        ("times", pa.int64()),
+        ("fault", pa.string()),
+        ("remedy", pa.string()),
+    ]
+)
 SUFFIXES = {".parquet": "Parquet", ".jsonl": "JSON Lines", ".json": "JSON Lines"}
 
 
@@ -89,13 +103,21 @@ class Owner:
         is_queue = flaw.family in _QUEUE_FAMILIES and len(words) >= 3
         end = damage_ends.get(flaw.physical_offset) if flaw.physical_offset is not None else None
         return AuditFinding(
-            broker_name=self.broker_name, store=self.path, severity=str(flaw.severity),
-            kind=_FAMILIES.get(flaw.family, "state"), fault=flaw.fault, remedy=flaw.remedy, file=flaw.file,
+            broker_name=self.broker_name,
+            store=self.path,
+            severity=str(flaw.severity),
+            kind=_FAMILIES.get(flaw.family, "state"),
+            fault=flaw.fault,
+            remedy=flaw.remedy,
+            file=flaw.file,
             topic=words[1] if is_queue else None,
             queue_id=int(words[2]) if is_queue and words[2].isdigit() else None,
-            physical_offset=flaw.physical_offset, end_offset=end if flaw.family == "commitlog" else None,
-            queue_offset=flaw.queue_offset, byte_offset=flaw.byte_offset, times=flaw.count,
-        )  # fmt: skip
+            physical_offset=flaw.physical_offset,
+            end_offset=end if flaw.family == "commitlog" else None,
+            queue_offset=flaw.queue_offset,
+            byte_offset=flaw.byte_offset,
+            times=flaw.count,
+        )
 
     def of_duplicates(self, parts: Sequence[DuplicatesOfPart]) -> Iterator[AuditFinding]:
         remedy = "consumers see it as often; let them remember what they had, by unique key"
@@ -104,28 +126,45 @@ class Owner:
         more = sum(part.more for part in parts)
         if more:
             yield AuditFinding(
-                broker_name=self.broker_name, store=self.path, severity=str(Severity.FAULT), kind="duplicate",
-                fault=f"{more:,} further unique keys are there more than once, by their hashes", remedy=remedy,
+                broker_name=self.broker_name,
+                store=self.path,
+                severity=str(Severity.FAULT),
+                kind="duplicate",
+                fault=f"{more:,} further unique keys are there more than once, by their hashes",
+                remedy=remedy,
                 times=sum(part.more_messages for part in parts),
-            )  # fmt: skip
+            )
 
     def _duplicate(self, one: Duplicate, remedy: str) -> AuditFinding:
         places = ", ".join(f"{place:,}" for place in one.places)
         rest = f" and {one.messages - len(one.places):,} more" if one.messages > len(one.places) else ""
         return AuditFinding(
-            broker_name=self.broker_name, store=self.path, severity=str(Severity.FAULT), kind="duplicate",
-            fault=f"the unique key {one.unique_key} is there {one.messages:,} times: at {places}{rest}", remedy=remedy,
-            topic=one.topic, queue_id=one.queue_id, physical_offset=one.places[1], queue_offset=one.queue_offset,
+            broker_name=self.broker_name,
+            store=self.path,
+            severity=str(Severity.FAULT),
+            kind="duplicate",
+            fault=f"the unique key {one.unique_key} is there {one.messages:,} times: at {places}{rest}",
+            remedy=remedy,
+            topic=one.topic,
+            queue_id=one.queue_id,
+            physical_offset=one.places[1],
+            queue_offset=one.queue_offset,
             times=one.messages - 1,
-        )  # fmt: skip
+        )
 
     def of_silence(self, topic: str, gap: Gap, usual_ms: int) -> AuditFinding:
         return AuditFinding(
-            broker_name=self.broker_name, store=self.path, severity=str(Severity.NOTE), kind="silence", topic=topic,
+            broker_name=self.broker_name,
+            store=self.path,
+            severity=str(Severity.NOTE),
+            kind="silence",
+            topic=topic,
             fault=f"no message for {_duration(gap.length_ms)}; usual are gaps of up to {_duration(usual_ms)}",
-            remedy="ask the producers of the topic what happened then", physical_offset=gap.place,
-            start_ms=gap.start_ms, end_ms=gap.end_ms,
-        )  # fmt: skip
+            remedy="ask the producers of the topic what happened then",
+            physical_offset=gap.place,
+            start_ms=gap.start_ms,
+            end_ms=gap.end_ms,
+        )
 
 
 def _duration(length_ms: int) -> str:
@@ -151,9 +190,23 @@ def table(findings: Sequence[AuditFinding]) -> pa.Table:
 
 def _row(one: AuditFinding) -> tuple[Any, ...]:
     return (
-        one.broker_name, one.store, one.severity, one.kind, one.file, one.topic, one.queue_id, one.physical_offset,
-        one.end_offset, one.queue_offset, one.byte_offset, one.start_ms, one.end_ms, one.times, one.fault, one.remedy,
-    )  # fmt: skip
+        one.broker_name,
+        one.store,
+        one.severity,
+        one.kind,
+        one.file,
+        one.topic,
+        one.queue_id,
+        one.physical_offset,
+        one.end_offset,
+        one.queue_offset,
+        one.byte_offset,
+        one.start_ms,
+        one.end_ms,
+        one.times,
+        one.fault,
+        one.remedy,
+    )
 
 
 def frame(spark: SparkSession, findings: Sequence[AuditFinding]) -> DataFrame:

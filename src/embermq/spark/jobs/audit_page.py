@@ -21,26 +21,49 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
     """What people look at first: is it sound; then what is wrong and where; then what there is."""
     findings = found.findings
     topics = _added([store.totals.topics() for store in found.stores])
-    return ReportPage("Is it sound?", subject, made_ms, _facts(found, len(topics)), [
-        Section("What was found", [
-            Table("By kind", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
-        ], "A fault is something the next start of a broker would not mend by itself; a note is worth knowing."),
-        Section("Damage map of the log", [_map(store) for store in found.stores[:STORES_DRAWN_MAX]],
-                "From the oldest byte to the newest. Red is what holds no whole record."),
-        Section("Volume", [
-            *_volume(found),
-            Bars("Topics by size", [
-                Bar(topic, octets, f"{messages:,} records") for topic, (messages, octets) in topics.items()
-            ], "bytes"),
-            Bars("Topics and tags by records", [Bar(name, count) for name, count in _tags(found).items()]),
-        ]),
-        Section("Findings", [
-            Table(
-                "Faults first", ["", "kind", "where", "at offset", "times", "what is wrong", "what helps"],
-                [_finding(one, len(found.stores) > 1) for one in findings], FINDINGS_SHOWN_MAX,
+    return ReportPage(
+        "Is it sound?",
+        subject,
+        made_ms,
+        _facts(found, len(topics)),
+        [
+            Section(
+                "What was found",
+                [
+                    Table("By kind", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
+                ],
+                "A fault is something the next start of a broker would not mend by itself; a note is worth knowing.",
             ),
-        ]),
-    ])  # fmt: skip
+            Section(
+                "Damage map of the log",
+                [_map(store) for store in found.stores[:STORES_DRAWN_MAX]],
+                "From the oldest byte to the newest. Red is what holds no whole record.",
+            ),
+            Section(
+                "Volume",
+                [
+                    *_volume(found),
+                    Bars(
+                        "Topics by size",
+                        [Bar(topic, octets, f"{messages:,} records") for topic, (messages, octets) in topics.items()],
+                        "bytes",
+                    ),
+                    Bars("Topics and tags by records", [Bar(name, count) for name, count in _tags(found).items()]),
+                ],
+            ),
+            Section(
+                "Findings",
+                [
+                    Table(
+                        "Faults first",
+                        ["", "kind", "where", "at offset", "times", "what is wrong", "what helps"],
+                        [_finding(one, len(found.stores) > 1) for one in findings],
+                        FINDINGS_SHOWN_MAX,
+                    ),
+                ],
+            ),
+        ],
+    )
 
 
 def _facts(found: Audit, topics: int) -> list[KeyFigure]:
@@ -49,14 +72,21 @@ def _facts(found: Audit, topics: int) -> list[KeyFigure]:
     places = sum(len(store.damages) for store in stores)
     duplicates = sum(one.times for one in found.findings if one.kind == "duplicate")
     return [
-        KeyFigure("verdict", "sound" if found.is_sound else f"{found.faults:,} faults", f"{notes:,} notes",
-             "good" if found.is_sound else "bad"),
+        KeyFigure(
+            "verdict",
+            "sound" if found.is_sound else f"{found.faults:,} faults",
+            f"{notes:,} notes",
+            "good" if found.is_sound else "bad",
+        ),
         KeyFigure("records", f"{found.records:,}", f"{topics:,} topics"),
-        KeyFigure("log", amount(sum(store.log_bytes for store in stores), "bytes"),
-             f"{sum(len(store.segments) for store in stores):,} files"),
+        KeyFigure(
+            "log",
+            amount(sum(store.log_bytes for store in stores), "bytes"),
+            f"{sum(len(store.segments) for store in stores):,} files",
+        ),
         KeyFigure("damaged", amount(damaged, "bytes"), f"{places:,} places", "bad" if damaged else "good"),
         KeyFigure("messages too many", f"{duplicates:,}", "by unique key", "bad" if duplicates else "good"),
-    ]  # fmt: skip
+    ]
 
 
 def _by_kind(findings: list[AuditFinding]) -> list[list[object]]:

@@ -117,9 +117,14 @@ class SparkReading:
     reread: set[int] = field(default_factory=set)  # places of messages with unique keys that really are there
 
     def make(
-        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: VerifiedQueueFiles,
+        self,
+        segments: Sequence[LogSegment],
+        start: int,
+        end: int,
+        files: Files,
+        queues: VerifiedQueueFiles,
         index: IndexStream,
-    ) -> "SparkPieces":  # fmt: skip
+    ) -> "SparkPieces":
         return SparkPieces(self, segments, start, end, files, queues, index)
 
 
@@ -127,9 +132,15 @@ class SparkPieces(LogPieces):
     """The pieces of [start, end) of a log, read by Spark."""
 
     def __init__(
-        self, reading: SparkReading, segments: Sequence[LogSegment], start: int, end: int, files: Files,
-        queues: VerifiedQueueFiles, index: IndexStream,
-    ) -> None:  # fmt: skip
+        self,
+        reading: SparkReading,
+        segments: Sequence[LogSegment],
+        start: int,
+        end: int,
+        files: Files,
+        queues: VerifiedQueueFiles,
+        index: IndexStream,
+    ) -> None:
         super().__init__(segments, start, end, files, queues, index, tally=partial(PieceTally, reading.step_ms))
         self._reading = reading
         self._names: set[QueueName] = set()
@@ -137,10 +148,16 @@ class SparkPieces(LogPieces):
         self._task_bytes = min(max(-(-(end - start) // cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
         self._piece_bytes = max(self._piece_bytes, min(PIECE_BYTES, self._task_bytes))
         self._plan = AuditPlan(
-            uuid.uuid4().hex, reading.root, tuple(segments), start, end, queues.file_bytes,
-            tuple(AuditedIndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts), reading.step_ms,
+            uuid.uuid4().hex,
+            reading.root,
+            tuple(segments),
+            start,
+            end,
+            queues.file_bytes,
+            tuple(AuditedIndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts),
+            reading.step_ms,
             part_count(end - start, queues.unit_count, cores),
-        )  # fmt: skip
+        )
 
     @property
     def names(self) -> Iterable[QueueName]:

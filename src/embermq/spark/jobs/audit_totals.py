@@ -85,6 +85,10 @@ def _joined(first: Rhythm, then: Rhythm) -> Rhythm:
     if len(longest) > 2 * GAPS_MAX:
         longest = sorted(longest, key=lambda gap: -gap.length_ms)[:GAPS_MAX]
     return Rhythm(
-        first.messages + then.messages, first.first_ms, first.first_place, then.last_ms, class_ms,
+        first.messages + then.messages,
+        first.first_ms,
+        first.first_place,
+        then.last_ms,
+        class_ms,
         sorted(longest, key=lambda gap: gap.place),
-    )  # fmt: skip
+    )

@@ -66,7 +66,9 @@ def collected(
     return found
 
 
-def _watch(spark: SparkSession, group: str, title: str, total: int, told: ProgressReport, done: threading.Event) -> None:
+def _watch(
+    spark: SparkSession, group: str, title: str, total: int, told: ProgressReport, done: threading.Event
+) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not done.wait(LOOK_SECONDS):
         finished = 0

@@ -69,10 +69,19 @@ def dead_letters(
 def _letter(row: Row) -> DeadLetter:
     retries = [Retry(one["msgId"], one["attempt"], _ms(one["at"]) or 0) for one in row["retries"] or ()]
     return DeadLetter(
-        row["originTopic"], row["originId"], row["msgId"], row["keys"], row["tags"], row["attempts"],
-        _ms(row["firstRetryTimestamp"]), _ms(row["deadTimestamp"]) or 0, row["size"], dict(row["properties"] or {}),
-        retries, bytes(row["body"] or b""),
-    )  # fmt: skip
+        row["originTopic"],
+        row["originId"],
+        row["msgId"],
+        row["keys"],
+        row["tags"],
+        row["attempts"],
+        _ms(row["firstRetryTimestamp"]),
+        _ms(row["deadTimestamp"]) or 0,
+        row["size"],
+        dict(row["properties"] or {}),
+        retries,
+        bytes(row["body"] or b""),
+    )
 
 
 def frame(
@@ -104,12 +113,14 @@ def _dead(spark: SparkSession, topics: Topics, group: str, lake: str | None, whe
     if where is not None:
         dead = where_holds(dead, where)
     origin = F.col("properties")[ORIGIN_TOPIC]
-    return dead.withColumns({
-        "originId": F.coalesce(F.col("properties")[ORIGIN_ID], F.col("msgId")),
-        "originTopic": F.when(origin != F.col("topic"), origin),  # Nothing came from among the dead.
-        "attempts": F.col("reconsumeTimes"),
-        "deadTimestamp": F.col("storeTimestamp"),
-    })  # fmt: skip
+    return dead.withColumns(
+        {
+            "originId": F.coalesce(F.col("properties")[ORIGIN_ID], F.col("msgId")),
+            "originTopic": F.when(origin != F.col("topic"), origin),  # Nothing came from among the dead.
+            "attempts": F.col("reconsumeTimes"),
+            "deadTimestamp": F.col("storeTimestamp"),
+        }
+    )
 
 
 def _ms(moment: object) -> int | None:
@@ -117,9 +128,16 @@ def _ms(moment: object) -> int | None:
 
 
 def resend(
-    spark: SparkSession, paths: Sequence[str], group: str, target: str | Path, *, lake: str | None = None,
-    where: str | None = None, dry_run: bool = False, settings: StoreSettings | None = None,
-) -> dict[str, Replayed]:  # fmt: skip
+    spark: SparkSession,
+    paths: Sequence[str],
+    group: str,
+    target: str | Path,
+    *,
+    lake: str | None = None,
+    where: str | None = None,
+    dry_run: bool = False,
+    settings: StoreSettings | None = None,
+) -> dict[str, Replayed]:
     """Send dead letters back to the topics they came from; what was resent before is not sent again. By topic.
 
     Letters that do not say where they came from stay. OptionInvalid, before anything is sent, if one says something
@@ -132,11 +150,15 @@ def resend(
             _check_origin(topic)
         return {
             topic: send(
-                dead.where(F.col("originTopic") == F.lit(topic)), target, to_topic=topic,
-                replay_id=f"resend {group}", dry_run=dry_run, settings=settings,
+                dead.where(F.col("originTopic") == F.lit(topic)),
+                target,
+                to_topic=topic,
+                replay_id=f"resend {group}",
+                dry_run=dry_run,
+                settings=settings,
             )
             for topic in sorted(origins)
-        }  # fmt: skip
+        }
 
 
 def _check_origin(topic: str) -> None:

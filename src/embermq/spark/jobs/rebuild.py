@@ -62,9 +62,15 @@ def found_settings(path: str | Path) -> StoreSettings:
 
 
 def rebuild(
-    spark: SparkSession, path: str | Path, *, settings: StoreSettings | None = None, queues: bool = True,
-    index: bool = True, into: str | Path | None = None, told: ProgressReport | None = None,
-) -> Rebuilt:  # fmt: skip
+    spark: SparkSession,
+    path: str | Path,
+    *,
+    settings: StoreSettings | None = None,
+    queues: bool = True,
+    index: bool = True,
+    into: str | Path | None = None,
+    told: ProgressReport | None = None,
+) -> Rebuilt:
     """Make queues, index or both again. Without `settings` they are those the store's files show.
 
     StorePathInvalid if there is no store, or if `into` exists; StoreLocked if somebody has the store open;
@@ -73,4 +79,4 @@ def rebuild(
     build = partial(BulkBuild, workers=SparkWorkers(spark, told))
     return rebuild_store(
         path, settings or found_settings(path), queues=queues, index=index, into=into, make_build=build
-    )  # fmt: skip
+    )

@@ -59,11 +59,21 @@ class Replayed:
 
 
 def replay(
-    spark: SparkSession, paths: Sequence[str], window: Window, target: str | Path, *, to_topic: str,
-    replay_id: str = "replay", lake: str | None = None, rate: float | None = None, dry_run: bool = False,
-    settings: StoreSettings | None = None, told: Callable[[int, int], None] | None = None,
-    sleep: Callable[[float], None] = time.sleep, now: Callable[[], float] = time.monotonic,
-) -> Replayed:  # fmt: skip
+    spark: SparkSession,
+    paths: Sequence[str],
+    window: Window,
+    target: str | Path,
+    *,
+    to_topic: str,
+    replay_id: str = "replay",
+    lake: str | None = None,
+    rate: float | None = None,
+    dry_run: bool = False,
+    settings: StoreSettings | None = None,
+    told: Callable[[int, int], None] | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.monotonic,
+) -> Replayed:
     """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given."""
     pace = RateLimit(rate, sleep, now)
     _check_target(to_topic)
@@ -74,15 +84,28 @@ def replay(
         frame = _without_own(frame, topics.with_topic(to_topic), target, replay_id)
     with our_errors(None if window.where is None else "where", window.where):
         return send(
-            frame, target, to_topic=to_topic, replay_id=replay_id, dry_run=dry_run, settings=settings, told=told,
+            frame,
+            target,
+            to_topic=to_topic,
+            replay_id=replay_id,
+            dry_run=dry_run,
+            settings=settings,
+            told=told,
             pace=pace,
-        )  # fmt: skip
+        )
 
 
 def send(
-    frame: DataFrame, target: str | Path, *, to_topic: str, replay_id: str, dry_run: bool = False,
-    settings: StoreSettings | None = None, told: Callable[[int, int], None] | None = None, pace: "RateLimit | None" = None,
-) -> Replayed:  # fmt: skip
+    frame: DataFrame,
+    target: str | Path,
+    *,
+    to_topic: str,
+    replay_id: str,
+    dry_run: bool = False,
+    settings: StoreSettings | None = None,
+    told: Callable[[int, int], None] | None = None,
+    pace: "RateLimit | None" = None,
+) -> Replayed:
     """Append these messages, in the columns of the format, except those that this replay brought before."""
     pace = pace or RateLimit(None)
     began = time.monotonic()
@@ -110,9 +133,11 @@ class RateLimit:
     """At most `rate` messages a second, a tenth of a second's worth at a time; lost time is not made up for."""
 
     def __init__(
-        self, rate: float | None, sleep: Callable[[float], None] = time.sleep,
+        self,
+        rate: float | None,
+        sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if rate is not None and not (rate > 0 and math.isfinite(rate)):
             raise OptionInvalid("rate", "messages a second; a number above 0", value=rate)
         self._rate, self._sleep, self._now = rate, sleep, now
@@ -192,9 +217,14 @@ def _message(row: Row, topic: str, replay_id: str) -> Message:
     properties = {name: value for name, value in (row["properties"] or {}).items() if name not in NOT_AGAIN}
     properties |= {ORIGIN_TOPIC: row["topic"], ORIGIN_PLACE: _place(row), REPLAY_ID: replay_id}
     return Message(
-        topic, bytes(row["body"] or b""), tags=row["tags"], keys=row["keys"] or "", properties=properties,
-        queue_id=row["queueId"], flag=row["flag"],
-    )  # fmt: skip
+        topic,
+        bytes(row["body"] or b""),
+        tags=row["tags"],
+        keys=row["keys"] or "",
+        properties=properties,
+        queue_id=row["queueId"],
+        flag=row["flag"],
+    )
 
 
 def _places_in(store: MessageStore, topic: str, replay_id: str) -> set[str]:

@@ -27,9 +27,15 @@ __all__ = ["Shipped", "ship"]
 
 
 def ship(
-    spark: SparkSession, paths: Iterable[str], target: str, *, tail: bool = False, ignore_data_loss: bool = False,
-    told: ProgressReport | None = None, clock: Clock | None = None,
-) -> list[Shipped]:  # fmt: skip
+    spark: SparkSession,
+    paths: Iterable[str],
+    target: str,
+    *,
+    tail: bool = False,
+    ignore_data_loss: bool = False,
+    told: ProgressReport | None = None,
+    clock: Clock | None = None,
+) -> list[Shipped]:
     """Bring `target` up to date with these stores: a folder each, named after the broker.
 
     `tail`: also what the log file has that is still written to. StoreReplaced if the target holds another log under

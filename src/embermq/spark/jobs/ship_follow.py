@@ -50,9 +50,16 @@ class Round:
 
 
 def keep_shipping(
-    spark: SparkSession, paths: Iterable[str], target: str, *, every_seconds: float = EVERY_SECONDS,
-    ignore_data_loss: bool = False, stop: Stop | None = None, told: ProgressReport | None = None, clock: Clock | None = None,
-) -> Iterator[Round]:  # fmt: skip
+    spark: SparkSession,
+    paths: Iterable[str],
+    target: str,
+    *,
+    every_seconds: float = EVERY_SECONDS,
+    ignore_data_loss: bool = False,
+    stop: Stop | None = None,
+    told: ProgressReport | None = None,
+    clock: Clock | None = None,
+) -> Iterator[Round]:
     """Ship what is new every so often, until `stop()`. A Round each time, also when nothing was new or a try failed.
 
     Raises what `ship` raises, but for what passes.
@@ -108,10 +115,17 @@ def _round(
     number: int, done: list[Shipped], seconds: float, lag_bytes: int, failure: PlaceUnavailable | None, pause: float
 ) -> Round:
     return Round(
-        number, tuple(done), sum(one.objects for one in done), sum(one.bytes for one in done),
-        sum(one.records for one in done), sum(one.damaged_bytes for one in done), seconds, lag_bytes,
-        None if failure is None else str(failure), pause if failure is not None else 0.0,
-    )  # fmt: skip
+        number,
+        tuple(done),
+        sum(one.objects for one in done),
+        sum(one.bytes for one in done),
+        sum(one.records for one in done),
+        sum(one.damaged_bytes for one in done),
+        seconds,
+        lag_bytes,
+        None if failure is None else str(failure),
+        pause if failure is not None else 0.0,
+    )
 
 
 def _wait(seconds: float, stop: Stop) -> None:

@@ -73,9 +73,15 @@ class Failed:
 
 
 def find_pieces(
-    segments: Sequence[LogSegment], shipped: Sequence[ShippedSegment], log_end: int, target: str, *, tail: bool,
-    cuts: int = 0, stretch_bytes: int = STRETCH_BYTES,
-) -> list[ShipPiece]:  # fmt: skip
+    segments: Sequence[LogSegment],
+    shipped: Sequence[ShippedSegment],
+    log_end: int,
+    target: str,
+    *,
+    tail: bool,
+    cuts: int = 0,
+    stretch_bytes: int = STRETCH_BYTES,
+) -> list[ShipPiece]:
     """What is not shipped yet: whole log files; with `tail` also what was added to the one that is written to."""
     known = {one.start: one for one in shipped}
     again = f"-cut{cuts}" if cuts else ""  # What another manifest names is never written again.
@@ -98,9 +104,10 @@ def find_pieces(
         else:
             continue
         pieces.append(
-            ShipPiece(target, segment.path, segment.start, segment.size, start, end, is_sealed, name, summary,
-                      stretch_bytes)
-        )  # fmt: skip
+            ShipPiece(
+                target, segment.path, segment.start, segment.size, start, end, is_sealed, name, summary, stretch_bytes
+            )
+        )
     return pieces
 
 
@@ -151,9 +158,15 @@ def _ship(piece: ShipPiece) -> ShippedPart:
     for one in beside:
         _check(place, one.name, one.bytes, one.sha256)
     return ShippedPart(
-        piece.start, piece.end, ShippedObject(piece.name, size, digest.hexdigest()), beside[0], summary.records,
-        summary.damaged_bytes, *summary.times_ms, beside[1] if keys is not None else None,
-    )  # fmt: skip
+        piece.start,
+        piece.end,
+        ShippedObject(piece.name, size, digest.hexdigest()),
+        beside[0],
+        summary.records,
+        summary.damaged_bytes,
+        *summary.times_ms,
+        beside[1] if keys is not None else None,
+    )
 
 
 def _put(place: Place, name: str, data: bytes) -> ShippedObject:

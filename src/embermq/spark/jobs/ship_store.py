@@ -107,9 +107,10 @@ class Shipment:
         if head is None:
             if some := sorted(self._target.objects().keys() - {HEAD + HALF})[:3]:
                 raise OptionInvalid(
-                    "to", f"there are files here and no {HEAD} ({', '.join(some)}); choose another place",
+                    "to",
+                    f"there are files here and no {HEAD} ({', '.join(some)}); choose another place",
                     value=self._target.shown,
-                )  # fmt: skip
+                )
             return
         if head.broker_name != self._store.broker_name:
             raise StoreReplaced(self._target.shown, f"it holds what {head.broker_name} shipped; use another target")
@@ -142,9 +143,11 @@ class Shipment:
         """Without the newest two log files: what was not synced can reach over one border, not over two."""
         gone = [part for segment in manifest.segments[-2:] for part in segment.parts]
         return msgspec.structs.replace(
-            manifest, segments=manifest.segments[:-2], cuts=manifest.cuts + 1,
+            manifest,
+            segments=manifest.segments[:-2],
+            cuts=manifest.cuts + 1,
             dropped=[*manifest.dropped, *self._dropped(name for one in gone for name in one.names)],
-        )  # fmt: skip
+        )
 
     def _dropped(self, names: Iterable[str]) -> list[Dropped]:
         return [Dropped(name, self._clock.now_ms()) for name in names]
@@ -171,9 +174,14 @@ class Shipment:
     def _pieces(self, *, tail: bool) -> list[ShipPiece]:
         survey, before = self._survey, self._manifest
         return find_pieces(
-            survey.segments, before.segments, survey.log_end, self._target.address, tail=tail, cuts=before.cuts,
+            survey.segments,
+            before.segments,
+            survey.log_end,
+            self._target.address,
+            tail=tail,
+            cuts=before.cuts,
             stretch_bytes=STRETCH_BYTES,
-        )  # fmt: skip
+        )
 
     def ship(self, tail: bool, *, stop: Stop = never, config_every_ms: int = 0) -> Shipped:
         """Ship what is new. Asked to `stop`, the objects in hand are the last. With `config_every_ms`, files of the
@@ -229,9 +237,11 @@ class Shipment:
             )
         ordered = [segments[start] for start in sorted(segments)]
         return msgspec.structs.replace(
-            manifest, segments=ordered, dropped=[*manifest.dropped, *self._dropped(replaced)],
+            manifest,
+            segments=ordered,
+            dropped=[*manifest.dropped, *self._dropped(replaced)],
             identity=self._survey.identity_at(ordered[-1].end) if ordered else "",
-        )  # fmt: skip
+        )
 
     def _add_config(self) -> None:
         """Small files of the directory config."""
@@ -251,9 +261,10 @@ class Shipment:
         if self._target.read(made.name) != data:
             raise StorePathInvalid(self._target.named(made.name), "is not what was written; try again")
         self._manifest = msgspec.structs.replace(
-            manifest, config={**manifest.config, name: made},
+            manifest,
+            config={**manifest.config, name: made},
             dropped=[*manifest.dropped, *self._dropped([] if known is None else [known.name])],
-        )  # fmt: skip
+        )
 
     def _deletions(self) -> dict[str, int]:
         """Deleted topics as the store and what was shipped before know them now."""
@@ -308,11 +319,17 @@ class Shipment:
         parts = [one.part for one in done]
         end = self._manifest.end
         return Shipped(
-            self._store.broker_name, str(self._store.path), self._target.shown,
-            min((part.start for part in parts), default=end), end, len(parts),
-            sum(part.object.bytes for part in parts), sum(part.records for part in parts),
-            sum(part.damaged_bytes for part in parts), self._manifest.number,
-        )  # fmt: skip
+            self._store.broker_name,
+            str(self._store.path),
+            self._target.shown,
+            min((part.start for part in parts), default=end),
+            end,
+            len(parts),
+            sum(part.object.bytes for part in parts),
+            sum(part.records for part in parts),
+            sum(part.damaged_bytes for part in parts),
+            self._manifest.number,
+        )
 
 
 def failure_of(result: Failed) -> Exception:

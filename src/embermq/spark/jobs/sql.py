@@ -32,9 +32,15 @@ _RUNS_PROGRAMS = "ScriptTransformation"  # select transform(…) using 'program'
 
 
 def sql(
-    spark: SparkSession, text: str, paths: Sequence[str] = (), *, lake: str | None = None,
-    include_system: bool = False, json: JsonSchemas | None = None, shipped: str | None = None,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    text: str,
+    paths: Sequence[str] = (),
+    *,
+    lake: str | None = None,
+    include_system: bool = False,
+    json: JsonSchemas | None = None,
+    shipped: str | None = None,
+) -> DataFrame:
     """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered.
 
     `json` has schemas of JSON bodies by topic; they become a column `value` of its table. `shipped` is where `ship` put
@@ -45,7 +51,7 @@ def sql(
     with our_errors("sql"):
         names = register(
             spark, paths, lake=lake, include_system=include_system, mentioned_in=text, json=json, shipped=shipped
-        )  # fmt: skip
+        )
         _forget_others(spark, text, names)
         if tables := _SHOW_TABLES.match(text):
             return _tables(spark, names, tables["like"])

@@ -61,9 +61,13 @@ class Stats:
 
 
 def stats(
-    spark: SparkSession, paths: Sequence[str] = (), *, lake: str | None = None, topics: Sequence[str] | None = None,
+    spark: SparkSession,
+    paths: Sequence[str] = (),
+    *,
+    lake: str | None = None,
+    topics: Sequence[str] | None = None,
     hot_keys: int = 20,
-) -> Stats:  # fmt: skip
+) -> Stats:
     """Statistics of every message there is, or of these topics."""
     wanted = ["topic", "queueId", "tags", "keys", "size", "bornTimestamp", "storeTimestamp"]
     frame = messages(spark, paths, lake=lake, topics=topics).select(*wanted)

@@ -17,33 +17,60 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
         KeyFigure("from", first, f"to {last}"),
     ]
     if found.lags:
-        facts.append(KeyFigure("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups"))
-    return ReportPage("What the messages are like", subject, made_ms, facts, [
-        Section("Volume", [
-            Series("Messages over time", found.start_ms, found.step_ms, found.volume),
-            Series("Bytes of log over time", found.start_ms, found.step_ms, found.volume_bytes, "bytes"),
-            Bars("Topics by size", [
-                Bar(one.topic, one.bytes, f"{one.messages:,} messages") for one in found.topics
-            ], "bytes"),
-        ]),
-        Section("Delay", [
-            Percentiles("From the producer to the store", [
-                Spread(one.topic, one.delay_p50_ms, one.delay_p90_ms, one.delay_p99_ms, one.delay_max_ms)
-                for one in found.topics[:20]
-            ]),
-        ], "By the clocks of producer and broker; clocks that differ show up here."),
-        Section("What they are", [
-            Bars("Record sizes", [Bar(one.name, one.messages) for one in found.sizes], in_order=True),
-            Bars("Topics and tags", [Bar(one.name, one.messages) for one in found.tags]),
-            Bars("Most frequent keys", [Bar(one.name, one.messages) for one in found.hot_keys]),
-        ]),
-        Section("Consumers", [
-            Table(
-                "Groups, furthest behind first", ["group", "topic", "broker", "queue", "consumed", "end", "behind"],
+        facts.append(
+            KeyFigure("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups")
+        )
+    return ReportPage(
+        "What the messages are like",
+        subject,
+        made_ms,
+        facts,
+        [
+            Section(
+                "Volume",
                 [
-                    [lag.group, lag.topic, lag.broker_name, lag.queue_id, lag.consumed, lag.end, lag.behind]
-                    for lag in sorted(found.lags, key=lambda lag: -lag.behind)
+                    Series("Messages over time", found.start_ms, found.step_ms, found.volume),
+                    Series("Bytes of log over time", found.start_ms, found.step_ms, found.volume_bytes, "bytes"),
+                    Bars(
+                        "Topics by size",
+                        [Bar(one.topic, one.bytes, f"{one.messages:,} messages") for one in found.topics],
+                        "bytes",
+                    ),
                 ],
             ),
-        ]),
-    ])  # fmt: skip
+            Section(
+                "Delay",
+                [
+                    Percentiles(
+                        "From the producer to the store",
+                        [
+                            Spread(one.topic, one.delay_p50_ms, one.delay_p90_ms, one.delay_p99_ms, one.delay_max_ms)
+                            for one in found.topics[:20]
+                        ],
+                    ),
+                ],
+                "By the clocks of producer and broker; clocks that differ show up here.",
+            ),
+            Section(
+                "What they are",
+                [
+                    Bars("Record sizes", [Bar(one.name, one.messages) for one in found.sizes], in_order=True),
+                    Bars("Topics and tags", [Bar(one.name, one.messages) for one in found.tags]),
+                    Bars("Most frequent keys", [Bar(one.name, one.messages) for one in found.hot_keys]),
+                ],
+            ),
+            Section(
+                "Consumers",
+                [
+                    Table(
+                        "Groups, furthest behind first",
+                        ["group", "topic", "broker", "queue", "consumed", "end", "behind"],
+                        [
+                            [lag.group, lag.topic, lag.broker_name, lag.queue_id, lag.consumed, lag.end, lag.behind]
+                            for lag in sorted(found.lags, key=lambda lag: -lag.behind)
+                        ],
+                    ),
+                ],
+            ),
+        ],
+    )

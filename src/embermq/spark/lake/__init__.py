@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Lake", "LakeCommit", "LakeFile", "LakeFormat", "LakeRange", "schemas_in_words"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, {
-        "FORMATS": "embermq.spark.lake.tables",
-        "Lake": "embermq.spark.lake.lakes",
-        "LakeCommit": "embermq.spark.lake.commits",
-        "LakeFile": "embermq.spark.lake.commits",
-        "LakeFormat": "embermq.spark.lake.commits",
-        "LakeRange": "embermq.spark.lake.commits",
-        "schemas_in_words": "embermq.spark.lake.json_schemas",
-    })
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "FORMATS": "embermq.spark.lake.tables",
+            "Lake": "embermq.spark.lake.lakes",
+            "LakeCommit": "embermq.spark.lake.commits",
+            "LakeFile": "embermq.spark.lake.commits",
+            "LakeFormat": "embermq.spark.lake.commits",
+            "LakeRange": "embermq.spark.lake.commits",
+            "schemas_in_words": "embermq.spark.lake.json_schemas",
+        },
+    )

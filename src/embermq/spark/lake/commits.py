@@ -97,9 +97,15 @@ def covered(commits: Iterable[LakeCommit], broker_name: str) -> list[LakeRange]:
         if joined and joined[-1].end == one.start:
             last = joined[-1]
             joined[-1] = LakeRange(
-                broker_name, one.identity, last.start, one.end, last.records + one.records, last.rows + one.rows,
-                last.damaged_bytes + one.damaged_bytes, last.undecoded + one.undecoded,
-            )  # fmt: skip
+                broker_name,
+                one.identity,
+                last.start,
+                one.end,
+                last.records + one.records,
+                last.rows + one.rows,
+                last.damaged_bytes + one.damaged_bytes,
+                last.undecoded + one.undecoded,
+            )
         else:
             joined.append(one)
     return joined

@@ -40,12 +40,15 @@ class DeltaTables:
                 return
             _add_columns(table, schema)
             table.create_write_transaction(
-                [self._added(topic, file, commit.made_ms) for file in files], "append", table.schema(), _PARTITIONS,
+                [self._added(topic, file, commit.made_ms) for file in files],
+                "append",
+                table.schema(),
+                _PARTITIONS,
                 commit_properties=CommitProperties(
                     custom_metadata={"embermq": stretch_of(commit)},
                     app_transactions=[Transaction(self._app_id, commit.number)],
                 ),
-            )  # fmt: skip
+            )
 
     def _uri(self, topic: str) -> str:
         folder = topic_folder(topic, as_table=True)

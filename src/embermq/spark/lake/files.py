@@ -114,7 +114,6 @@ class LakeFiles:
         cut = len(self.path) + 1
         return sorted(one.path[cut:] for one in found if one.type == fs.FileType.File)
 
-
     def list_own(self) -> Sequence[tuple[str, bool]]:
         """Every file of the lake, and whether a link leads to it. Links that lead back into the lake, or in a circle,
         are not followed: a file has one name here. Files that are links themselves are left out."""

@@ -31,9 +31,7 @@ def load_head(files: LakeFiles) -> LakeHead | None:
     return head
 
 
-def make_head(
-    files: LakeFiles, include_system: bool, format_: LakeFormat, catalog: str, made_ms: int
-) -> LakeHead:  # fmt: skip
+def make_head(files: LakeFiles, include_system: bool, format_: LakeFormat, catalog: str, made_ms: int) -> LakeHead:
     """A new lake. Nothing is written when it cannot be."""
     head = LakeHead(VERSION, include_system, made_ms, format_, catalog, uuid.uuid4().hex)
     if catalog and format_ != "iceberg":
@@ -50,7 +48,7 @@ def make_head(
 
 def check_head(
     head: LakeHead, root: str, include_system: bool | None, format_: LakeFormat | None, catalog: str | None
-) -> None:  # fmt: skip
+) -> None:
     """OptionInvalid if this lake is another kind than the one that is asked for; None asks for nothing."""
     if include_system is not None and include_system != head.include_system:
         has = "has" if head.include_system else "leaves out"

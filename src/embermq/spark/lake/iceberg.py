@@ -37,8 +37,14 @@ COMMIT = "embermq.commit"
 STRETCH = "embermq.stretch"
 
 _REFUSALS = (  # What catalogs and disks say; pyiceberg's errors have no base of their own.
-    OSError, ValueError, SQLAlchemyError, RESTError, CommitFailedException, NoSuchNamespaceError, NotInstalledError,
-)  # fmt: skip
+    OSError,
+    ValueError,
+    SQLAlchemyError,
+    RESTError,
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NotInstalledError,
+)
 
 
 class IcebergTables:
@@ -54,13 +60,14 @@ class IcebergTables:
     def _own_catalog(self) -> Catalog:
         if not self._files.is_local:
             raise OptionInvalid(
-                "catalog", "a lake that is no directory needs a catalog that pyiceberg is configured for",
+                "catalog",
+                "a lake that is no directory needs a catalog that pyiceberg is configured for",
                 value=self._files.root,
-            )  # fmt: skip
+            )
         with _clear_errors("the catalog"):
             return SqlCatalog(
                 "embermq", uri=f"sqlite:///{self._files.full(CATALOG)}", warehouse=f"file://{self._files.path}"
-            )  # fmt: skip
+            )
 
     def publish(self, topic: str, files: list[LakeFile], commit: LakeCommit, schema: pa.Schema) -> None:
         with _clear_errors(f"topic {topic}"):
@@ -98,7 +105,7 @@ class IcebergTables:
         more: dict[str, Any] = {"location": self._place(topic_folder(topic, as_table=True))} if self._is_own else {}
         made = self._catalog.create_table_transaction(
             (self._namespace, topic), schema, properties={LAKE_ID: self._lake_id}, **more
-        )  # fmt: skip
+        )
         with made as step, step.update_spec() as spec:
             spec.add_field("storeTimestamp", DayTransform(), "date")
         return self._catalog.load_table((self._namespace, topic))

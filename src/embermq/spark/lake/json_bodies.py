@@ -141,7 +141,7 @@ def _nested(values: list[Any], type_: pa.DataType, owners: NDArray[np.int64], un
     flat = [item for one in values if one is not None for item in one.values()]
     return pa.MapArray.from_arrays(
         offsets, keys, _column(flat, type_.item_type, inner, unfit), type=type_, mask=missing
-    )  # fmt: skip
+    )
 
 
 def _leaf(values: list[Any], type_: pa.DataType, owners: NDArray[np.int64], unfit: set[int]) -> pa.Array:
@@ -183,7 +183,7 @@ def conform(column: pa.ChunkedArray | pa.Array, type_: pa.DataType) -> pa.Array:
     if pa.types.is_list(type_):
         return pa.ListArray.from_arrays(
             array.offsets, conform(array.values, type_.value_type), type=type_, mask=array.is_null()
-        )  # fmt: skip
+        )
     assert pa.types.is_map(type_), (array.type, type_)
     items = conform(array.items, type_.item_type)
     return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=type_, mask=array.is_null())

@@ -34,9 +34,17 @@ from embermq.errors import OptionInvalid
 
 JsonSchemas = Mapping[str, str | StructType]
 _PLAIN = (
-    StringType, BinaryType, BooleanType, IntegerType, LongType, FloatType, DoubleType, DecimalType, DateType,
+    StringType,
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    FloatType,
+    DoubleType,
+    DecimalType,
+    DateType,
     TimestampType,
-)  # fmt: skip
+)
 _TAKEN = "string, binary, boolean, int, bigint, float, double, decimal, date, timestamp, array, struct, map<string, …>"
 
 

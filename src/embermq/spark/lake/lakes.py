@@ -79,10 +79,17 @@ class Lake:
 
     @classmethod
     def open(
-        cls, root: str, *, include_system: bool | None = None, make: bool = True, clock: Clock | None = None,
-        lake_format: LakeFormat | None = None, catalog: str | None = None,
-        schemas: Mapping[str, StructType] | None = None, drop_bodies: bool = False,
-    ) -> "Lake":  # fmt: skip
+        cls,
+        root: str,
+        *,
+        include_system: bool | None = None,
+        make: bool = True,
+        clock: Clock | None = None,
+        lake_format: LakeFormat | None = None,
+        catalog: str | None = None,
+        schemas: Mapping[str, StructType] | None = None,
+        drop_bodies: bool = False,
+    ) -> "Lake":
         """The lake at `root`; made if there is none (and `make`). OptionInvalid if the place holds something else.
 
         `include_system`, `lake_format` and `catalog` are what a new lake has, and must be what an old one has, if
@@ -231,9 +238,15 @@ class Lake:
     # -- adding ------------------------------------------------------------------------------------------------
 
     def add(
-        self, spark: SparkSession, survey: Survey, broker_name: str, end: int, *, start: int | None = None,
+        self,
+        spark: SparkSession,
+        survey: Survey,
+        broker_name: str,
+        end: int,
+        *,
+        start: int | None = None,
         told: ProgressReport | None = None,
-    ) -> LakeCommit | None:  # fmt: skip
+    ) -> LakeCommit | None:
         """Bring the lake up to `end` of a log; None if it is already there.
 
         DataLost if the log no longer has what comes next (`start` accepts that, and begins there).
@@ -253,7 +266,13 @@ class Lake:
             yield
 
     def _add(
-        self, spark: SparkSession, survey: Survey, broker_name: str, end: int, start: int | None, told: ProgressReport | None
+        self,
+        spark: SparkSession,
+        survey: Survey,
+        broker_name: str,
+        end: int,
+        start: int | None,
+        told: ProgressReport | None,
     ) -> LakeCommit | None:
         self.check_same_log(survey, broker_name)
         known = self.end_of(broker_name)
@@ -297,11 +316,18 @@ class Lake:
         as_tables, schemas = self._tables is not None, self.schemas
         return [
             LakeSlice(
-                self.files.root, broker_name, _between(survey, low, high), low, high, self.head.include_system,
-                as_tables, schemas, self._drop_bodies,
+                self.files.root,
+                broker_name,
+                _between(survey, low, high),
+                low,
+                high,
+                self.head.include_system,
+                as_tables,
+                schemas,
+                self._drop_bodies,
             )
             for low, high in pairwise(sorted({min(cut, end) for cut in cuts}))
-        ]  # fmt: skip
+        ]
 
     def _commit(
         self, ranges: list[LakeRange], results: Sequence[SliceRows], replaced: Sequence[str] = ()
@@ -310,7 +336,7 @@ class Lake:
         schemas = {topic: schema.json() for topic, schema in self._given.items()}
         commit = LakeCommit(
             len(self._commits) + 1, self._clock.now_ms(), ranges, files, list(replaced), schemas=schemas
-        ).sealed()  # fmt: skip
+        ).sealed()
         try:
             self.files.write(commit_name(commit.number), msgspec.json.encode(commit), new=True)
         except FileExistsError:
@@ -417,7 +443,12 @@ def _between(survey: Survey, start: int, end: int) -> tuple[LogSegment, ...]:
 
 def _range_of(results: Sequence[SliceRows], broker_name: str, identity: str, start: int, end: int) -> LakeRange:
     return LakeRange(
-        broker_name, identity, start, end, sum(one.records for one in results), sum(one.rows for one in results),
+        broker_name,
+        identity,
+        start,
+        end,
+        sum(one.records for one in results),
+        sum(one.rows for one in results),
         sum(damage.end - damage.start for one in results for damage in one.damages),
         sum(one.undecoded for one in results),
-    )  # fmt: skip
+    )

@@ -39,9 +39,11 @@ def spark_root(spark: SparkSession, files: LakeFiles) -> str:
         if has_file_system(spark, f"{one}://{rest}"):
             return f"{one}://{rest}"
     raise OptionInvalid(
-        "lake", f"this Spark has no file system for {scheme}://, so it cannot read a lake there; add its jars"
-        " (hadoop-aws for s3a), or copy the lake to a directory", value=shown(files.root),
-    )  # fmt: skip
+        "lake",
+        f"this Spark has no file system for {scheme}://, so it cannot read a lake there; add its jars"
+        " (hadoop-aws for s3a), or copy the lake to a directory",
+        value=shown(files.root),
+    )
 
 
 def literal(paths: Sequence[str]) -> list[str]:

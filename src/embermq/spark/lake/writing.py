@@ -108,7 +108,9 @@ def write_slice(piece: LakeSlice) -> SliceRows:
     return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(written))
 
 
-def _batches(piece: LakeSlice, builder: BatchBuilder, damages: list[DamagedRange]) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _batches(
+    piece: LakeSlice, builder: BatchBuilder, damages: list[DamagedRange]
+) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Arrow batches of the slice, each with the number of records it was made from."""
 
     def note(start: int, end: int, reason: str) -> None:
@@ -140,9 +142,13 @@ def _by_topic_and_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], 
 
 
 def _write(
-    files: LakeFiles, piece: LakeSlice, topic: str, date: str, batches: list[pa.RecordBatch],
+    files: LakeFiles,
+    piece: LakeSlice,
+    topic: str,
+    date: str,
+    batches: list[pa.RecordBatch],
     decoder: BodyDecoder | None,
-) -> LakeFile:  # fmt: skip
+) -> LakeFile:
     table = pa.Table.from_batches(batches)
     if not piece.as_tables:  # The topic is in the path, where every reader of such a layout looks for it.
         table = table.drop_columns(["topic"])
@@ -171,9 +177,14 @@ def write_table(
 
     def put(place: str) -> None:
         pq.write_table(
-            table, place, filesystem=files.arrow, compression="zstd", row_group_size=ROW_GROUP_ROWS,
-            write_page_checksum=True, use_dictionary=["topic", "brokerName", "tags", "bornHost", "storeHost"],
-        )  # fmt: skip
+            table,
+            place,
+            filesystem=files.arrow,
+            compression="zstd",
+            row_group_size=ROW_GROUP_ROWS,
+            write_page_checksum=True,
+            use_dictionary=["topic", "brokerName", "tags", "bornHost", "storeHost"],
+        )
 
     size = files.write_with(name, put)
     wanted = LakeFile(name, topic, date, len(table), size, columns_crc(table), undecoded)

@@ -60,7 +60,8 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option(
-        "path", "",
+        "path",
+        "",
         "Store directory, or a glob of store directories, one for each broker; or where `embermq spark ship` put them,"
         " for example `s3://bucket/logs`. What `load` is given.",
     ),
@@ -69,14 +70,16 @@ OPTIONS: tuple[Option, ...] = (
     Option("subscribe", "all", "The same, as Spark's Kafka source calls it."),
     Option("subscribePattern", "", "Regular expression that the whole name of a topic must match."),
     Option(
-        "queues", "all",
+        "queues",
+        "all",
         'Queues to read: `0,2-3` for every topic, or JSON, `{"orders": [0, 2]}`, which also chooses the topics if no'
         " other option does.",
     ),
     Option("subExpression", "*", "Tags to read, as a consumer says it: `paid || shipped`; `*` is all."),
     Option("keys", "", "Only messages with one of these keys (or unique keys): `o-1,o-2`, or a JSON list of texts."),
     Option(
-        "startingOffsets", "earliest; a stream: latest",
+        "startingOffsets",
+        "earliest; a stream: latest",
         'Where to begin: `earliest`, `latest` or JSON, `{"orders": {"0": 23, "1": -2}}`, also with the broker between'
         " topic and queue; -2 is earliest, -1 latest. Of a stream it counts only without a checkpoint.",
     ),
@@ -86,28 +89,33 @@ OPTIONS: tuple[Option, ...] = (
     Option("startingOffsetsByTimestamp", "", "A time for each queue to begin at; JSON as for startingOffsets."),
     Option("endingOffsetsByTimestamp", "", "A time for each queue to end at; JSON as for startingOffsets.", "batch"),
     Option(
-        "startingPhysicalOffset", "",
+        "startingPhysicalOffset",
+        "",
         "Begin with the first message at this place of the log, which must still be there (see failOnDataLoss).",
         "batch",
     ),
     Option("endingPhysicalOffset", "", "End before the first message at this place of the log or later.", "batch"),
     Option("minPartitions", "", "At least so many partitions, if there are that many messages."),
     Option(
-        "maxBytesPerPartition", "128m; 256m without bodies",
+        "maxBytesPerPartition",
+        "128m; 256m without bodies",
         "A partition covers at most about this many bytes of log. More by itself in a batch read that wants neither"
         " bodies nor properties: little comes of each byte.",
     ),
     Option(
-        "failOnDataLoss", "true",
+        "failOnDataLoss",
+        "true",
         "Whether messages that were asked for and are gone (retention) fail the query; `false`: read what is left.",
     ),
     Option("verifyCrc", "true", "Whether the sum of every body is compared with its record."),
     Option(
-        "includeSystemTopics", "false",
+        "includeSystemTopics",
+        "false",
         "Also what no consumer sees: system topics (parked, half and op messages), prepared and rolled-back records.",
     ),
     Option(
-        "onCorrupt", "fail",
+        "onCorrupt",
+        "fail",
         "Bytes of the log that are no record: `fail` the query; `skip` them, with a warning that counts; `rows`: one"
         " row for each such range, the reason in the column `_corrupt`.",
     ),
@@ -117,7 +125,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("batchRows", "16384", "At most so many rows in one Arrow batch; never more than 16384."),
     Option("batchBytes", "8m", "At most about so many bytes of records in one Arrow batch."),
     Option(
-        "pushdown", "false",
+        "pushdown",
+        "false",
         "Whether filters of a query leave bytes unread; see [Filters](#filters) before you set it."
         " `embermq.spark.table` does, and sees to the rest.",
         "batch",
@@ -127,12 +136,13 @@ OPTIONS: tuple[Option, ...] = (
     Option("minOffsetsPerTrigger", "", "Wait until so many messages are there, or maxTriggerDelay is over.", "stream"),
     Option("maxTriggerDelay", "15m", "How long to wait for minOffsetsPerTrigger at most.", "stream"),
     Option(
-        "groupId", "",
+        "groupId",
+        "",
         "Consumer group under which committed progress is written into the store, for RocketMQ's tools to see; letters,"
         " digits and any of `%|_-`.",
         "stream",
     ),
-)  # fmt: skip
+)
 
 _SUBSCRIBING = ("topic", "subscribe", "subscribePattern")
 _BY_LOWER = {option.name.lower(): option for option in OPTIONS}

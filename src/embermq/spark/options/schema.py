@@ -53,7 +53,8 @@ COLUMNS: tuple[Column, ...] = (
     Column("queueOffset", _LONG, "Number of the message in its queue, from 0."),
     Column("physicalOffset", _LONG, "Position of the record's first byte in the commit log."),
     Column(
-        "msgId", _TEXT,
+        "msgId",
+        _TEXT,
         "Where the message lies, as RocketMQ's tools write it: store host and physicalOffset in upper-case"
         " hexadecimal digits, 32 of them (IPv4) or 56 (IPv6).",
     ),
@@ -61,17 +62,20 @@ COLUMNS: tuple[Column, ...] = (
     Column("tags", _TEXT, "Tag of the message (property TAGS).", True),
     Column("keys", _TEXT, "Keys of the message as stored (property KEYS): one text, keys parted by spaces.", True),
     Column(
-        "body", _BYTES,
+        "body",
+        _BYTES,
         "Body as the producer gave it: a compressed one is decompressed, unless decompress=false asks for the"
         " stored bytes.",
     ),
     Column(
-        "properties", MapType(StringType(), StringType()),
+        "properties",
+        MapType(StringType(), StringType()),
         "All properties in stored order, TAGS, KEYS and UNIQ_KEY included; of a name stored twice the last value.",
     ),
     Column("flag", _INT, "The user's own flag."),
     Column(
-        "sysFlag", _INT,
+        "sysFlag",
+        _INT,
         "Bits the record carries about itself: 0x1 body compressed, 0xC transaction (0x4 prepared, 0x8 commit,"
         " 0xC rollback), 0x10 and 0x20 born and store host are IPv6, 0x700 kind of compression.",
     ),
@@ -83,7 +87,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("preparedTransactionOffset", _LONG, "physicalOffset of the half message of a transaction; 0 for others."),
     Column("bodyCrc", _INT, "CRC-32 of the stored body without its top bit, as stored in the record."),
     Column("size", _INT, "Bytes of the whole record in the commit log."),
-)  # fmt: skip
+)
 
 KAFKA_COLUMNS: tuple[Column, ...] = (
     Column("key", _BYTES, "Keys of the message (property KEYS) as one text in UTF-8.", True),
@@ -96,15 +100,19 @@ KAFKA_COLUMNS: tuple[Column, ...] = (
 )
 
 HEADERS = Column(
-    "headers", ArrayType(_HEADER),
-    "All properties in stored order, values in UTF-8; null when there are none. Only with includeHeaders=true.", True,
-)  # fmt: skip
+    "headers",
+    ArrayType(_HEADER),
+    "All properties in stored order, values in UTF-8; null when there are none. Only with includeHeaders=true.",
+    True,
+)
 
 CORRUPT = Column(
-    "_corrupt", _TEXT,
+    "_corrupt",
+    _TEXT,
     "Why bytes of the log are no readable record, and which; null for a message. Such a row has brokerName,"
-    " physicalOffset and size of the range, and nothing else. Only with onCorrupt=rows.", True,
-)  # fmt: skip
+    " physicalOffset and size of the range, and nothing else. Only with onCorrupt=rows.",
+    True,
+)
 
 # What makes up most of a message.
 BODIES = frozenset({"body", "properties", "value", "headers"})
@@ -118,9 +126,7 @@ def columns_of(mode: SchemaMode, *, corrupt: bool = False, headers: bool = False
     return (*chosen, CORRUPT) if corrupt else chosen
 
 
-def spark_schema(
-    mode: SchemaMode, *, corrupt: bool = False, headers: bool = False, exact: bool = False
-) -> StructType:
+def spark_schema(mode: SchemaMode, *, corrupt: bool = False, headers: bool = False, exact: bool = False) -> StructType:
     """All columns, nullable; with `exact` only those that can be null.
 
     Reads are exact: Spark looks for no null where there is none, and makes a row with less work. What outlives a read,

@@ -42,42 +42,50 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "", "Directory of the store, made if there is none; what `save` or `start` is given."),
     WriteOption("topic", "", "Topic of every row, not a system topic; wins over the column `topic`."),
     WriteOption(
-        "queues", "4",
+        "queues",
+        "4",
         "How many queues rows are spread over: by the hash of `shardingKey`, the one Java producers use, or else in"
         " turns. Rows with a `queueId` are not counted among them.",
     ),
     WriteOption(
-        "uniqueKeys", "true",
+        "uniqueKeys",
+        "true",
         "Give every row without one the property UNIQ_KEY, as producers do: it follows from query, batch, partition"
         " and row, and is what clients show as message id.",
     ),
     WriteOption(
-        "writeId", "",
+        "writeId",
+        "",
         "A name for this write. A second write of the same name does nothing if the first one is in the store, and"
-        " completes it if it was cut short: a job can be run again without writing twice.", "batch",
+        " completes it if it was cut short: a job can be run again without writing twice.",
+        "batch",
     ),
     WriteOption(
-        "stagingPath", f"`{STAGING}` in the store",
+        "stagingPath",
+        f"`{STAGING}` in the store",
         "Directory in which tasks put what they wrote until all of them are done; driver and workers must reach it"
         " under the same path.",
     ),
     WriteOption(
-        "stagingRetention", "7d",
+        "stagingRetention",
+        "7d",
         "What a job left there and never committed is deleted by the next commit when nothing has touched it for this"
         " long.",
     ),
     WriteOption(
-        "lockTimeout", "30s",
+        "lockTimeout",
+        "30s",
         "How long a commit waits for the store while another process has it open for writing (a broker, another"
         " stream); the error names that process.",
     ),
     WriteOption("storeConfig", "", "A broker.conf: settings the store is opened with."),
     WriteOption(
-        "settings.<name>", "",
+        "settings.<name>",
+        "",
         "One of these settings, by its name in broker.conf, for example `settings.flushDiskType`; wins over"
         " `storeConfig`. Sizes of files that are already there are taken from them.",
     ),
-)  # fmt: skip
+)
 _BY_LOWER = {option.name.lower(): option for option in WRITE_OPTIONS if not option.name.startswith(SETTINGS_PREFIX)}
 _SETTING_NAMES = {name.lower(): name for name in NAMES.attributes}
 

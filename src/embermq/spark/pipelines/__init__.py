@@ -23,17 +23,30 @@ if TYPE_CHECKING:
     from embermq.spark.pipelines.running import BatchProgress, Pipeline, pipeline
     from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
 
-__all__ = ["BatchProgress", "LogBatch", "LogRange", "Pipeline", "PipelineSink", "ReportSink", "SinkFigures", "pipeline", "pipeline_report"]
+__all__ = [
+    "BatchProgress",
+    "LogBatch",
+    "LogRange",
+    "Pipeline",
+    "PipelineSink",
+    "ReportSink",
+    "SinkFigures",
+    "pipeline",
+    "pipeline_report",
+]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, {
-        "BatchProgress": "embermq.spark.pipelines.running",
-        "LogBatch": "embermq.spark.pipelines.batches",
-        "LogRange": "embermq.spark.pipelines.batches",
-        "Pipeline": "embermq.spark.pipelines.running",
-        "PipelineSink": "embermq.spark.pipelines.sinks",
-        "ReportSink": "embermq.spark.pipelines.report_sink",
-        "SinkFigures": "embermq.spark.pipelines.sinks",
-        "pipeline": "embermq.spark.pipelines.running",
-        "pipeline_report": "embermq.spark.pipelines.report",
-    })
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "BatchProgress": "embermq.spark.pipelines.running",
+            "LogBatch": "embermq.spark.pipelines.batches",
+            "LogRange": "embermq.spark.pipelines.batches",
+            "Pipeline": "embermq.spark.pipelines.running",
+            "PipelineSink": "embermq.spark.pipelines.sinks",
+            "ReportSink": "embermq.spark.pipelines.report_sink",
+            "SinkFigures": "embermq.spark.pipelines.sinks",
+            "pipeline": "embermq.spark.pipelines.running",
+            "pipeline_report": "embermq.spark.pipelines.report",
+        },
+    )

@@ -72,9 +72,11 @@ def check_sinks(checkpoint: str, names: Collection[str]) -> None:
     new = [name for name in names if name not in known]
     if new:
         raise OptionInvalid(
-            "checkpoint", f"the progress kept here is not that of {' and '.join(new)}; it would lack what came before."
-            " Name another place, and all of it comes again: nothing is derived twice", value=checkpoint,
-        )  # fmt: skip
+            "checkpoint",
+            f"the progress kept here is not that of {' and '.join(new)}; it would lack what came before."
+            " Name another place, and all of it comes again: nothing is derived twice",
+            value=checkpoint,
+        )
 
 
 def note_sinks(checkpoint: str, names: Collection[str]) -> None:

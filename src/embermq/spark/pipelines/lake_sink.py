@@ -18,12 +18,17 @@ class LakeSink:
     name = "lake"
 
     def __init__(
-        self, root: str, compact_every: int, *, lake_format: LakeFormat | None = None, catalog: str | None = None,
-        schemas: Mapping[str, StructType] | None = None, drop_bodies: bool = False, fail_on_data_loss: bool = True,
-    ) -> None:  # fmt: skip
-        self._lake = Lake.open(
-            root, lake_format=lake_format, catalog=catalog, schemas=schemas, drop_bodies=drop_bodies
-        )  # fmt: skip
+        self,
+        root: str,
+        compact_every: int,
+        *,
+        lake_format: LakeFormat | None = None,
+        catalog: str | None = None,
+        schemas: Mapping[str, StructType] | None = None,
+        drop_bodies: bool = False,
+        fail_on_data_loss: bool = True,
+    ) -> None:
+        self._lake = Lake.open(root, lake_format=lake_format, catalog=catalog, schemas=schemas, drop_bodies=drop_bodies)
         self._compact_every, self._fail_on_data_loss = compact_every, fail_on_data_loss
 
     def process(self, batch: LogBatch) -> SinkFigures:

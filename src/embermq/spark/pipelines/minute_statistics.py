@@ -35,8 +35,14 @@ from embermq.store.log import DamagedRange, scan_segments
 FOLDER = "_stats"
 KEYS = ["brokerName", "topic", "queueId", "tags", "minute"]
 _COLUMNS = ["brokerName", "topic", "queueId", "queueOffset", "tags", "bornTimestamp", "storeTimestamp", "size"]
-_SUMS = [("messages", "sum"), ("bytes", "sum"), ("delay_sum_ms", "sum"), ("delay_max_ms", "max"),
-         ("first_offset", "min"), ("last_offset", "max")]  # fmt: skip
+_SUMS = [
+    ("messages", "sum"),
+    ("bytes", "sum"),
+    ("delay_sum_ms", "sum"),
+    ("delay_max_ms", "max"),
+    ("first_offset", "min"),
+    ("last_offset", "max"),
+]
 _MINUTE_US = 60_000_000
 _IDENTITY = b"embermq.identity"  # of the log, as Survey.identity gives it; a file's metadata has it
 
@@ -68,9 +74,10 @@ class MinutesSink:
         counted = run(batch.spark, count_slice, slices, "counting", batch.told)
         for one in ranges:
             mine = [
-                part.table for piece, part in zip(slices, counted, strict=True)
+                part.table
+                for piece, part in zip(slices, counted, strict=True)
                 if piece.broker_name == one.broker_name and one.start <= piece.start < one.end
-            ]  # fmt: skip
+            ]
             self._write(one, _joined(pa.concat_tables(mine)))
         damages = [text for part in counted for text in part.damages]
         return SinkFigures(sum(part.records for part in counted), len(ranges), damages)
@@ -158,19 +165,23 @@ def _counted(batch: pa.RecordBatch) -> pa.Table:
     born = batch.column("bornTimestamp").cast(pa.int64())
     delay = pc.divide(pc.subtract(stored, born), 1000).fill_null(0)
     ones = pa.array(np.ones(len(batch), np.int64))
-    return pa.table({
-        "brokerName": batch.column("brokerName"),
-        "topic": batch.column("topic"),
-        "queueId": batch.column("queueId"),
-        "tags": batch.column("tags").fill_null(""),
-        "minute": pc.multiply(pc.divide(stored.fill_null(0), _MINUTE_US), _MINUTE_US).cast(pa.timestamp("us", "UTC")),
-        "messages": ones,
-        "bytes": batch.column("size").cast(pa.int64()),
-        "delay_sum_ms": delay,
-        "delay_max_ms": delay,
-        "first_offset": batch.column("queueOffset"),
-        "last_offset": batch.column("queueOffset"),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "brokerName": batch.column("brokerName"),
+            "topic": batch.column("topic"),
+            "queueId": batch.column("queueId"),
+            "tags": batch.column("tags").fill_null(""),
+            "minute": pc.multiply(pc.divide(stored.fill_null(0), _MINUTE_US), _MINUTE_US).cast(
+                pa.timestamp("us", "UTC")
+            ),
+            "messages": ones,
+            "bytes": batch.column("size").cast(pa.int64()),
+            "delay_sum_ms": delay,
+            "delay_max_ms": delay,
+            "first_offset": batch.column("queueOffset"),
+            "last_offset": batch.column("queueOffset"),
+        }
+    )
 
 
 def _joined(table: pa.Table) -> pa.Table:

@@ -55,9 +55,11 @@ class LogRanges(DataSource):
     def streamReader(self, schema: StructType) -> "LogRangesReader":  # noqa: N802
         options = self.options
         return LogRangesReader(
-            json.loads(options["stores"]), int(options["maxBytesPerTrigger"]), options["failOnDataLoss"] == "true",
+            json.loads(options["stores"]),
+            int(options["maxBytesPerTrigger"]),
+            options["failOnDataLoss"] == "true",
             json.loads(options.get("startingPositions", "{}")),
-        )  # fmt: skip
+        )
 
 
 class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

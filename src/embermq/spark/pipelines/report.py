@@ -30,33 +30,69 @@ def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject:
     topics = dict(sorted(counted.topics.items(), key=lambda item: (-item[1].bytes, item[0])))
     users = {topic: figures for topic, figures in topics.items() if not is_system_topic(topic)}
     names = [f"batch {one.batch}" for one in done]
-    return ReportPage("What the pipeline did", subject, made_ms, _facts(counted, done), [
-        Section("Volume", [
-            *_volume(counted),
-            Bars("Topics by size", [
-                Bar(topic, figures.bytes, f"{figures.messages:,} records") for topic, figures in topics.items()
-            ], "bytes"),
-        ]),
-        Section("Delay", [
-            Percentiles("From the producer to the store", [
-                Spread(topic, *(figures.delay_ms(share) for share in (0.5, 0.9, 0.99, 1.0)))
-                for topic, figures in list(users.items())[:20]
-            ]),
-        ], "By the clocks of producer and broker; clocks that differ show up here."),
-        Section("How it kept up", [
-            Steps("Log not worked off yet, after each batch", names, [one.lag_bytes for one in done], "bytes"),
-            Steps("Rate of each batch", names, [one.bytes_per_second for one in done], "bytes/s"),
-            Table("Batches, newest first", ["batch", "records", "log", "seconds", "rate", "behind"], [
+    return ReportPage(
+        "What the pipeline did",
+        subject,
+        made_ms,
+        _facts(counted, done),
+        [
+            Section(
+                "Volume",
                 [
-                    one.batch, one.records, amount(one.bytes, "bytes"), round(one.seconds, 2),
-                    amount(one.bytes_per_second, "bytes/s"), amount(one.lag_bytes, "bytes"),
-                ]
-                for one in reversed(done)
-            ], BATCHES_SHOWN_MAX),
-        ]),
-        Section("Damage map of the log", [_map(name, log) for name, log in sorted(counted.logs.items())],
-                "What this run read, from the oldest byte to the newest. Red is what holds no whole record."),
-    ])  # fmt: skip
+                    *_volume(counted),
+                    Bars(
+                        "Topics by size",
+                        [
+                            Bar(topic, figures.bytes, f"{figures.messages:,} records")
+                            for topic, figures in topics.items()
+                        ],
+                        "bytes",
+                    ),
+                ],
+            ),
+            Section(
+                "Delay",
+                [
+                    Percentiles(
+                        "From the producer to the store",
+                        [
+                            Spread(topic, *(figures.delay_ms(share) for share in (0.5, 0.9, 0.99, 1.0)))
+                            for topic, figures in list(users.items())[:20]
+                        ],
+                    ),
+                ],
+                "By the clocks of producer and broker; clocks that differ show up here.",
+            ),
+            Section(
+                "How it kept up",
+                [
+                    Steps("Log not worked off yet, after each batch", names, [one.lag_bytes for one in done], "bytes"),
+                    Steps("Rate of each batch", names, [one.bytes_per_second for one in done], "bytes/s"),
+                    Table(
+                        "Batches, newest first",
+                        ["batch", "records", "log", "seconds", "rate", "behind"],
+                        [
+                            [
+                                one.batch,
+                                one.records,
+                                amount(one.bytes, "bytes"),
+                                round(one.seconds, 2),
+                                amount(one.bytes_per_second, "bytes/s"),
+                                amount(one.lag_bytes, "bytes"),
+                            ]
+                            for one in reversed(done)
+                        ],
+                        BATCHES_SHOWN_MAX,
+                    ),
+                ],
+            ),
+            Section(
+                "Damage map of the log",
+                [_map(name, log) for name, log in sorted(counted.logs.items())],
+                "What this run read, from the oldest byte to the newest. Red is what holds no whole record.",
+            ),
+        ],
+    )
 
 
 def _facts(counted: RunFigures, done: Sequence[BatchProgress]) -> list[KeyFigure]:

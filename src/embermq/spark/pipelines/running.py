@@ -105,7 +105,9 @@ class Pipeline:
         """The same, each batch as it is done. `stop` is asked now and then; the batch in hand is brought to its end."""
         return self._run(available_now=True, stop=stop)
 
-    def follow(self, interval: str = FOLLOW_INTERVAL, *, stop: Callable[[], bool] | None = None) -> Iterator[BatchProgress]:
+    def follow(
+        self, interval: str = FOLLOW_INTERVAL, *, stop: Callable[[], bool] | None = None
+    ) -> Iterator[BatchProgress]:
         """Work for ever; each batch as it is done. Closing the iterator stops the query, as `stop` does."""
         return self._run(available_now=False, interval=interval, stop=stop)
 
@@ -229,12 +231,22 @@ def _reason(problem: BaseException) -> str:
 
 
 def pipeline(
-    spark: SparkSession, paths: Sequence[str], *, into: str | None = None, derive: Sequence[str] = ("lake", "stats"),
-    checkpoint: str | None = None, settings: StoreSettings | None = None, sinks: Sequence[PipelineSink] = (),
-    batch_bytes_max: int = BATCH_BYTES_MAX, fail_on_data_loss: bool = True, told: ProgressReport | None = None,
-    lake_format: LakeFormat | None = None, catalog: str | None = None, json: JsonSchemas | None = None,
+    spark: SparkSession,
+    paths: Sequence[str],
+    *,
+    into: str | None = None,
+    derive: Sequence[str] = ("lake", "stats"),
+    checkpoint: str | None = None,
+    settings: StoreSettings | None = None,
+    sinks: Sequence[PipelineSink] = (),
+    batch_bytes_max: int = BATCH_BYTES_MAX,
+    fail_on_data_loss: bool = True,
+    told: ProgressReport | None = None,
+    lake_format: LakeFormat | None = None,
+    catalog: str | None = None,
+    json: JsonSchemas | None = None,
     drop_bodies: bool = False,
-) -> Pipeline:  # fmt: skip
+) -> Pipeline:
     """Set up a pipeline over these stores. `derive` names sinks that come along, `sinks` are your own.
 
     For the lake: `json` has a schema for the bodies of a topic, which become a typed column `value`; `drop_bodies`
@@ -244,7 +256,7 @@ def pipeline(
     names = list(derive)
     context = SinkContext(
         into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies, fail_on_data_loss
-    )  # fmt: skip
+    )
     if "lake" not in names and (lake_format or catalog or json or drop_bodies):
         raise OptionInvalid("derive", "a lake's format and JSON need the lake among what is derived")
     if names or not sinks:
@@ -255,7 +267,7 @@ def pipeline(
     stores = {place.broker_name: str(place.path) for place in places}
     return Pipeline(
         spark, stores, [*made, *sinks], checkpoint, batch_bytes_max, fail_on_data_loss, told=told, kept=kept
-    )  # fmt: skip
+    )
 
 
 def _checked_checkpoint(spark: SparkSession, given: str | None, into: str | None, kept: Sequence[str]) -> str:

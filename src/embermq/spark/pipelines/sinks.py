@@ -83,10 +83,14 @@ def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
     from embermq.spark.pipelines.lake_sink import LakeSink
 
     return LakeSink(
-        _into(context, "lake"), context.compact_every, lake_format=context.lake_format, catalog=context.catalog,
-        schemas=read_schemas(context.json), drop_bodies=context.drop_bodies,
+        _into(context, "lake"),
+        context.compact_every,
+        lake_format=context.lake_format,
+        catalog=context.catalog,
+        schemas=read_schemas(context.json),
+        drop_bodies=context.drop_bodies,
         fail_on_data_loss=context.fail_on_data_loss,
-    )  # fmt: skip
+    )
 
 
 def _minutes(context: SinkContext, names: list[str]) -> PipelineSink:

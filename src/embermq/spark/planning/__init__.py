@@ -5,6 +5,8 @@
     offsets.py          where a read begins and ends
     pushdown.py, shared_filters.py, size_samples.py, topic_incarnations.py, store_shape.py
     plan.py, explain.py the slices, as a pure function; what `embermq spark explain` shows
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from typing import TYPE_CHECKING
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["StoreExplained", "explain_read"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, {
-        "StoreExplained": "embermq.spark.planning.explain",
-        "explain_read": "embermq.spark.planning.explain",
-    })
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "StoreExplained": "embermq.spark.planning.explain",
+            "explain_read": "embermq.spark.planning.explain",
+        },
+    )

@@ -256,8 +256,7 @@ def _checked(option: str, wanted: int, ends: QueueEnds, strict: bool) -> int:
     there = f"offsets from {ends.min_offset} to {ends.max_offset} are there"
     if strict and wanted < ends.min_offset:
         raise DataLost(
-            f"option {option}: {ends}: offset {wanted} is gone, {there};"
-            " set failOnDataLoss=false to read what is left"
+            f"option {option}: {ends}: offset {wanted} is gone, {there}; set failOnDataLoss=false to read what is left"
         )
     if strict:
         raise OptionInvalid(option, f"{ends}: offset {wanted} is out of range, {there}")

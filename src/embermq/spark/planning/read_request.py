@@ -311,9 +311,7 @@ class NeedFinder:
         start = first_from(log.start) if log.start > span.first_physical else wanted.start
         return Span(start, first_from(log.end) if log.end < span.end_physical else wanted.end)
 
-    def _places(
-        self, ranges: Sequence[tuple[QueueSpan, Span]], keys: frozenset[str] | None
-    ) -> tuple[int, ...] | None:
+    def _places(self, ranges: Sequence[tuple[QueueSpan, Span]], keys: frozenset[str] | None) -> tuple[int, ...] | None:
         """Where records with these keys can lie, if an index knows them all."""
         topics = sorted({span.topic for span, _ in ranges})
         if keys is None or len(topics) * len(keys) > _KEY_LOOKUPS_MAX:

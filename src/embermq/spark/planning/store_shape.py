@@ -28,9 +28,10 @@ def fit_to_files(settings: StoreSettings, said: frozenset[str], root: Path, file
         if queue_bytes is not None and queue_bytes != settings.queue_file_bytes:
             if "queue_file_bytes" in said:
                 raise OptionInvalid(
-                    "settings.mappedFileSizeConsumeQueue", f"the queue files in {root} have {queue_bytes} bytes",
+                    "settings.mappedFileSizeConsumeQueue",
+                    f"the queue files in {root} have {queue_bytes} bytes",
                     value=settings.queue_file_bytes,
-                )  # fmt: skip
+                )
             settings = settings.replace(queue_file_bytes=queue_bytes)
         return _with_index_sizes(settings, said, root, files)
     except PermissionError as problem:
@@ -41,9 +42,12 @@ def _log_file_bytes(settings: StoreSettings, root: Path, files: Files) -> int:
     """The store adopts the size of log files by itself; this is for limits that follow from it."""
     paths = settings.commit_log_paths or (root / COMMIT_LOG,)
     segments = Segments(
-        list(paths), files, settings.segment_bytes, read_only=True,
+        list(paths),
+        files,
+        settings.segment_bytes,
+        read_only=True,
         read_only_directories=settings.commit_log_read_only_paths,
-    )  # fmt: skip
+    )
     try:
         segments.load()
         return segments.segment_bytes

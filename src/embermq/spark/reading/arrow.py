@@ -221,10 +221,23 @@ def _payload(records: RecordColumns, row: int, on_damage: OnDamage | None) -> by
     numbers = records.rows[row]
     start, size = int(numbers[C_PHYSICAL]), int(numbers[C_SIZE])
     message = StoredMessage(
-        physical_offset=start, size=size, sys_flag=int(numbers[C_SYS_FLAG]), body=records.body(row), topic="",
-        body_crc=0, queue_id=0, flag=0, queue_offset=0, born_timestamp=0, packed_born_host=b"", store_timestamp=0,
-        packed_store_host=b"", reconsume_times=0, prepared_transaction_offset=0, property_bytes=b"",
-    )  # fmt: skip
+        physical_offset=start,
+        size=size,
+        sys_flag=int(numbers[C_SYS_FLAG]),
+        body=records.body(row),
+        topic="",
+        body_crc=0,
+        queue_id=0,
+        flag=0,
+        queue_offset=0,
+        born_timestamp=0,
+        packed_born_host=b"",
+        store_timestamp=0,
+        packed_store_host=b"",
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        property_bytes=b"",
+    )
     try:
         body = message.payload
         if len(body) > COLUMN_BYTES_MAX:
@@ -238,9 +251,14 @@ def _payload(records: RecordColumns, row: int, on_damage: OnDamage | None) -> by
 
 
 def _joined(
-    records: RecordColumns, keep: Keep, body_rows: Rows, whole: NDArray[np.bool_], start: int, end: int,
+    records: RecordColumns,
+    keep: Keep,
+    body_rows: Rows,
+    whole: NDArray[np.bool_],
+    start: int,
+    end: int,
     bodies: list[bytes],
-) -> _Chosen:  # fmt: skip
+) -> _Chosen:
     chosen = start + np.flatnonzero(whole[start:end])
     more = np.frombuffer(b"".join(bodies), np.uint8)
     return _Chosen(records, keep.take(chosen), body_rows.take(chosen, axis=0), more)
@@ -273,7 +291,7 @@ def _time(column: int) -> Callable[..., pa.Array]:
         validity = pa.py_buffer(np.packbits(shown, bitorder="little"))
         return pa.Array.from_buffers(
             type_, len(times_ms), [validity, pa.py_buffer(np.where(shown, times_ms, 0) * 1000)]
-        )  # fmt: skip
+        )
 
     return make
 
@@ -316,9 +334,7 @@ def _map(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.MapTy
         decoded = [decode_properties(chosen.records.properties(row)) for row in chosen.keep.tolist()]
         return pa.array([list(properties.items()) for properties in decoded], type_)
     entries = pa.StructArray.from_arrays([names, values], fields=[type_.key_field, type_.item_field])
-    return pa.Array.from_buffers(
-        type_, len(chosen.keep), [None, pa.py_buffer(pairs.offsets)], 0, children=[entries]
-    )  # fmt: skip
+    return pa.Array.from_buffers(type_, len(chosen.keep), [None, pa.py_buffer(pairs.offsets)], 0, children=[entries])
 
 
 def _headers(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.ListType) -> pa.Array:
@@ -329,9 +345,7 @@ def _headers(builder: BatchBuilder, chosen: _Chosen, gather: Gather, type_: pa.L
     )
     some = np.diff(pairs.offsets) > 0
     validity = None if some.all() else pa.py_buffer(np.packbits(some, bitorder="little"))
-    return pa.Array.from_buffers(
-        type_, len(chosen.keep), [validity, pa.py_buffer(pairs.offsets)], children=[entries]
-    )  # fmt: skip
+    return pa.Array.from_buffers(type_, len(chosen.keep), [validity, pa.py_buffer(pairs.offsets)], children=[entries])
 
 
 def _raw_parts_array(parts: Parts, type_: pa.DataType) -> pa.Array:

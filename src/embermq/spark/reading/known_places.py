@@ -43,8 +43,12 @@ class Candidates:
 
     @staticmethod
     def joined(parts: "Sequence[Candidates]") -> "Candidates":
-        columns = [[one.place for one in parts], [one.size for one in parts], [one.part for one in parts],
-                   [one.offset for one in parts]]  # fmt: skip
+        columns = [
+            [one.place for one in parts],
+            [one.size for one in parts],
+            [one.part for one in parts],
+            [one.offset for one in parts],
+        ]
         return Candidates(*(np.concatenate([NO_NUMBERS, *column]) for column in columns))
 
 

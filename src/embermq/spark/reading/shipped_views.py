@@ -21,9 +21,15 @@ from embermq.spark.shipped.surveys import ShippedSurvey
 
 
 def with_copies(
-    spark: SparkSession, places: Sequence[StorePlace], shipped: str, *, topics: Sequence[str] | None = None,
-    include_system: bool = False, fail_on_data_loss: bool = True, options: Mapping[str, Any] | None = None,
-) -> list[DataFrame]:  # fmt: skip
+    spark: SparkSession,
+    places: Sequence[StorePlace],
+    shipped: str,
+    *,
+    topics: Sequence[str] | None = None,
+    include_system: bool = False,
+    fail_on_data_loss: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> list[DataFrame]:
     """Frames that together have every message of these stores and of what was shipped to `shipped`, each once.
 
     A broker that was shipped and is not among the stores is answered from its copy alone. OptionInvalid if a store has
@@ -32,16 +38,19 @@ def with_copies(
     copies = copies_at(shipped)
     names = ", ".join(sorted(copies))
     given: dict[str, Any] = {
-        **(options or {}), "includeSystemTopics": include_system, "failOnDataLoss": fail_on_data_loss,
-    }  # fmt: skip
+        **(options or {}),
+        "includeSystemTopics": include_system,
+        "failOnDataLoss": fail_on_data_loss,
+    }
     frames = []
     for place in places:
         copy = copies.pop(place.broker_name, None)
         if copy is None:
             raise OptionInvalid(
-                "shipped", f"there is no copy of {place.broker_name} ({place.shown}) there, but of {names}",
+                "shipped",
+                f"there is no copy of {place.broker_name} ({place.shown}) there, but of {names}",
                 value=shown(shipped),
-            )  # fmt: skip
+            )
         border = find_border(place, copy, fail_on_data_loss=fail_on_data_loss)
         frames.append(_named(spark, copy, endingPhysicalOffset=border, **given))
         frames.append(_named(spark, place, startingPhysicalOffset=border, **given))
@@ -56,9 +65,10 @@ def copies_at(shipped: str) -> dict[str, StorePlace]:
     for place in found:
         if place.shipped is None:
             raise OptionInvalid(
-                "shipped", "this is a store and no shipped copy of one; name what `embermq spark ship` wrote to",
+                "shipped",
+                "this is a store and no shipped copy of one; name what `embermq spark ship` wrote to",
                 value=place.shown,
-            )  # fmt: skip
+            )
     return {place.broker_name: place for place in found}
 
 

@@ -128,9 +128,7 @@ def _chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns],
     return select_for(selection, byte_count)
 
 
-def _portions(
-    records: RecordColumns, keep: Keep | None, rows_max: int, bytes_max: int
-) -> Iterator[Keep]:
+def _portions(records: RecordColumns, keep: Keep | None, rows_max: int, bytes_max: int) -> Iterator[Keep]:
     """The chosen rows in runs of bounded length and size; a record larger than the limit is alone."""
     chosen = np.arange(len(records), dtype=np.int64) if keep is None else keep
     ends = np.cumsum(records.column(C_SIZE)[chosen])
@@ -184,5 +182,9 @@ class Troubles:
             first = self._met[0]
             _log.warning(
                 "ranges of the log left out store=%s ranges=%d bytes=%d first=%d reason=%s",
-                self._slice.store, len(self._met), size, first.start, first.reason,
-            )  # fmt: skip
+                self._slice.store,
+                len(self._met),
+                size,
+                first.start,
+                first.reason,
+            )

@@ -98,9 +98,14 @@ _WITH_LAKE = {"topic", "subscribe", "includesystemtopics", "failondataloss"}
 
 
 def _with_history(
-    spark: SparkSession, paths: list[str], schema: StructType, lake: str | None,
-    shipped: str | None, options: Mapping[str, Any], parsed: ReadOptions,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    paths: list[str],
+    schema: StructType,
+    lake: str | None,
+    shipped: str | None,
+    options: Mapping[str, Any],
+    parsed: ReadOptions,
+) -> DataFrame:
     from embermq.spark.reading.views import messages  # It is made of tables.
 
     known, other = (_WITH_LAKE, "a lake") if lake is not None else (_WITH_LAKE | {"keys"}, "a shipped copy")
@@ -108,10 +113,15 @@ def _with_history(
         if value is not None and name.lower() not in known:
             raise OptionInvalid(name, f"not together with {other}; use a filter on the table instead", value=value)
     rows = messages(
-        spark, paths, lake=lake, topics=parsed.topics,
-        include_system=parsed.include_system_topics, fail_on_data_loss=parsed.fail_on_data_loss, shipped=shipped,
+        spark,
+        paths,
+        lake=lake,
+        topics=parsed.topics,
+        include_system=parsed.include_system_topics,
+        fail_on_data_loss=parsed.fail_on_data_loss,
+        shipped=shipped,
         keys=parsed.keys,
-    )  # fmt: skip
+    )
     return rows.select(*schema.names)
 
 

@@ -36,10 +36,17 @@ ALL_TOO = "all_messages"  # Where a topic has the other name.
 
 
 def messages(
-    spark: SparkSession, paths: Iterable[str] = (), *, lake: str | None = None, topics: Sequence[str] | None = None,
-    include_system: bool = False, fail_on_data_loss: bool = True, value: StructType | None = None,
-    shipped: str | None = None, keys: Sequence[str] | None = None,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    paths: Iterable[str] = (),
+    *,
+    lake: str | None = None,
+    topics: Sequence[str] | None = None,
+    include_system: bool = False,
+    fail_on_data_loss: bool = True,
+    value: StructType | None = None,
+    shipped: str | None = None,
+    keys: Sequence[str] | None = None,
+) -> DataFrame:
     """Every message of these stores and this lake, or of these stores and where they were shipped to, in the columns of
     the format; with `keys`, which a lake does not know, only those that have one of them.
 
@@ -61,18 +68,30 @@ def messages(
 
 
 def _messages(
-    spark: SparkSession, paths: Iterable[str], lake: str | None, topics: Sequence[str] | None, include_system: bool,
-    fail_on_data_loss: bool, value: StructType | None, shipped: str | None, keys: Sequence[str] | None,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    paths: Iterable[str],
+    lake: str | None,
+    topics: Sequence[str] | None,
+    include_system: bool,
+    fail_on_data_loss: bool,
+    value: StructType | None,
+    shipped: str | None,
+    keys: Sequence[str] | None,
+) -> DataFrame:
     """The same for topics that are known to be there."""
     places = find_stores(paths, shipped=True)
     opened = Lake.open(lake, make=False) if lake is not None else None
     names = [column.name for column in COLUMNS]
     if shipped is not None:
         parts = with_copies(
-            spark, places, shipped, topics=topics, include_system=include_system, fail_on_data_loss=fail_on_data_loss,
+            spark,
+            places,
+            shipped,
+            topics=topics,
+            include_system=include_system,
+            fail_on_data_loss=fail_on_data_loss,
             options={"keys": keys},
-        )  # fmt: skip
+        )
     else:
         assert keys is None
         parts = [_live(spark, place, opened, topics, include_system, fail_on_data_loss) for place in places]
@@ -90,9 +109,15 @@ def _messages(
 
 
 def topic_messages(
-    spark: SparkSession, topics: "Topics", name: str, *, lake: str | None = None, include_system: bool = False,
-    value: StructType | None = None, shipped: str | None = None,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    topics: "Topics",
+    name: str,
+    *,
+    lake: str | None = None,
+    include_system: bool = False,
+    value: StructType | None = None,
+    shipped: str | None = None,
+) -> DataFrame:
     """What a consumer of a topic sees, from wherever the topic is: neither what was prepared or rolled back, nor, of a
     store, what came before the topic was deleted. These too with `include_system`; of a system topic, all there is.
     """
@@ -110,15 +135,21 @@ def check_one(lake: str | None, shipped: str | None) -> None:
 
 
 def _live(
-    spark: SparkSession, place: StorePlace, lake: Lake | None, topics: Sequence[str] | None, include_system: bool,
+    spark: SparkSession,
+    place: StorePlace,
+    lake: Lake | None,
+    topics: Sequence[str] | None,
+    include_system: bool,
     fail_on_data_loss: bool,
-) -> DataFrame:  # fmt: skip
+) -> DataFrame:
     """What only the log has. It must still have it when a query runs: what retention takes in between is a DataLost,
     and a table that is made again has it from the lake, if it is there."""
     names = ",".join(topics) if topics else None
     options: dict[str, Any] = {
-        "topic": names, "includeSystemTopics": include_system, "failOnDataLoss": fail_on_data_loss,
-    }  # fmt: skip
+        "topic": names,
+        "includeSystemTopics": include_system,
+        "failOnDataLoss": fail_on_data_loss,
+    }
     held = lake.covered(place.broker_name) if lake is not None else []
     if held and lake is not None:
         survey = place.survey()
@@ -192,9 +223,15 @@ def _topics_of(place: StorePlace) -> frozenset[str]:
 
 
 def register(
-    spark: SparkSession, paths: Sequence[str] = (), *, lake: str | None = None, include_system: bool = False,
-    mentioned_in: str | None = None, json: JsonSchemas | None = None, shipped: str | None = None,
-) -> list[str]:  # fmt: skip
+    spark: SparkSession,
+    paths: Sequence[str] = (),
+    *,
+    lake: str | None = None,
+    include_system: bool = False,
+    mentioned_in: str | None = None,
+    json: JsonSchemas | None = None,
+    shipped: str | None = None,
+) -> list[str]:
     """Make each topic a table for SQL (`select * from orders`), and `messages` all of them. The names there are.
 
     Tables have what consumers see; with `include_system` also what they do not, and system topics are tables as well.
@@ -219,7 +256,7 @@ def register(
     for name in asked:
         frame = topic_messages(
             spark, topics, name, lake=lake, include_system=include_system, value=schemas.get(name), shipped=shipped
-        )  # fmt: skip
+        )
         frame.createOrReplaceTempView(f"`{name}`")
     return [whole, *names]
 

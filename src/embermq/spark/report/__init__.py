@@ -29,23 +29,42 @@ if TYPE_CHECKING:
     )
     from embermq.spark.report.page import check_report_place, render, write_report
 
-__all__ = ["Bar", "Bars", "DamageMap", "DamagedStretch", "KeyFigure", "Percentiles", "ReportPage", "Section", "Series", "Spread", "Steps", "Table", "check_report_place", "render", "write_report"]
+__all__ = [
+    "Bar",
+    "Bars",
+    "DamageMap",
+    "DamagedStretch",
+    "KeyFigure",
+    "Percentiles",
+    "ReportPage",
+    "Section",
+    "Series",
+    "Spread",
+    "Steps",
+    "Table",
+    "check_report_place",
+    "render",
+    "write_report",
+]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, {
-        "Bar": "embermq.spark.report.figures",
-        "Bars": "embermq.spark.report.figures",
-        "DamageMap": "embermq.spark.report.figures",
-        "DamagedStretch": "embermq.spark.report.figures",
-        "KeyFigure": "embermq.spark.report.figures",
-        "Percentiles": "embermq.spark.report.figures",
-        "ReportPage": "embermq.spark.report.figures",
-        "Section": "embermq.spark.report.figures",
-        "Series": "embermq.spark.report.figures",
-        "Spread": "embermq.spark.report.figures",
-        "Steps": "embermq.spark.report.figures",
-        "Table": "embermq.spark.report.figures",
-        "check_report_place": "embermq.spark.report.page",
-        "render": "embermq.spark.report.page",
-        "write_report": "embermq.spark.report.page",
-    })
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "Bar": "embermq.spark.report.figures",
+            "Bars": "embermq.spark.report.figures",
+            "DamageMap": "embermq.spark.report.figures",
+            "DamagedStretch": "embermq.spark.report.figures",
+            "KeyFigure": "embermq.spark.report.figures",
+            "Percentiles": "embermq.spark.report.figures",
+            "ReportPage": "embermq.spark.report.figures",
+            "Section": "embermq.spark.report.figures",
+            "Series": "embermq.spark.report.figures",
+            "Spread": "embermq.spark.report.figures",
+            "Steps": "embermq.spark.report.figures",
+            "Table": "embermq.spark.report.figures",
+            "check_report_place": "embermq.spark.report.page",
+            "render": "embermq.spark.report.page",
+            "write_report": "embermq.spark.report.page",
+        },
+    )

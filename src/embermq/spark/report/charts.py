@@ -221,8 +221,9 @@ def _places(count: int) -> str:
 def _strip(start: int, end: int, damaged: Iterable[DamagedStretch], borders: Iterable[int], words: str) -> str:
     """A range of the log from left to right, what is damaged in it marked where it is."""
     scale = _MAP_WIDTH / (end - start)
-    lines = "".join(f'<line x1="{(at - start) * scale:.2f}" y1="0" x2="{(at - start) * scale:.2f}" y2="40"/>'
-                    for at in borders)  # fmt: skip
+    lines = "".join(
+        f'<line x1="{(at - start) * scale:.2f}" y1="0" x2="{(at - start) * scale:.2f}" y2="40"/>' for at in borders
+    )
     marks = []
     for bad in damaged:
         low, high = (max(bad.start, start) - start) * scale, (min(bad.end, end) - start) * scale

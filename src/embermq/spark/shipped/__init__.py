@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["shown"]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(__name__, {
-        "shown": "embermq.spark.shipped.places",
-    })
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "shown": "embermq.spark.shipped.places",
+        },
+    )

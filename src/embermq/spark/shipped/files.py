@@ -89,7 +89,9 @@ class ShippedFiles:
     def of(cls, address: str, root: Path, segments: Sequence[ShippedSegment]) -> "ShippedFiles":
         logs = {}
         for one in segments:
-            pieces = tuple(ShippedPiece(part.start - one.start, part.end - one.start, part.object.name) for part in one.parts)
+            pieces = tuple(
+                ShippedPiece(part.start - one.start, part.end - one.start, part.object.name) for part in one.parts
+            )
             logs[segment_name(one.start)] = one.start, pieces
         return cls(address, root, logs)
 

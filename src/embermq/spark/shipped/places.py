@@ -214,9 +214,18 @@ _PASSING = re.compile(
     re.IGNORECASE,
 )
 _PASSING_NUMBERS = {
-    errno.ETIMEDOUT, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.EHOSTUNREACH,
-    errno.ENETUNREACH, errno.ENETDOWN, errno.EAGAIN, errno.EBUSY, errno.ESTALE,
-}  # fmt: skip
+    errno.ETIMEDOUT,
+    errno.ECONNRESET,
+    errno.ECONNREFUSED,
+    errno.ECONNABORTED,
+    errno.EPIPE,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.ENETDOWN,
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.ESTALE,
+}
 
 
 def is_passing(problem: BaseException) -> bool:

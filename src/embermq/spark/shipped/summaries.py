@@ -24,15 +24,23 @@ from embermq.store.log import DamagedRange, Scanned
 
 STRETCH_BYTES = 8 << 20
 
-SCHEMA = pa.schema([
-    ("start", pa.int64()), ("end", pa.int64()),  # of the stretch; a record begins at its start
-    ("begin_ms", pa.int64()), ("end_ms", pa.int64()),  # store times of all its records, half-open
-    ("damaged_bytes", pa.int64()),
-    ("topic", pa.string()), ("queue_id", pa.int32()),
-    ("first_offset", pa.int64()), ("end_offset", pa.int64()),
-    ("first_physical", pa.int64()), ("end_physical", pa.int64()),
-    ("records", pa.int64()), ("anew", pa.bool_()),
-])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("start", pa.int64()),
+        ("end", pa.int64()),  # of the stretch; a record begins at its start
+        ("begin_ms", pa.int64()),
+        ("end_ms", pa.int64()),  # store times of all its records, half-open
+        ("damaged_bytes", pa.int64()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("first_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("first_physical", pa.int64()),
+        ("end_physical", pa.int64()),
+        ("records", pa.int64()),
+        ("anew", pa.bool_()),
+    ]
+)
 
 QueueName = tuple[str, int]
 OffsetRange = tuple[int, int]
@@ -123,8 +131,16 @@ class SummaryMaker:
         for stretch, end in zip(self._stretches, ends, strict=True):
             head = (stretch.start, end, stretch.begin_ms, stretch.end_ms, stretch.damaged_bytes)
             for number, seen in stretch.queues.items():
-                row = (*head, *self._routes.names[number], seen.first_offset, seen.end_offset, seen.first_physical,
-                       seen.end_physical, seen.records, seen.anew)  # fmt: skip
+                row = (
+                    *head,
+                    *self._routes.names[number],
+                    seen.first_offset,
+                    seen.end_offset,
+                    seen.first_physical,
+                    seen.end_physical,
+                    seen.records,
+                    seen.anew,
+                )
                 _add(columns, row)
             if not stretch.queues:
                 _add(columns, (*head, None, None, 0, 0, 0, 0, 0, False))
@@ -196,9 +212,12 @@ class Summary:
         return queue
 
     def extents(
-        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None,
+        self,
+        queues: Mapping[QueueName, OffsetRange] | None,
+        begin_ms: int | None,
+        end_ms: int | None,
         places: Iterable[tuple[int, int]] | None = None,
-    ) -> list[tuple[int, int]]:  # fmt: skip
+    ) -> list[tuple[int, int]]:
         """Parts of the log in which records of these offsets and times can lie, and those with damage; in order,
         neighbours joined, each begun where a record begins. `queues` None: any. With `places`, only what has something
         of these ranges in it."""

@@ -206,9 +206,12 @@ class ShippedSurvey(Survey):
         return False  # Such queues are left out from the start: the summaries tell, without a look at the log.
 
     def extents(
-        self, queues: Mapping[QueueName, OffsetRange] | None, begin_ms: int | None, end_ms: int | None,
+        self,
+        queues: Mapping[QueueName, OffsetRange] | None,
+        begin_ms: int | None,
+        end_ms: int | None,
         keys: Collection[str] | None = None,
-    ) -> list[tuple[int, int]] | None:  # fmt: skip
+    ) -> list[tuple[int, int]] | None:
         if queues is None and begin_ms is None and end_ms is None:
             return None
         summary = self._shipped_queues.summary()

@@ -53,10 +53,12 @@ class QueueFollower:
     def _first(self, store: FollowedStore, span: QueueSpan) -> int:
         options = self._options
         first, _ = resolve(
-            options.start, Latest(), ends_of(store.place, span),
+            options.start,
+            Latest(),
+            ends_of(store.place, span),
             offset_at=lambda time_ms: store.survey.offset_at(span.topic, span.queue_id, time_ms),
             fail_on_data_loss=options.fail_on_data_loss,
-        )  # fmt: skip
+        )
         return first
 
     def _identities(self, queues: Mapping[QueueName, int]) -> dict[str, StoreOffset]:

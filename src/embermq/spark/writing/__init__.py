@@ -1,3 +1,1 @@
-"""Writing a DataFrame or a stream into a store, each batch once: staged files, a journal, commits.
-"""
-
+"""Writing a DataFrame or a stream into a store, each batch once: staged files, a journal, commits."""

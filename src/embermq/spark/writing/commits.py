@@ -65,10 +65,16 @@ class Committer:
     """Commits to one store."""
 
     def __init__(
-        self, store: Path, settings: StoreSettings, said: frozenset[str] = frozenset(), *,
-        lock_timeout_ms: int = 30_000, files: Files | None = None, clock: Clock | None = None,
+        self,
+        store: Path,
+        settings: StoreSettings,
+        said: frozenset[str] = frozenset(),
+        *,
+        lock_timeout_ms: int = 30_000,
+        files: Files | None = None,
+        clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._root, self._settings, self._said = store, settings, said
         self._files, self._clock, self._sleep = files or RealFiles(), clock or SystemClock(), sleep
         self._lock_timeout_seconds = lock_timeout_ms / 1000
@@ -153,9 +159,14 @@ class Committer:
         for file in files:
             staging.check_file(self._files, batch.directory, file)
         append = Append(
-            write=batch.write, batch=batch.number, label=batch.label, files=files, start=store.max_physical, done=0,
+            write=batch.write,
+            batch=batch.number,
+            label=batch.label,
+            files=files,
+            start=store.max_physical,
+            done=0,
             staging=self._journal.staging_text(batch.directory),
-        )  # fmt: skip
+        )
         self._journal.save_append(append)
         return append
 
@@ -170,9 +181,12 @@ class Committer:
         self._check_staged(append)
         found = self._count_found(store, append)
         log.warning(
-            "finishing an append label=%s batch=%d rows=%d found=%d", append.label, append.batch, append.rows,
+            "finishing an append label=%s batch=%d rows=%d found=%d",
+            append.label,
+            append.batch,
+            append.rows,
             append.done + found,
-        )  # fmt: skip
+        )
         if store.max_physical != append.start:
             # From now on the rest begins elsewhere: others may have appended in between.
             append = msgspec.structs.replace(append, start=store.max_physical, done=append.done + found)

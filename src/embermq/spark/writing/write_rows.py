@@ -53,7 +53,8 @@ WRITE_COLUMNS: tuple[WriteColumn, ...] = (
     WriteColumn("body", "binary or string", "The message. Required, never null; a string is stored as UTF-8."),
     WriteColumn("value", "binary or string", "The same, as Spark's Kafka sink calls it."),
     WriteColumn(
-        "topic", "string",
+        "topic",
+        "string",
         "Where to. Required and never null, unless the option `topic` says it for all. Not a system topic"
         " (`SCHEDULE_TOPIC_XXXX`, `RMQ_SYS_...`), whose messages nobody would see.",
     ),
@@ -62,13 +63,14 @@ WRITE_COLUMNS: tuple[WriteColumn, ...] = (
     WriteColumn("properties", "map<string,string>", "Further properties; no name or value may be null or empty."),
     WriteColumn("queueId", "int, or another whole number", "Queue within the topic; null: the row is spread."),
     WriteColumn(
-        "shardingKey", "string, or a whole number",
+        "shardingKey",
+        "string, or a whole number",
         "Rows with the same one go to the same queue, in their order within a partition. Not together with `queueId`.",
     ),
     WriteColumn(
         "delayLevel", "int, or another whole number", "1 to 18 parks the message for that level's time; 0 or null: not."
     ),
-)  # fmt: skip
+)
 _KNOWN = {column.name.lower(): column for column in WRITE_COLUMNS}
 # Columns of a read that a store gives by itself: no mistake of spelling.
 _STORES_OWN = frozenset(column.name.lower() for column in (*COLUMNS, *KAFKA_COLUMNS)) - _KNOWN.keys() - {"key"}
@@ -142,9 +144,16 @@ class RowReader:
     """Turns the batches of one partition into batches to stage. Not thread-safe."""
 
     def __init__(
-        self, columns: Mapping[str, int], admission: Admission, partition: PartitionId, *, topic: str | None,
-        queues: int, unique_keys: bool, born_ms: int,
-    ) -> None:  # fmt: skip
+        self,
+        columns: Mapping[str, int],
+        admission: Admission,
+        partition: PartitionId,
+        *,
+        topic: str | None,
+        queues: int,
+        unique_keys: bool,
+        born_ms: int,
+    ) -> None:
         self._columns, self._admission, self._partition = columns, admission, partition
         self._topic, self._queues, self._unique_keys = topic, queues, unique_keys
         self._unique = UniqueKeys(partition, born_ms)
@@ -167,15 +176,22 @@ class RowReader:
             self._properties(row, *values)
             for row, values in enumerate(
                 zip(
-                    self._values(batch, "tags"), self._values(batch, "keys"), self._values(batch, "properties"),
-                    self._values(batch, "delayLevel"), self._unique.take(batch.num_rows), strict=False,
+                    self._values(batch, "tags"),
+                    self._values(batch, "keys"),
+                    self._values(batch, "properties"),
+                    self._values(batch, "delayLevel"),
+                    self._unique.take(batch.num_rows),
+                    strict=False,
                 )
             )
-        ]  # fmt: skip
+        ]
         self._check(topics, queue_ids, properties, bodies)
         arrays = [
-            pa.array(topics, pa.string()), pa.array(queue_ids, pa.int32()), pa.array(properties, pa.binary()), bodies,
-        ]  # fmt: skip
+            pa.array(topics, pa.string()),
+            pa.array(queue_ids, pa.int32()),
+            pa.array(properties, pa.binary()),
+            bodies,
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=STAGED_SCHEMA)
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array | None:
@@ -225,9 +241,14 @@ class RowReader:
         return [turn % count for turn in turns]
 
     def _properties(
-        self, row: int, tags: str | None, keys: str | Sequence[str | None] | None,
-        properties: Sequence[tuple[str, str | None]] | None, delay_level: int | None, unique: str,
-    ) -> bytes:  # fmt: skip
+        self,
+        row: int,
+        tags: str | None,
+        keys: str | Sequence[str | None] | None,
+        properties: Sequence[tuple[str, str | None]] | None,
+        delay_level: int | None,
+        unique: str,
+    ) -> bytes:
         """The property string of one row."""
         if not properties and not delay_level and self._unique_keys and (keys is None or isinstance(keys, str)):
             short = _usual_properties(keys, tags, unique)
@@ -244,8 +265,13 @@ class RowReader:
         if self._unique_keys and UNIQ_KEY not in pairs:
             pairs[UNIQ_KEY] = unique
         message = Message(
-            "", b"", tags or None, keys or (), pairs, delay_level=delay_level or 0,  # type: ignore[arg-type]
-        )  # fmt: skip
+            "",
+            b"",
+            tags or None,
+            keys or (),  # type: ignore[arg-type]
+            pairs,  # type: ignore[arg-type]
+            delay_level=delay_level or 0,
+        )
         try:
             return message.property_bytes()
         except MessageRejected as problem:
@@ -296,10 +322,10 @@ def sharded(key: str, queues: int) -> int:
 class UniqueKeys:
     """UNIQ_KEY of the rows of one partition, in order: 32 digits in the reference's layout.
 
-        6 bytes   hash of write, batch and partition (there: address and process)
-        4 bytes   row number, upper part             (there: class loader)
-        4 bytes   when, in ms since the month began; the reference's tools search from that time on
-        2 bytes   row number, lower part             (there: counter)
+    6 bytes   hash of write, batch and partition (there: address and process)
+    4 bytes   row number, upper part             (there: class loader)
+    4 bytes   when, in ms since the month began; the reference's tools search from that time on
+    2 bytes   row number, lower part             (there: counter)
     """
 
     def __init__(self, partition: PartitionId, born_ms: int) -> None:

@@ -65,10 +65,14 @@ class WritePlan:
         options, settings = self.options, self.settings
         born_ms = time.time_ns() // 1_000_000
         rows = RowReader(
-            self.columns, Admission(settings, settings.segment_bytes, Host(*settings.store_host)),
-            PartitionId(write, batch, context.partitionId()), topic=options.topic, queues=options.queues,
-            unique_keys=options.unique_keys, born_ms=born_ms,
-        )  # fmt: skip
+            self.columns,
+            Admission(settings, settings.segment_bytes, Host(*settings.store_host)),
+            PartitionId(write, batch, context.partitionId()),
+            topic=options.topic,
+            queues=options.queues,
+            unique_keys=options.unique_keys,
+            born_ms=born_ms,
+        )
         directory = staging.batch_directory(options.staging, write, batch)
         try:
             staging.make_directory(_FILES, directory, options.store)
@@ -246,4 +250,3 @@ def _journal_name(write_id: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-

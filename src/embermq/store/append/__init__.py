@@ -7,6 +7,8 @@
     flush.py         group commit: when it is durable, and which callers are answered
     deadlines.py     callers that have waited too long
     cpu_pinning.py   waiting threads kept on one processor
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.append.admission import Admission, check_topic_name, has_meaning_to_store

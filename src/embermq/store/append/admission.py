@@ -151,10 +151,23 @@ class Admission:
         if message.born_timestamp is not None:
             check_born(message.born_timestamp)
         return Admitted(
-            message.topic, queue_id, body, topic_part, properties, message.flag, sys_flag,
-            message.born_timestamp, packed_born, packed_store, store_host, message.reconsume_times,
-            message.prepared_transaction_offset, size, wait, multi_dispatch,
-        )  # fmt: skip
+            message.topic,
+            queue_id,
+            body,
+            topic_part,
+            properties,
+            message.flag,
+            sys_flag,
+            message.born_timestamp,
+            packed_born,
+            packed_store,
+            store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            size,
+            wait,
+            multi_dispatch,
+        )
 
     def admit_delivered(self, message: Message) -> Admitted:
         """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
@@ -316,17 +329,31 @@ def _check_bits(name: str, number: Any, bits: int) -> None:
 
 def _replace_destination(message: Message, topic: str, queue_id: int, encoded: bytes) -> Message:
     return Message(
-        topic=topic, body=message.body, queue_id=queue_id, flag=message.flag, sys_flag=message.sys_flag,
-        born_timestamp=message.born_timestamp, born_host=message.born_host, store_host=message.store_host,
+        topic=topic,
+        body=message.body,
+        queue_id=queue_id,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
-        wait_for_store=message.wait_for_store, encoded_properties=encoded,
-    )  # fmt: skip
+        wait_for_store=message.wait_for_store,
+        encoded_properties=encoded,
+    )
 
 
 def _with_body(header: Message, body: bytes, flag: int) -> Message:
     return Message(
-        topic=header.topic, body=body, queue_id=header.queue_id, flag=flag, sys_flag=header.sys_flag,
-        born_timestamp=header.born_timestamp, born_host=header.born_host, store_host=header.store_host,
-        reconsume_times=header.reconsume_times, wait_for_store=header.wait_for_store,
-    )  # fmt: skip
+        topic=header.topic,
+        body=body,
+        queue_id=header.queue_id,
+        flag=flag,
+        sys_flag=header.sys_flag,
+        born_timestamp=header.born_timestamp,
+        born_host=header.born_host,
+        store_host=header.store_host,
+        reconsume_times=header.reconsume_times,
+        wait_for_store=header.wait_for_store,
+    )

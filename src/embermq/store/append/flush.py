@@ -82,10 +82,16 @@ class Flusher:
     """Flushes one log. `wait` and `when_durable` from any thread."""
 
     def __init__(
-        self, commit_log: CommitLog, settings: StoreSettings, clock: Clock, *, pooled: bool,
-        on_progress: Callable[[int], None], on_failure: Callable[[AppendRefused], None],
+        self,
+        commit_log: CommitLog,
+        settings: StoreSettings,
+        clock: Clock,
+        *,
+        pooled: bool,
+        on_progress: Callable[[int], None],
+        on_failure: Callable[[AppendRefused], None],
         confirm: Callable[[], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`on_progress` hears the flushed offset when more is durable or readable; both on the flusher's thread.
 
         `confirm` raises WriterFenced if nothing may be written, and nothing acknowledged, any more.

@@ -95,9 +95,15 @@ class RunReader:
         first = 0  # of the run being read
         while done < len(messages):
             filled, at, used, stop = loops.read_messages(
-                packed, at, loops.places, admission.body_bytes_max, admission.record_bytes_max, rows[done:],
-                properties, used,
-            )  # fmt: skip
+                packed,
+                at,
+                loops.places,
+                admission.body_bytes_max,
+                admission.record_bytes_max,
+                rows[done:],
+                properties,
+                used,
+            )
             done += filled
             assert stop is not PackedStop.BROKEN, (at, len(packed))
             if stop is PackedStop.PLACE:
@@ -192,4 +198,3 @@ class Receipts(Sequence[Receipt]):
 
     def with_status(self, status: PutStatus) -> "Receipts":
         return Receipts(self._placed, self._store_timestamp, self._host, status)
-

@@ -52,9 +52,7 @@ log = logging.getLogger(__name__)
 
 SIZE_MAGIC = struct.Struct(">ii")
 # Everything between size-and-magic and the body, for each pair of host lengths.
-HEADS = {
-    (born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)
-}
+HEADS = {(born, store): struct.Struct(f">iiiqqiq{born}sq{store}siqi") for born in (8, 20) for store in (8, 20)}
 _HEAD_V4 = HEADS[8, 8]
 _PROPERTIES_LENGTH = struct.Struct(">h")
 # A global is found faster than a method of an object, or a member of an enumeration.
@@ -72,9 +70,16 @@ class Writer:
     """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
 
     def __init__(
-        self, log: CommitLog, admission: Admission, clock: Clock, *, busy_ms_max: int, kernels: KernelUse,
-        light_queues_max: int = 0, fence: Fence | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        log: CommitLog,
+        admission: Admission,
+        clock: Clock,
+        *,
+        busy_ms_max: int,
+        kernels: KernelUse,
+        light_queues_max: int = 0,
+        fence: Fence | None = None,
+    ) -> None:
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
         self._fence = fence
@@ -191,12 +196,26 @@ class Writer:
                 record = b"".join(
                     (
                         _PACK_HEAD_V4(
-                            crc, tail.queue_id, 0, queue_offset, physical_offset, 0, now_ms if born is None else born,
-                            host, now_ms, host, 0, 0, body_bytes,
+                            crc,
+                            tail.queue_id,
+                            0,
+                            queue_offset,
+                            physical_offset,
+                            0,
+                            now_ms if born is None else born,
+                            host,
+                            now_ms,
+                            host,
+                            0,
+                            0,
+                            body_bytes,
                         ),
-                        body, topic_part, _PACK_PROPERTIES_LENGTH(len(properties)), properties,
+                        body,
+                        topic_part,
+                        _PACK_PROPERTIES_LENGTH(len(properties)),
+                        properties,
                     )
-                )  # fmt: skip
+                )
                 target = segment.target
                 target[at + 8 : end] = record
                 _PACK_SIZE_MAGIC_INTO(target, at, size, MESSAGE_MAGIC)
@@ -290,9 +309,18 @@ class Writer:
             room = len(run.packed) + len(run.properties) + FIXED_BUT_TOPIC_LENGTH * len(slots)
             self._open_run = slots, numbers[slots], room + _SLACK_BYTES * len(slots)
             count, end = encode_batch(
-                segment.target_array, at, segment.size, segment.start, run.packed, run.properties,
-                run.rows[done:], numbers, now_ms, host_number, placed[done:],
-            )  # fmt: skip
+                segment.target_array,
+                at,
+                segment.size,
+                segment.start,
+                run.packed,
+                run.properties,
+                run.rows[done:],
+                numbers,
+                now_ms,
+                host_number,
+                placed[done:],
+            )
             segment.wrote, self._open_run = end if count else at, None
             if count:
                 self._bytes += end - at
@@ -323,9 +351,15 @@ class Writer:
         first = receipts[0]
         later = tuple(receipt.physical_offset for receipt in receipts[1:])
         whole = Receipt(
-            PutStatus.PUT_OK, first.physical_offset, total, first.queue_offset, first.store_timestamp,
-            first.store_host, len(items), later,
-        )  # fmt: skip
+            PutStatus.PUT_OK,
+            first.physical_offset,
+            total,
+            first.queue_offset,
+            first.store_timestamp,
+            first.store_host,
+            len(items),
+            later,
+        )
         return whole, items[0].wait
 
     def _check_busy(self) -> None:
@@ -420,13 +454,26 @@ class Writer:
         record = b"".join(
             (
                 head.pack(
-                    crc32(body) & 0x7FFFFFFF, one.queue_id, one.flag, queue_offset, physical_offset,
-                    one.sys_flag, now_ms if born_timestamp is None else born_timestamp, one.born_host, now_ms,
-                    one.packed_store_host, one.reconsume_times, one.prepared_transaction_offset, len(body),
+                    crc32(body) & 0x7FFFFFFF,
+                    one.queue_id,
+                    one.flag,
+                    queue_offset,
+                    physical_offset,
+                    one.sys_flag,
+                    now_ms if born_timestamp is None else born_timestamp,
+                    one.born_host,
+                    now_ms,
+                    one.packed_store_host,
+                    one.reconsume_times,
+                    one.prepared_transaction_offset,
+                    len(body),
                 ),
-                body, one.topic_part, _PROPERTIES_LENGTH.pack(len(one.properties)), one.properties,
+                body,
+                one.topic_part,
+                _PROPERTIES_LENGTH.pack(len(one.properties)),
+                one.properties,
             )
-        )  # fmt: skip
+        )
         end = at + one.size
         target = segment.target
         target[at + 8 : end] = record

@@ -6,6 +6,8 @@
     entries.py         a piece against queue files
     keys.py, links.py  a piece against index files, and the links in these
     queue_numbers.py   which queue a record belongs to, as a number
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.compare.entries import OffsetRun, QueueName, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
@@ -14,4 +16,23 @@ from embermq.store.compare.links import CheckedIndexFile, LinkFlaw, link_flaws
 from embermq.store.compare.log_pieces import CheckedPiece, Cut, LogPieces, LogReader
 from embermq.store.compare.queue_numbers import QueueNumbers
 
-__all__ = ["CheckedIndexFile", "CheckedPiece", "Cut", "EntryPlace", "IndexStream", "KeyFlaw", "KeyPart", "LinkFlaw", "LogPieces", "LogReader", "OffsetRun", "QueueName", "QueueNumbers", "QueuePieceCheck", "Suspects", "VerifiedQueueFiles", "joined", "link_flaws"]
+__all__ = [
+    "CheckedIndexFile",
+    "CheckedPiece",
+    "Cut",
+    "EntryPlace",
+    "IndexStream",
+    "KeyFlaw",
+    "KeyPart",
+    "LinkFlaw",
+    "LogPieces",
+    "LogReader",
+    "OffsetRun",
+    "QueueName",
+    "QueueNumbers",
+    "QueuePieceCheck",
+    "Suspects",
+    "VerifiedQueueFiles",
+    "joined",
+    "link_flaws",
+]

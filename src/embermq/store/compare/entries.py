@@ -82,9 +82,7 @@ class OffsetRun(NamedTuple):
 class VerifiedQueueFiles:
     """The queue files of a store as they lie there. Any thread, but for `load`."""
 
-    def __init__(
-        self, root: Path, files: Files, file_bytes: int, log_min: int, *, store: Path | None = None
-    ) -> None:
+    def __init__(self, root: Path, files: Files, file_bytes: int, log_min: int, *, store: Path | None = None) -> None:
         """`store`: whose note of deleted topics counts, if the files were made aside."""
         self.root, self._files, self.file_bytes, self._log_min = root / QUEUE_FAMILY, files, file_bytes, log_min
         self._note_of = store or root

@@ -81,9 +81,16 @@ class LogPieces:
     tally for each piece."""
 
     def __init__(
-        self, segments: Sequence[LogSegment], start: int, end: int, files: Files, queues: VerifiedQueueFiles,
-        index: IndexStream, *, tally: Callable[[], Tally] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        segments: Sequence[LogSegment],
+        start: int,
+        end: int,
+        files: Files,
+        queues: VerifiedQueueFiles,
+        index: IndexStream,
+        *,
+        tally: Callable[[], Tally] | None = None,
+    ) -> None:
         self._segments, self._start, self._end, self._files = segments, start, end, files
         self._queues, self._index, self._tally = queues, index, tally
         self._routing = threading.Lock()

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from embermq.columns import QueueTable
 
 
-
 class QueueNumbers:
     """Numbers for queues; `names[n]` is the topic and queue id of number n."""
 

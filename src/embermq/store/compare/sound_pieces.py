@@ -35,7 +35,12 @@ class SoundPiece:
     """A walk over a stretch of the log, and what it has counted."""
 
     def __init__(
-        self, stretch: MappedStretch, queues: QueuePieceCheck, keys: KeyPart, routes: QueueNumbers, routing: threading.Lock
+        self,
+        stretch: MappedStretch,
+        queues: QueuePieceCheck,
+        keys: KeyPart,
+        routes: QueueNumbers,
+        routing: threading.Lock,
     ) -> None:
         """`routes` belongs to all threads; who has `routing` may use it."""
         self._stretch, self._queues, self._keys = stretch, queues, keys
@@ -72,9 +77,16 @@ class SoundPiece:
         entries, index, before = self._keys.at_hand()
         walk[W_ENTRY] = before
         stop: CheckStop = self._check.go_on(
-            stretch.data, stretch.segment.start, stretch.limit, self._lent, self._queues.table, self._queues.pool,
-            entries, index, walk,
-        )  # fmt: skip
+            stretch.data,
+            stretch.segment.start,
+            stretch.limit,
+            self._lent,
+            self._queues.table,
+            self._queues.pool,
+            entries,
+            index,
+            walk,
+        )
         self._keys.advance(int(walk[W_ENTRY]) - before)
         return stop
 

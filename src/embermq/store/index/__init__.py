@@ -3,6 +3,8 @@
     index_files.py   all of them: the sink, and the query
     index_file.py    one of them
     repair.py, log_search.py   a damaged file made again; keys looked for in the log itself meanwhile
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.index.index_file import ENTRY_DTYPE

@@ -11,6 +11,8 @@
     owner.py, fence.py  which process has it open; a writer that has lost it stops
     owned_names.py, misplaced.py   names of files that EmberMQ makes and may remove; files of another store
     state_view.py       the state page as a reader sees it
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.layout.config_directory import ConsumerProgress, config_files, consumer_progress
@@ -46,10 +48,67 @@ from embermq.store.layout.index_proof import INDEX_PROOF_FILE, drop_index_proof,
 from embermq.store.layout.inventory import INVENTORY_FILE, Inventory, load_inventory, save_inventory
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE, load_kept_offsets, raised_offsets, save_kept_offsets
 from embermq.store.layout.log_location import log_places, places_said
-from embermq.store.layout.misplaced import IS_DIRECTORY, clear_misplaced, misplaced
+from embermq.store.layout.misplaced import IS_DIRECTORY, clear_misplaced, misplaced_files
 from embermq.store.layout.owned_names import DERIVED, in_index, in_new_store, in_one_queue, in_rebuild
 from embermq.store.layout.owner import is_ours, lock_holder, must_be_flushed
 from embermq.store.layout.state_page import STATE_FILE, load_state_page
 from embermq.store.layout.state_view import PageNumbers, PageReader
 
-__all__ = ["ABORT", "CHECKPOINT", "CHECKPOINT_BYTES_MAX", "COMMIT_LOG", "CONFIG", "CONSUME_QUEUE", "CONSUME_QUEUE_EXT", "ConsumerProgress", "DELETED_TOPICS_FILE", "DERIVED", "FOLDERS", "INDEX", "INDEX_PROOF_FILE", "INVENTORY_FILE", "IS_DIRECTORY", "Inventory", "KEPT_OFFSETS_FILE", "LOCK", "PageNumbers", "PageReader", "REBUILD", "STATE_FILE", "check_directory", "check_lock", "checkpoint_times", "clear_misplaced", "config_files", "consumer_progress", "drop_index_proof", "in_index", "in_new_store", "in_one_queue", "in_rebuild", "is_ours", "load_deleted_topics", "load_index_proof", "load_inventory", "load_kept_offsets", "load_state_page", "lock_holder", "log_places", "mark_running", "misplaced", "must_be_flushed", "parse_deleted_topics", "places_said", "prove_rebuilt_index", "raised_offsets", "real_path", "rebuild_beside", "save_inventory", "save_kept_offsets", "settle_deleted_topics", "take_directory", "to_bytes", "was_closed_cleanly"]
+__all__ = [
+    "ABORT",
+    "CHECKPOINT",
+    "CHECKPOINT_BYTES_MAX",
+    "COMMIT_LOG",
+    "CONFIG",
+    "CONSUME_QUEUE",
+    "CONSUME_QUEUE_EXT",
+    "ConsumerProgress",
+    "DELETED_TOPICS_FILE",
+    "DERIVED",
+    "FOLDERS",
+    "INDEX",
+    "INDEX_PROOF_FILE",
+    "INVENTORY_FILE",
+    "IS_DIRECTORY",
+    "Inventory",
+    "KEPT_OFFSETS_FILE",
+    "LOCK",
+    "PageNumbers",
+    "PageReader",
+    "REBUILD",
+    "STATE_FILE",
+    "check_directory",
+    "check_lock",
+    "checkpoint_times",
+    "clear_misplaced",
+    "config_files",
+    "consumer_progress",
+    "drop_index_proof",
+    "in_index",
+    "in_new_store",
+    "in_one_queue",
+    "in_rebuild",
+    "is_ours",
+    "load_deleted_topics",
+    "load_index_proof",
+    "load_inventory",
+    "load_kept_offsets",
+    "load_state_page",
+    "lock_holder",
+    "log_places",
+    "mark_running",
+    "misplaced_files",
+    "must_be_flushed",
+    "parse_deleted_topics",
+    "places_said",
+    "prove_rebuilt_index",
+    "raised_offsets",
+    "real_path",
+    "rebuild_beside",
+    "save_inventory",
+    "save_kept_offsets",
+    "settle_deleted_topics",
+    "take_directory",
+    "to_bytes",
+    "was_closed_cleanly",
+]

@@ -67,7 +67,9 @@ def consumer_progress(files: Files, root: Path) -> list[ConsumerProgress]:
             queues = with_integer_keys(offsets)
         except ValueError:
             continue
-        found += [ConsumerProgress(topic, group, one, offset) for one, offset in sorted(queues.items()) if type(offset) is int]
+        found += [
+            ConsumerProgress(topic, group, one, offset) for one, offset in sorted(queues.items()) if type(offset) is int
+        ]
     return sorted(found, key=lambda one: (one.topic, one.group, one.queue_id))
 
 

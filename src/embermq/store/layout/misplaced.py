@@ -28,15 +28,22 @@ _TEMPORARY = ".tmp"
 # By directory: the files that a store makes there, each of which it also writes under a temporary name first.
 _FILES = {
     "": (
-        directory.CHECKPOINT, directory.ABORT, STATE_PAGE, INDEX_PROOF, INVENTORY, KEPT_OFFSETS, DELETED_TOPICS, SCRUB,
+        directory.CHECKPOINT,
+        directory.ABORT,
+        STATE_PAGE,
+        INDEX_PROOF,
+        INVENTORY,
+        KEPT_OFFSETS,
+        DELETED_TOPICS,
+        SCRUB,
         QUEUE_CHECKSUMS,
     ),
     directory.CONFIG: (_DELAYS, f"{_DELAYS}.bak"),
     QUARANTINE: (QUARANTINE_REPORT,),
-}  # fmt: skip
+}
 
 
-def misplaced(files: Files, root: Path) -> Iterator[Path]:
+def misplaced_files(files: Files, root: Path) -> Iterator[Path]:
     """Directories that have the name of a file, but for queue files."""
     for place, names in _FILES.items():
         ours = {*names, *(name + _TEMPORARY for name in names)}
@@ -63,7 +70,7 @@ def refuse_misplaced_log(files: Files, segments: Segments) -> None:
 def clear_misplaced(files: Files, root: Path, *, read_only: bool) -> list[str]:
     """Put them aside, unless nothing may be written; a line about each."""
     found = []
-    for path in list(misplaced(files, root)):
+    for path in list(misplaced_files(files, root)):
         done = "ignored" if read_only else f"put aside as {_aside(files, root, path)}"
         found.append(f"{path}: {IS_DIRECTORY}; {done}")
     return found

@@ -40,9 +40,21 @@ STATE_FILE = "embermq.state"
 PAGE_BYTES = 4096
 _MAGIC = int.from_bytes(b"EMBRMQ01", "little")
 _FIELDS = (
-    "magic", "epoch", "flushed", "queues_written", "queues_durable", "queue_files", "tail_mark",
-    "identity", "boot", "index_files", "sync_flush", "log_only", "writer", "writer_pid",
-)  # fmt: skip
+    "magic",
+    "epoch",
+    "flushed",
+    "queues_written",
+    "queues_durable",
+    "queue_files",
+    "tail_mark",
+    "identity",
+    "boot",
+    "index_files",
+    "sync_flush",
+    "log_only",
+    "writer",
+    "writer_pid",
+)
 _FIELDS_OF_OLD = _FIELDS.index("sync_flush")  # Pages of earlier versions end there.
 _INVERSE = 16  # From a number to its inverse.
 _LOOKS_MAX = 100  # The page of a live store may be looked at between a number and its inverse.

@@ -7,6 +7,8 @@
     damage.py       quarantine and fillers
     tail_mark.py    a place near the end where a record begins
     walked_log.py, bad_stretches.py   the log as one walk found it; stretches without records, searched once
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.log.commit_log import CommitLog, Lent
@@ -36,4 +38,29 @@ from embermq.store.log.file_scan import (
 from embermq.store.log.records import as_message
 from embermq.store.log.walk import ScannedStep, Walker
 
-__all__ = ["CommitLog", "Damage", "DamagedRange", "FILLER_TOPIC", "Lent", "LogSegment", "MISSING", "QUARANTINE_DIRECTORY", "QUARANTINE_REPORT", "Quarantine", "ROWS_MAX", "ScanSettings", "Scanned", "ScannedStep", "Stop", "Walker", "as_message", "frame_at", "is_record", "next_record", "records_of", "repaired_ranges", "scan_segments", "segment_at"]
+__all__ = [
+    "CommitLog",
+    "Damage",
+    "DamagedRange",
+    "FILLER_TOPIC",
+    "Lent",
+    "LogSegment",
+    "MISSING",
+    "QUARANTINE_DIRECTORY",
+    "QUARANTINE_REPORT",
+    "Quarantine",
+    "ROWS_MAX",
+    "ScanSettings",
+    "Scanned",
+    "ScannedStep",
+    "Stop",
+    "Walker",
+    "as_message",
+    "frame_at",
+    "is_record",
+    "next_record",
+    "records_of",
+    "repaired_ranges",
+    "scan_segments",
+    "segment_at",
+]

@@ -50,7 +50,12 @@ class Quarantine:
     """Keeps copies of damaged ranges, and closes the holes. Read-only stores only report."""
 
     def __init__(self, files: Files, root: Path, clock: Clock, *, read_only: bool) -> None:
-        self._files, self._directory, self._clock, self._read_only = files, root / QUARANTINE_DIRECTORY, clock, read_only
+        self._files, self._directory, self._clock, self._read_only = (
+            files,
+            root / QUARANTINE_DIRECTORY,
+            clock,
+            read_only,
+        )
         self.damages: list[Damage] = []
 
     @property
@@ -59,9 +64,15 @@ class Quarantine:
         return any(damage.filled for damage in self.damages)
 
     def note(
-        self, physical_offset: int, length: int, reason: str, action: str, *, kept_in: str | None = None,
+        self,
+        physical_offset: int,
+        length: int,
+        reason: str,
+        action: str,
+        *,
+        kept_in: str | None = None,
         filled: bool = False,
-    ) -> Damage:  # fmt: skip
+    ) -> Damage:
         """Report without touching anything."""
         damage = Damage(physical_offset, length, reason, action, kept_in, filled)
         self.damages.append(damage)
@@ -72,9 +83,7 @@ class Quarantine:
             self._write_report(damage)
         return damage
 
-    def keep(
-        self, segment: Segment, start: int, end: int, reason: str, action: str, *, filled: bool = False
-    ) -> Damage:
+    def keep(self, segment: Segment, start: int, end: int, reason: str, action: str, *, filled: bool = False) -> Damage:
         """Copy bytes [start, end) of a segment aside and report them. Trailing zeros are not copied."""
         physical_offset = segment.start + start
         if self._read_only:
@@ -163,10 +172,18 @@ def fill_with_record(segment: Segment, start: int, end: int, store_timestamp: in
     assert length >= FILLER_BYTES_MIN, length
     topic = FILLER_TOPIC[: length - FIXED_BYTES]
     record = encode(
-        physical_offset=segment.start + start, queue_id=0, queue_offset=0, topic=topic,
-        body=bytes(length - FIXED_BYTES - len(topic)), properties=b"", born_timestamp=store_timestamp,
-        born_host=_NOBODY, store_timestamp=store_timestamp, store_host=_NOBODY, sys_flag=ROLLBACK,
-    )  # fmt: skip
+        physical_offset=segment.start + start,
+        queue_id=0,
+        queue_offset=0,
+        topic=topic,
+        body=bytes(length - FIXED_BYTES - len(topic)),
+        properties=b"",
+        born_timestamp=store_timestamp,
+        born_host=_NOBODY,
+        store_timestamp=store_timestamp,
+        store_host=_NOBODY,
+        sys_flag=ROLLBACK,
+    )
     assert len(record) == length
     _store(segment, start, record)
 

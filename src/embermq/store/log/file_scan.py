@@ -91,9 +91,16 @@ class Stop(NamedTuple):
 
 
 def scan_segments(
-    segments: Sequence[LogSegment], start: int, end: int, *, check_crc: bool = True, rows_max: int = ROWS_MAX,
-    files: Files | None = None, window_bytes: int = WINDOW_BYTES, delay_ms: Sequence[int] | None = None,
-) -> Iterator[Scanned]:  # fmt: skip
+    segments: Sequence[LogSegment],
+    start: int,
+    end: int,
+    *,
+    check_crc: bool = True,
+    rows_max: int = ROWS_MAX,
+    files: Files | None = None,
+    window_bytes: int = WINDOW_BYTES,
+    delay_ms: Sequence[int] | None = None,
+) -> Iterator[Scanned]:
     """Every record that begins in [start, end), in log order, and every range without one.
 
     `start` is where a record begins (find one with `next_record`); a record that begins before `end` is given

@@ -9,6 +9,8 @@
     next_offsets.py                       queue offsets from the log alone
     fetch.py, damaged_entries.py          messages of a queue; the record behind a damaged entry
     checksums_file.py                     checksums of full queue files
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
@@ -21,4 +23,20 @@ from embermq.store.queues.multi_dispatch import LIGHT_PREFIX
 from embermq.store.queues.queue_state import NOT_SEEN, Jump
 from embermq.store.queues.queue_table import is_directory_name
 
-__all__ = ["BLANK", "ConsumeQueue", "ConsumeQueues", "EXTENSION_FAMILY", "FetchOutcome", "Jump", "LIGHT_PREFIX", "NOT_SEEN", "QUEUE_FAMILY", "QueueState", "RECORD_BYTES_MIN", "is_directory_name", "is_possible", "is_too_far", "is_valid"]
+__all__ = [
+    "BLANK",
+    "ConsumeQueue",
+    "ConsumeQueues",
+    "EXTENSION_FAMILY",
+    "FetchOutcome",
+    "Jump",
+    "LIGHT_PREFIX",
+    "NOT_SEEN",
+    "QUEUE_FAMILY",
+    "QueueState",
+    "RECORD_BYTES_MIN",
+    "is_directory_name",
+    "is_possible",
+    "is_too_far",
+    "is_valid",
+]

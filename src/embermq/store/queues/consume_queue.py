@@ -41,9 +41,14 @@ class ConsumeQueue:
     """The queue of one topic and queue id. Made by ConsumeQueues only."""
 
     def __init__(
-        self, books: SharedQueueState, slot: int, topic: str, queue_id: int, directory: Path,
+        self,
+        books: SharedQueueState,
+        slot: int,
+        topic: str,
+        queue_id: int,
+        directory: Path,
         extension: QueueExtension | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.directory = directory
         self.slot = slot

@@ -399,9 +399,7 @@ class ConsumeQueues:
                     findings.append(Finding(QUEUE_FAMILY, row.where, "is missing", 0))
         return findings
 
-    def _load_topic(
-        self, found: Entry, known: dict[tuple[str, int], QueueState], written: Written
-    ) -> list[Finding]:
+    def _load_topic(self, found: Entry, known: dict[tuple[str, int], QueueState], written: Written) -> list[Finding]:
         findings = []
         topic = found.name
         loader = QueueLoader(self._books, self._files, written)

@@ -77,9 +77,7 @@ class Budget:
             return True
         settings = self._settings
         if self.on_disk(physical_offset):
-            return (
-                self.bytes + size > settings.fetch_bytes_max_disk or self.count >= settings.fetch_messages_max_disk
-            )
+            return self.bytes + size > settings.fetch_bytes_max_disk or self.count >= settings.fetch_messages_max_disk
         return self.bytes + size > settings.fetch_bytes_max_memory or self.count >= settings.fetch_messages_max_memory
 
     def add(self, size: int) -> None:
@@ -98,9 +96,7 @@ class Fetcher:
         self.damaged = DamagedEntries(log, records, life_begin)
         self._recent_bytes = memory_bytes() * settings.memory_percent_max // 100
 
-    def fetch(
-        self, queue: ConsumeQueue | None, offset: int, max_messages: int, tags: str
-    ) -> FetchOutcome:
+    def fetch(self, queue: ConsumeQueue | None, offset: int, max_messages: int, tags: str) -> FetchOutcome:
         """Messages of `queue` from `offset` on. A queue that never was behaves as an empty one."""
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         if queue is None or high == 0:
@@ -123,9 +119,15 @@ class Fetcher:
         return right if settings.role is not BrokerRole.SLAVE or settings.check_offset_in_slave else asked
 
     def _scan(
-        self, queue: ConsumeQueue, units: list[tuple[int, int, int]], offset: int, max_messages: int,
-        wanted: frozenset[str] | None, low: int, high: int,
-    ) -> FetchOutcome:  # fmt: skip
+        self,
+        queue: ConsumeQueue,
+        units: list[tuple[int, int, int]],
+        offset: int,
+        max_messages: int,
+        wanted: frozenset[str] | None,
+        low: int,
+        high: int,
+    ) -> FetchOutcome:
         codes = None if wanted is None else {string_hash(tag) for tag in wanted}
         log_end = self._log.readable_offset
         budget = Budget(self._settings, max_messages, log_end, self._recent_bytes)
@@ -158,9 +160,15 @@ class Fetcher:
                         skip_below = -1
             looked_at += 1
         return FetchOutcome(
-            status, messages, offset + looked_at, low, high, budget.bytes, budget.on_disk(last_physical),
+            status,
+            messages,
+            offset + looked_at,
+            low,
+            high,
+            budget.bytes,
+            budget.on_disk(last_physical),
             sum(-(-message.size // BILLING_BYTES) for message in messages),
-        )  # fmt: skip
+        )
 
     def _tag_code(self, queue: ConsumeQueue, tag_code: int) -> int | None:
         """The tag code of an entry, or None if it is in an extension that is gone."""

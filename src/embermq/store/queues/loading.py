@@ -39,15 +39,25 @@ class QueueState:
     @classmethod
     def of(cls, queue: ConsumeQueue) -> "QueueState":
         return cls(
-            queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.max_physical,
-            min(queue.file_starts, default=0), len(queue.file_starts),
-        )  # fmt: skip
+            queue.topic,
+            queue.queue_id,
+            queue.min_offset,
+            queue.max_offset,
+            queue.max_physical,
+            min(queue.file_starts, default=0),
+            len(queue.file_starts),
+        )
 
     def row(self) -> list[str | int]:
         return [
-            self.topic, self.queue_id, self.min_offset, self.max_offset, self.max_physical,
-            self.first_file, self.file_count,
-        ]  # fmt: skip
+            self.topic,
+            self.queue_id,
+            self.min_offset,
+            self.max_offset,
+            self.max_physical,
+            self.first_file,
+            self.file_count,
+        ]
 
     @staticmethod
     def parse(state: Any, file_bytes: int) -> "dict[tuple[str, int], QueueState] | None":
@@ -125,9 +135,10 @@ class QueueLoader:
             size = self._files.stat(path).size
             if size not in (0, self._file_bytes):
                 raise StorePathInvalid(
-                    path, f"no queue file ({size} bytes, not {self._file_bytes}), in a directory that is a link: it is"
+                    path,
+                    f"no queue file ({size} bytes, not {self._file_bytes}), in a directory that is a link: it is"
                     " not removed there; move it away, or remove the link",
-                )  # fmt: skip
+                )
 
     def _list(self, directory: Path) -> list[_FoundQueueFile]:
         found = []
@@ -225,7 +236,6 @@ class QueueLoader:
             if valid < len(units) or not valid:
                 break
         return file.start + count, last
-
 
     def _goes_on(self, file: _FoundQueueFile, end: int, last: Unit) -> bool:
         """Are there units of proven records behind what looks like the end of a queue?"""

@@ -4,6 +4,8 @@
     plan.py      where to begin to walk, from the proofs; pure
     replay.py    the walk, and the table of what a stop means
     reading.py, derived_trust.py   an opening that writes nothing, and what it may believe
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.recovery.derived_trust import DerivedTrust

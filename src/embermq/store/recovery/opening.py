@@ -116,23 +116,41 @@ class DerivedFiles:
             )
         multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
         return ConsumeQueues(
-            self.root / directory.CONSUME_QUEUE, self.files, settings.queue_file_bytes, self.clock,
-            extension=extension, read_only=self.read_only, log_min=log_min, multi_dispatch=multi,
+            self.root / directory.CONSUME_QUEUE,
+            self.files,
+            settings.queue_file_bytes,
+            self.clock,
+            extension=extension,
+            read_only=self.read_only,
+            log_min=log_min,
+            multi_dispatch=multi,
             check_writer=self.check_writer,
-        )  # fmt: skip
+        )
 
     def index(self) -> IndexFiles:
         settings = self.settings
         return IndexFiles(
-            self.root / directory.INDEX, self.files, settings.index_slots_max, settings.index_entries_max, self.clock,
-            read_only=self.read_only, query_max=settings.query_messages_max, check_writer=self.check_writer,
-        )  # fmt: skip
+            self.root / directory.INDEX,
+            self.files,
+            settings.index_slots_max,
+            settings.index_entries_max,
+            self.clock,
+            read_only=self.read_only,
+            query_max=settings.query_messages_max,
+            check_writer=self.check_writer,
+        )
 
 
 def open_parts(
-    root: Path, settings: StoreSettings, files: Files, clock: Clock, *, read_only: bool, derive: bool,
+    root: Path,
+    settings: StoreSettings,
+    files: Files,
+    clock: Clock,
+    *,
+    read_only: bool,
+    derive: bool,
     bit_map_for: BitMapFor | None = None,
-) -> StoreParts:  # fmt: skip
+) -> StoreParts:
     """Everything up to the point where threads start."""
     elsewhere = bool(settings.commit_log_paths)
     directory.check_directory(files, root, read_only=read_only, has_log_elsewhere=elsewhere)
@@ -208,9 +226,15 @@ class _Opening:
     """One opening; its steps share these parts."""
 
     def __init__(
-        self, root: Path, settings: StoreSettings, files: Files, clock: Clock, claimed: _Claimed | None, derive: bool,
+        self,
+        root: Path,
+        settings: StoreSettings,
+        files: Files,
+        clock: Clock,
+        claimed: _Claimed | None,
+        derive: bool,
         bit_map_for: BitMapFor | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.root, self.settings, self.clock, self.claimed = root, settings, clock, claimed
         self.files = files if claimed is None else FencedFiles(files, claimed.fence).as_files
         self.read_only = claimed is None
@@ -225,9 +249,13 @@ class _Opening:
         self.log = CommitLog(self.segments)
         self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
         derived = DerivedFiles(
-            root, settings, self.files, clock, read_only=self.read_only,
+            root,
+            settings,
+            self.files,
+            clock,
+            read_only=self.read_only,
             check_writer=claimed.fence.check if claimed is not None else None,
-        )  # fmt: skip
+        )
         self.queues = derived.queues(lambda: self.log.min_offset, bit_map_for) if derive else None
         self.walker.look_ahead = self.queues.look_ahead if self.queues is not None else None
         self.index = derived.index() if derive and settings.index else None
@@ -241,9 +269,13 @@ class _Opening:
     def _load_segments(self) -> Segments:
         paths = self.settings.commit_log_paths or (self.root / directory.COMMIT_LOG,)
         segments = Segments(
-            list(paths), self.files, self.settings.segment_bytes, read_only=self.read_only,
-            read_only_directories=self.settings.commit_log_read_only_paths, is_too_full=self._is_too_full,
-        )  # fmt: skip
+            list(paths),
+            self.files,
+            self.settings.segment_bytes,
+            read_only=self.read_only,
+            read_only_directories=self.settings.commit_log_read_only_paths,
+            is_too_full=self._is_too_full,
+        )
         if not self.read_only:
             directory.make_targets(self.files, self.root)
             for path in (*paths, self.root / directory.CONSUME_QUEUE):
@@ -272,9 +304,16 @@ class _Opening:
         reading = Reading(self.files, self.root, self.log, self.numbers)
         if claimed is None:
             plan = reading.plan(
-                seen, self.sound, inventory, self.queues, self.index, proof, lambda *facts: self._decide(*facts)[0],
-                lambda numbers: self._proofs(numbers, proof), believe_queues=believe_derived,
-            )  # fmt: skip
+                seen,
+                self.sound,
+                inventory,
+                self.queues,
+                self.index,
+                proof,
+                lambda *facts: self._decide(*facts)[0],
+                lambda numbers: self._proofs(numbers, proof),
+                believe_queues=believe_derived,
+            )
         else:
             plan, index_plan = self._decide(seen, inventory, self._proofs(page, proof))
             directory.mark_running(self.files, self.root)
@@ -289,10 +328,23 @@ class _Opening:
         for path, aside in self.queues.aside if self.queues is not None else ():
             self.report.findings.append(f"{path}: in the way; put aside as {aside}")
         return StoreParts(
-            self.root, self.settings, self.files, self.clock, claimed.lock if claimed is not None else None,
-            claimed.fence if claimed is not None else None, self.log, self.walker, self.queues, self.index, page,
-            self.report, end, recovery.last_store_timestamp, recovery.tail_mark, self._all_next_offsets(),
-        )  # fmt: skip
+            self.root,
+            self.settings,
+            self.files,
+            self.clock,
+            claimed.lock if claimed is not None else None,
+            claimed.fence if claimed is not None else None,
+            self.log,
+            self.walker,
+            self.queues,
+            self.index,
+            page,
+            self.report,
+            end,
+            recovery.last_store_timestamp,
+            recovery.tail_mark,
+            self._all_next_offsets(),
+        )
 
     def decide(self) -> OpeningDecision:
         """What `run` would decide if it might write. Of an opening that does not: nothing is changed."""
@@ -424,10 +476,15 @@ class _Opening:
         if not self.derive:
             sinks.append(self.next_offsets)
         recovery = Recovery(
-            self.log, self.walker, sinks, self.quarantine, self.clock,
-            check_crc=self.settings.check_crc_on_recovery, read_only=self.read_only,
+            self.log,
+            self.walker,
+            sinks,
+            self.quarantine,
+            self.clock,
+            check_crc=self.settings.check_crc_on_recovery,
+            read_only=self.read_only,
             on_damage=partial(self._index_again, plan.walk_from),
-        )  # fmt: skip
+        )
         if self.queues is not None:
             self.queues.begin_replay(plan.walk_from, load_deleted_topics(self.files, self.root))
         end = recovery.run(plan, self.report)

@@ -49,10 +49,18 @@ class Reading:
         self._files, self._root, self._log, self._page = files, root, commit_log, page
 
     def plan(
-        self, seen: FilesSeen, sound: Sound, inventory: Inventory | None, queues: ConsumeQueues | None,
-        index: IndexFiles | None, index_proof: IndexProof | None, decide: Decide, proofs_of: ProofsOf, *,
+        self,
+        seen: FilesSeen,
+        sound: Sound,
+        inventory: Inventory | None,
+        queues: ConsumeQueues | None,
+        index: IndexFiles | None,
+        index_proof: IndexProof | None,
+        decide: Decide,
+        proofs_of: ProofsOf,
+        *,
         believe_queues: bool,
-    ) -> Plan:  # fmt: skip
+    ) -> Plan:
         """Where to walk from and to. LookAgain if queue files are not complete and a running store may be the reason,
         unless they are not to be believed anyway."""
         page = self._page if self._page is not None and self._is_of_this_log(self._page, seen) else None

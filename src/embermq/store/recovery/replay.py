@@ -100,9 +100,17 @@ class Recovery:
     """One walk over one log."""
 
     def __init__(
-        self, commit_log: CommitLog, walker: Walker, sinks: list[Sink], quarantine: Quarantine, clock: Clock, *,
-        check_crc: bool, read_only: bool, on_damage: Callable[[int], None] = lambda _: None,
-    ) -> None:  # fmt: skip
+        self,
+        commit_log: CommitLog,
+        walker: Walker,
+        sinks: list[Sink],
+        quarantine: Quarantine,
+        clock: Clock,
+        *,
+        check_crc: bool,
+        read_only: bool,
+        on_damage: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """`on_damage` is called with the place of damage that good records follow, before the walk goes on there:
         what earlier runs derived from there on may lead to records that are gone, and is derived again."""
         self._log, self._walker, self._sinks, self._quarantine = commit_log, walker, sinks, quarantine

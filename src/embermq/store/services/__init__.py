@@ -7,6 +7,8 @@
     retention.py, retention_rules.py, disk_watch.py   old log files go
     topic_deletion.py    a topic goes, at one place in the log for everyone
     scrub.py, scrub_step.py, scrub_state.py   everything read again and compared, slowly
+
+Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.services.arrivals import Arrival
@@ -16,4 +18,16 @@ from embermq.store.services.retention_rules import is_expired, last_change_ms
 from embermq.store.services.scrub_state import ScrubState, load_scrub_state
 from embermq.store.services.topic_deletion import KEPT_TOPICS
 
-__all__ = ["Arrival", "Cleaned", "KEPT_TOPICS", "OldSegment", "ProgressFile", "RetentionGuard", "ScrubState", "is_all_before", "is_expired", "last_change_ms", "load_scrub_state"]
+__all__ = [
+    "Arrival",
+    "Cleaned",
+    "KEPT_TOPICS",
+    "OldSegment",
+    "ProgressFile",
+    "RetentionGuard",
+    "ScrubState",
+    "is_all_before",
+    "is_expired",
+    "last_change_ms",
+    "load_scrub_state",
+]

@@ -55,9 +55,13 @@ class Arrivals:
         if listeners and self._announce:
             for i, row in enumerate(batch.rows):
                 arrival = Arrival(
-                    batch.topic(i), int(row[C_QUEUE_ID]), int(row[C_QUEUE_OFFSET]) + 1, int(row[C_TAG_CODE]),
-                    int(row[C_STORE_TIME]), batch.properties(i),
-                )  # fmt: skip
+                    batch.topic(i),
+                    int(row[C_QUEUE_ID]),
+                    int(row[C_QUEUE_OFFSET]) + 1,
+                    int(row[C_TAG_CODE]),
+                    int(row[C_STORE_TIME]),
+                    batch.properties(i),
+                )
                 for listener in listeners:
                     self._tell(listener, arrival)
         self.position = end

@@ -209,8 +209,11 @@ class DelayedMessages:
         self.skipped += 1
         log.error(
             "delayed.skipped level=%d queue_offset=%d physical_offset=%d reason=%s",
-            level, at, physical_offset, reason,
-        )  # fmt: skip
+            level,
+            at,
+            physical_offset,
+            reason,
+        )
 
     # -- the thread ------------------------------------------------------------------------------------
 
@@ -284,11 +287,18 @@ def _delivered(parked: StoredMessage) -> Message | str:
     if topic == HALF_TOPIC:
         return f"the real topic is {HALF_TOPIC}: half messages are not delivered"
     return Message(
-        topic=topic, body=parked.body, queue_id=int(queue_id), flag=parked.flag, sys_flag=parked.sys_flag,
-        born_timestamp=parked.born_timestamp, born_host=parked.born_host, store_host=parked.store_host,
-        reconsume_times=parked.reconsume_times, wait_for_store=False,
+        topic=topic,
+        body=parked.body,
+        queue_id=int(queue_id),
+        flag=parked.flag,
+        sys_flag=parked.sys_flag,
+        born_timestamp=parked.born_timestamp,
+        born_host=parked.born_host,
+        store_host=parked.store_host,
+        reconsume_times=parked.reconsume_times,
+        wait_for_store=False,
         encoded_properties=parked.property_bytes,
-    )  # fmt: skip
+    )
 
 
 class ProgressFile:

@@ -28,9 +28,13 @@ class DiskWatch:
     """Looks at the disks of one store, and tells its writer."""
 
     def __init__(
-        self, files: Files, log_directories: Sequence[Path], queue_directory: Path, settings: StoreSettings,
+        self,
+        files: Files,
+        log_directories: Sequence[Path],
+        queue_directory: Path,
+        settings: StoreSettings,
         refuse: Callable[[DiskFull | None], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`refuse` makes the writer refuse appends with this error, or, with None, take them again."""
         self._files, self._log_directories, self._queue_directory = files, log_directories, queue_directory
         self._full_percent, self._refuse = settings.disk_full_percent, refuse

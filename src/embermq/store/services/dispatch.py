@@ -42,9 +42,14 @@ class Dispatcher:
     """Feeds sinks from `position` on."""
 
     def __init__(
-        self, commit_log: CommitLog, walker: Walker, sinks: Sequence[Sink], taken: tuple[int, int],
-        tail_mark: TailMark, limit: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self,
+        commit_log: CommitLog,
+        walker: Walker,
+        sinks: Sequence[Sink],
+        taken: tuple[int, int],
+        tail_mark: TailMark,
+        limit: Callable[[], int],
+    ) -> None:
         self._log, self._walker, self._limit, self.tail_mark = commit_log, walker, limit, tail_mark
         self.sinks = list(sinks)
         self.failed_sinks: dict[str, str] = {}
@@ -187,9 +192,7 @@ class Dispatcher:
 
     def _drop(self, sink: Sink, problem: Exception) -> None:
         is_mistake = not isinstance(problem, OSError)  # Whoever made it wants to know where.
-        log.error(
-            "sink failed name=%s position=%d error=%s", sink.name, sink.position, problem, exc_info=is_mistake
-        )  # fmt: skip
+        log.error("sink failed name=%s position=%d error=%s", sink.name, sink.position, problem, exc_info=is_mistake)
         self.failed_sinks[sink.name] = str(problem)
         self.sinks.remove(sink)
 

@@ -50,10 +50,20 @@ class Housekeeping:
     """The thread, and the two jobs that others may ask for as well."""
 
     def __init__(
-        self, root: Path, files: Files, settings: StoreSettings, commit_log: CommitLog, disk: DiskWatch,
-        dispatcher: Dispatcher, queues: ConsumeQueues | None, index: IndexFiles | None, page: StatePage,
-        stats: StoreStats, lock: Lock, fence: Fence,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        files: Files,
+        settings: StoreSettings,
+        commit_log: CommitLog,
+        disk: DiskWatch,
+        dispatcher: Dispatcher,
+        queues: ConsumeQueues | None,
+        index: IndexFiles | None,
+        page: StatePage,
+        stats: StoreStats,
+        lock: Lock,
+        fence: Fence,
+    ) -> None:
         self._root, self._files, self._log, self._disk = root, files, commit_log, disk
         self._dispatcher, self._page, self._stats = dispatcher, page, stats
         self._lock, self._fence = lock, fence
@@ -239,10 +249,12 @@ class Housekeeping:
         active = self._log.active
         if active is None or self._files.exists(active.path) or self._log.active is not active:
             return
-        self.refuse(AppendRefused(
-            f"{active.path} was deleted while it is written to: no more appends; what it holds is lost when this"
-            f" process ends, unless it is copied back from /proc/{os.getpid()}/fd first"
-        ))  # fmt: skip
+        self.refuse(
+            AppendRefused(
+                f"{active.path} was deleted while it is written to: no more appends; what it holds is lost when this"
+                f" process ends, unless it is copied back from /proc/{os.getpid()}/fd first"
+            )
+        )
 
     def check_disk(self) -> None:
         """Refuse appends while a disk is too full, and take them again when there is room."""

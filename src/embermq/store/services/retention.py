@@ -77,9 +77,12 @@ class Cleaned(msgspec.Struct, frozen=True):
 
     def plus(self, other: "Cleaned") -> "Cleaned":
         return Cleaned(
-            self.segments + other.segments, self.log_bytes + other.log_bytes, self.queue_files + other.queue_files,
-            self.index_files + other.index_files, other.held_by,
-        )  # fmt: skip
+            self.segments + other.segments,
+            self.log_bytes + other.log_bytes,
+            self.queue_files + other.queue_files,
+            self.index_files + other.index_files,
+            other.held_by,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,18 @@ class Retention:
     """Deletes the old files of one store."""
 
     def __init__(
-        self, root: Path, files: Files, settings: StoreSettings, clock: Clock, commit_log: CommitLog, disk: DiskWatch,
-        derived: Derived, holds: Sequence[Hold], flush_log: Callable[[], int], guard: RetentionGuard | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        files: Files,
+        settings: StoreSettings,
+        clock: Clock,
+        commit_log: CommitLog,
+        disk: DiskWatch,
+        derived: Derived,
+        holds: Sequence[Hold],
+        flush_log: Callable[[], int],
+        guard: RetentionGuard | None = None,
+    ) -> None:
         self._root, self._files, self._settings, self._clock = root, files, settings, clock
         self._log, self._records, self._disk, self._derived = commit_log, Records(commit_log), disk, derived
         self._holds, self._flush_log, self._guard = holds, flush_log, guard
@@ -337,9 +349,14 @@ class Retention:
         level = logging.INFO if old.expired else logging.WARNING
         kind = "expired" if old.expired else "before its time"
         log.log(
-            level, "log file deleted path=%s bytes=%d age_hours=%.1f kind=%s reason=%s",
-            segment.path, segment.size, age_hours, kind, verdict.reason,
-        )  # fmt: skip
+            level,
+            "log file deleted path=%s bytes=%d age_hours=%.1f kind=%s reason=%s",
+            segment.path,
+            segment.size,
+            age_hours,
+            kind,
+            verdict.reason,
+        )
         if segment.is_lent:
             now = self._clock.monotonic()
             self._hung_told_at = self._hung_told_at if self._hung else now

@@ -178,10 +178,14 @@ class Scrub:
         """The same as text, under names of our own."""
         state = self._state
         figures = {
-            "Position": state.position, "RoundBegan": state.round_began_ms, "RoundFinished": state.finished_ms,
-            "Rounds": state.rounds, "Findings": state.findings, "Healed": state.healed,
+            "Position": state.position,
+            "RoundBegan": state.round_began_ms,
+            "RoundFinished": state.finished_ms,
+            "Rounds": state.rounds,
+            "Findings": state.findings,
+            "Healed": state.healed,
             "BytesPerSecond": self.bytes_per_second if self._interval_ms else 0,
-        }  # fmt: skip
+        }
         return {f"emberScrub{name}": str(value) for name, value in figures.items()}
 
     def run_round(self) -> ScrubReport:

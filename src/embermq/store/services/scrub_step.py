@@ -53,9 +53,14 @@ class ScrubStep:
     """Compares stretches of one running store."""
 
     def __init__(
-        self, root: Path, files: Files, commit_log: CommitLog, queues: ConsumeQueues | None, index: IndexFiles | None,
+        self,
+        root: Path,
+        files: Files,
+        commit_log: CommitLog,
+        queues: ConsumeQueues | None,
+        index: IndexFiles | None,
         quarantine: Quarantine,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._root, self._files, self._log = root, files, commit_log
         self._queues, self._index, self._quarantine = queues, index, quarantine
         self._records = Records(commit_log)

@@ -37,9 +37,17 @@ class TopicDeletion:
     """Deletes topics of one running store, one at a time."""
 
     def __init__(
-        self, root: Path, files: Files, commit_log: CommitLog, writer: Writer, dispatcher: Dispatcher,
-        queues: ConsumeQueues, housekeeping: Housekeeping, retention: Retention, flush_log: Callable[[], int],
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        files: Files,
+        commit_log: CommitLog,
+        writer: Writer,
+        dispatcher: Dispatcher,
+        queues: ConsumeQueues,
+        housekeeping: Housekeeping,
+        retention: Retention,
+        flush_log: Callable[[], int],
+    ) -> None:
         self._root, self._files, self._log = root, files, commit_log
         self._writer, self._dispatcher, self._queues = writer, dispatcher, queues
         self._housekeeping, self._retention, self._flush_log = housekeeping, retention, flush_log

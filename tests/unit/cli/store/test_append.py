@@ -32,9 +32,9 @@ def test_lines_of_standard_input(
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\r\n\nfour")))
     root = tmp_path / "new"
-    receipts = command(
-        "append", root, "t", "--lines", "--settings", settings_file, "--output", "json"
-    ).document["receipts"]  # fmt: skip
+    receipts = command("append", root, "t", "--lines", "--settings", settings_file, "--output", "json").document[
+        "receipts"
+    ]
     assert [receipt["queue_offset"] for receipt in receipts] == [0, 1, 2, 3]
     messages = command("fetch", root, "t", "0", "--output", "json").document["messages"]
     assert [message["body"] for message in messages] == ["one", "two", "", "four"]

@@ -15,9 +15,13 @@ from tests.unit.cli.store.conftest import Command, Ran
 
 NOW = ("--set", "fileReservedTime=0")
 ROOMY = StoreSettings(
-    segment_bytes=1 << 16, queue_file_bytes=400, index_slots_max=20, index_entries_max=40, disk_full_percent=100,
+    segment_bytes=1 << 16,
+    queue_file_bytes=400,
+    index_slots_max=20,
+    index_entries_max=40,
+    disk_full_percent=100,
     disk_clean_percent=100,
-)  # fmt: skip
+)
 
 
 @pytest.fixture

@@ -11,10 +11,17 @@ from tests.unit.cli.store.conftest import Command
 
 NAMES = ["basic", "index", "retry-dlq", "transaction", "delay", "cqext", "unclean", "lmq"]
 WORDS = [
-    ["info"], ["dump"], ["dump", "--body", "text", "--raw"], ["dump", "--since", "2023-11-14T22:14:00Z"],
-    ["fetch", "RetryTopic", "0"], ["find", "--topic", "RetryTopic", "--key", "rk0"], ["trace", "--key", "rk0"],
-    ["trace", "--key", "txk2"], ["get", "--at", "0"], ["top", "--once", "--interval", "0.01"],
-]  # fmt: skip
+    ["info"],
+    ["dump"],
+    ["dump", "--body", "text", "--raw"],
+    ["dump", "--since", "2023-11-14T22:14:00Z"],
+    ["fetch", "RetryTopic", "0"],
+    ["find", "--topic", "RetryTopic", "--key", "rk0"],
+    ["trace", "--key", "rk0"],
+    ["trace", "--key", "txk2"],
+    ["get", "--at", "0"],
+    ["top", "--once", "--interval", "0.01"],
+]
 
 
 def damage(store: Path, chance: random.Random) -> None:

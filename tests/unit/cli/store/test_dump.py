@@ -22,8 +22,9 @@ def test_every_message_as_a_line(command: Command, directory: Path) -> None:
 
 def test_options(command: Command, directory: Path) -> None:
     assert [line["body"] for line in command("dump", directory, "--body", "text", "--limit", "2").lines] == [
-        "body 0", "body 1",
-    ]  # fmt: skip
+        "body 0",
+        "body 1",
+    ]
     assert len(command("dump", directory, "--queue", "1").lines) == 1
     assert len(command("dump", directory, "--topic", "nothing").lines) == 0
     assert len(command("dump", directory, "--tags", "paid || created").lines) == 3

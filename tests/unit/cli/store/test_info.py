@@ -30,9 +30,12 @@ def test_a_store_of_ours(command: Command, directory: Path) -> None:
     assert shown["state"]["writer_pid"] is None
     assert shown["state"]["flushed_offset"] == shown["log"]["max_physical_offset"]
     assert shown["start"] == {
-        "reason": "closed cleanly", "walk_from": 0, "walk_bytes": shown["log"]["log_bytes"], "derived": "keep",
+        "reason": "closed cleanly",
+        "walk_from": 0,
+        "walk_bytes": shown["log"]["log_bytes"],
+        "derived": "keep",
         "findings": [],
-    }  # fmt: skip
+    }
     assert shown["runtime"]["commitLogMaxOffset"] == str(shown["log"]["max_physical_offset"])
 
 
@@ -57,8 +60,11 @@ def test_a_store_that_is_open(command: Command, directory: Path) -> None:
 def test_a_store_of_a_broker(command: Command, restored: Callable[[str], Path]) -> None:
     shown = command("info", restored("retry-dlq"), *JSON).document
     assert {one["topic"] for one in shown["topics"]} == {
-        "RetryTopic", "SCHEDULE_TOPIC_XXXX", "%RETRY%CG_retry", "%DLQ%CG_retry",
-    }  # fmt: skip
+        "RetryTopic",
+        "SCHEDULE_TOPIC_XXXX",
+        "%RETRY%CG_retry",
+        "%DLQ%CG_retry",
+    }
     assert {one["name"] for one in shown["config"]} >= {"topics.json", "consumerOffset.json"}
     assert all(one["fault"] is None for one in shown["config"])
     behind = {(one["group"], one["topic"]): one["behind_messages"] for one in shown["groups"]}

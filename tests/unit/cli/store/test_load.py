@@ -48,9 +48,7 @@ def test_a_store_of_the_reference_gets_more(
 
 
 @pytest.mark.parametrize(("times", "kept"), [("keep", True), ("new", False), ("auto", True)])
-def test_times(
-    command: Command, directory: Path, tmp_path: Path, settings_file: Path, times: str, kept: bool
-) -> None:
+def test_times(command: Command, directory: Path, tmp_path: Path, settings_file: Path, times: str, kept: bool) -> None:
     text = command("dump", directory).out.replace('"storeTimestamp":1', '"storeTimestamp":')  # Long ago.
     (tmp_path / "all.jsonl").write_text(text)
     words = ["--from", str(tmp_path / "all.jsonl"), "--config", str(settings_file), "--times", times]

@@ -106,8 +106,9 @@ def test_find_by_key(command: Command, directory: Path) -> None:
     assert found["query"]["by"] == "index"
     assert len(command(*find, "all", *JSON).document["messages"]) == 3
     assert [one["body"] for one in command(*find, "all", "--limit", "2", *JSON).document["messages"]] == [
-        "body 1", "body 2",
-    ]  # fmt: skip
+        "body 1",
+        "body 2",
+    ]
     nothing = command(*find, "all", "--end", "2020-01-01", *JSON)
     assert (nothing.code, nothing.document["messages"]) == (1, [])
     assert command("find", directory, "orders", "order-1", *JSON).document["messages"] == found["messages"]
@@ -238,9 +239,13 @@ def test_stores_of_the_reference(command: Command, restored: Callable[[str], Pat
     before = golden.tree_state(store)
     first = next(record for record in golden.manifest(name).records if not record.blank)
     for words in (
-        ["info"], ["dump"], ["fetch", first.topic, str(first.queue_id)], ["get", "--at", str(first.phy)],
-        ["get", "--id", first.offset_msg_id], ["trace", "--id", first.offset_msg_id],
-    ):  # fmt: skip
+        ["info"],
+        ["dump"],
+        ["fetch", first.topic, str(first.queue_id)],
+        ["get", "--at", str(first.phy)],
+        ["get", "--id", first.offset_msg_id],
+        ["trace", "--id", first.offset_msg_id],
+    ):
         ran = command(words[0], store, *words[1:], *JSON)
         queueless = words[0] == "fetch" and first.sys_flag & 4
         assert ran.code == 0 or queueless, (words, ran.err)

@@ -15,10 +15,21 @@ from tests.support import golden
 from tests.unit.cli.store.conftest import Command
 
 VERBS = [
-    ["info"], ["verify"], ["dump"], ["top", "--once"], ["trace", "--key", "k"], ["find", "orders", "k"], ["clean"],
-    ["drop", "orders"], ["rebuild"], ["load", "--from", os.devnull], ["append", "orders", "x"],
-    ["fetch", "orders", "0"], ["get", "--at", "0"], ["salvage", "--into", "new"],
-]  # fmt: skip
+    ["info"],
+    ["verify"],
+    ["dump"],
+    ["top", "--once"],
+    ["trace", "--key", "k"],
+    ["find", "orders", "k"],
+    ["clean"],
+    ["drop", "orders"],
+    ["rebuild"],
+    ["load", "--from", os.devnull],
+    ["append", "orders", "x"],
+    ["fetch", "orders", "0"],
+    ["get", "--at", "0"],
+    ["salvage", "--into", "new"],
+]
 
 
 def ran_unprivileged(place: Path, *words: str | Path) -> tuple[int, str, str]:

@@ -37,9 +37,10 @@ def test_many_messages_with_one_key(command: Command, directory: Path) -> None:
     assert [life["keys"][0] for life in every] == ["order-0", "order-1", "order-2"]
     newest = command("trace", directory, "--key", "all", "--limit", "2", "--output", "json").document["messages"]
     assert newest == every[1:]
-    assert command("trace", directory, "--key", "all", "--topic", "orders", "--output", "json").document[
-        "messages"
-    ] == every  # fmt: skip
+    assert (
+        command("trace", directory, "--key", "all", "--topic", "orders", "--output", "json").document["messages"]
+        == every
+    )
 
 
 @pytest.mark.parametrize(

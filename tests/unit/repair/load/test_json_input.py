@@ -134,7 +134,7 @@ def test_a_compressed_body_is_kept_as_it_is(packed: bytes, sys_flag: int) -> Non
         (b'{"topic":"t","tags":"a","properties":{"TAGS":"b"}}', 14, "tags is 'a', and properties say TAGS = 'b'"),
         (b'{"topic":"t","body":"aGk=","sysFlag":1793}', 28, "names the compression 0x700"),
     ],
-)  # fmt: skip
+)
 def test_lines_that_are_no_message(raw: bytes, column: int, reason: str) -> None:
     said = invalid(raw)
     assert said[0] == column, said

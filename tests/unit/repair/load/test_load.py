@@ -25,9 +25,13 @@ from embermq.testing.clock import ManualClock
 from tests.support import golden
 
 SMALL = StoreSettings(
-    segment_bytes=1 << 16, queue_file_bytes=2000, index_slots_max=100, index_entries_max=400, disk_full_percent=100,
+    segment_bytes=1 << 16,
+    queue_file_bytes=2000,
+    index_slots_max=100,
+    index_entries_max=400,
+    disk_full_percent=100,
     disk_clean_percent=100,
-)  # fmt: skip
+)
 # Topics our store takes as well, no batches (they roll as a whole), nothing deleted from the front.
 SAME_BYTES = sorted(set(golden.ALL_STORES) - {"odd", "batch", "deleted-segments", "default-size"})
 STORE_ASSIGNS = ("physicalOffset", "queueOffset", "msgId")
@@ -251,9 +255,11 @@ def test_messages_that_were_waiting_before_are_not_passed_over(tmp_path: Path) -
     with MessageStore.open(tmp_path / "new", SMALL) as store:
         store.append(Message("t", b"waits", delay_level=18))
     parked = {
-        "topic": SCHEDULE_TOPIC, "queueId": 17, "body": "bmV3",
+        "topic": SCHEDULE_TOPIC,
+        "queueId": 17,
+        "body": "bmV3",
         "properties": {"DELAY": "18", "REAL_TOPIC": "t", "REAL_QID": "0"},
-    }  # fmt: skip
+    }
     report = load(tmp_path / "new", lines_of(parked, parked | {"topic": "t", "queueId": 0}))
     assert report.counted_as_delivered == 0
     assert delivered_so_far(tmp_path / "new").get(18, 0) == 0

@@ -247,10 +247,21 @@ def test_what_only_looks_like_a_record(tmp_path: Path) -> None:
             body = b""
             while len(body) < 900:
                 body += encode(
-                    topic="Fake", body=b"x" * 30, physical_offset=head + len(body), queue_offset=number, queue_id=0,
-                    flag=0, sys_flag=0, born_timestamp=1, born_host=host, store_timestamp=1, store_host=host,
-                    reconsume_times=0, prepared_transaction_offset=0, properties=b"",
-                )  # fmt: skip
+                    topic="Fake",
+                    body=b"x" * 30,
+                    physical_offset=head + len(body),
+                    queue_offset=number,
+                    queue_id=0,
+                    flag=0,
+                    sys_flag=0,
+                    born_timestamp=1,
+                    born_host=host,
+                    store_timestamp=1,
+                    store_host=host,
+                    reconsume_times=0,
+                    prepared_transaction_offset=0,
+                    properties=b"",
+                )
             store.append(Message("Real", body, keys=[f"k{number}"]))
     root = copied(builder, tmp_path / "copy")
     hands = Hands(cores=4)

@@ -260,8 +260,9 @@ def test_settings_that_directories_show(tmp_path: Path) -> None:
     assert settings_as_found(RealFiles(), tmp_path) == {}
     assert settings_as_found(RealFiles(), golden.restore("cqext", tmp_path / "a")) == {"queue_extension": True}
     assert settings_as_found(RealFiles(), golden.restore("lmq", tmp_path / "b")) == {
-        "light_queues": True, "multi_dispatch": True,
-    }  # fmt: skip
+        "light_queues": True,
+        "multi_dispatch": True,
+    }
 
 
 def test_an_extension(tmp_path: Path) -> None:

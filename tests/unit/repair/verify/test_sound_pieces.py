@@ -52,8 +52,13 @@ def by_steps(disk: LossyFiles) -> VerifyReport:
 
 def counts(report: VerifyReport) -> tuple[int, ...]:
     return (
-        report.records, report.queues, report.units, report.index_entries, report.pending_units, report.pending_keys
-    )  # fmt: skip
+        report.records,
+        report.queues,
+        report.units,
+        report.index_entries,
+        report.pending_units,
+        report.pending_keys,
+    )
 
 
 def plain_store(messages: int) -> LossyFiles:

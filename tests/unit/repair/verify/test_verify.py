@@ -185,9 +185,17 @@ def test_a_record_inside_a_body_is_no_record(tools: str, monkeypatch: pytest.Mon
         receipt = store.append(Message("T", b"x"))
         place = receipt.physical_offset + receipt.size + 88 + 50  # Where the bait will lie.
         bait = encode(
-            physical_offset=place, queue_id=0, queue_offset=77, topic="Bait", body=b"!", properties=b"KEYS\x01bait",
-            born_timestamp=1, born_host=host, store_timestamp=1, store_host=host,
-        )  # fmt: skip
+            physical_offset=place,
+            queue_id=0,
+            queue_offset=77,
+            topic="Bait",
+            body=b"!",
+            properties=b"KEYS\x01bait",
+            born_timestamp=1,
+            born_host=host,
+            store_timestamp=1,
+            store_host=host,
+        )
         store.append(Message("T", bytes(50) + bait + bytes(300)))
         numbered.append_until(store, 0, 20)
         assert store._log.read(place, len(bait)) == bait
@@ -576,9 +584,13 @@ def wait_until(done: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("flush", list(FlushDisk))
 def test_no_false_alarm_while_somebody_writes(tmp_path: Path, flush: FlushDisk) -> None:
     plan = StoreBuilder(
-        tmp_path / "store", flush=flush, segment_bytes=1 << 18, queue_file_bytes=20 * 500, index_slots_max=500,
+        tmp_path / "store",
+        flush=flush,
+        segment_bytes=1 << 18,
+        queue_file_bytes=20 * 500,
+        index_slots_max=500,
         index_entries_max=2000,
-    )  # fmt: skip
+    )
     with plan.open() as store, busy(store):
         wait_until(lambda: store.max_physical > 1 << 19)
         for fast in (False, True, False):
@@ -591,10 +603,17 @@ def test_no_false_alarm_while_somebody_writes(tmp_path: Path, flush: FlushDisk) 
 def test_no_false_alarm_while_old_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_LOOK_SECONDS", 0.01)
     plan = StoreBuilder(
-        tmp_path / "store", segment_bytes=1 << 16, queue_file_bytes=20 * 50, index_slots_max=100, index_entries_max=400,
-        retention_hours=0, clean_interval_ms=20, delete_segment_pause_ms=1, delete_queue_pause_ms=0,
+        tmp_path / "store",
+        segment_bytes=1 << 16,
+        queue_file_bytes=20 * 50,
+        index_slots_max=100,
+        index_entries_max=400,
+        retention_hours=0,
+        clean_interval_ms=20,
+        delete_segment_pause_ms=1,
+        delete_queue_pause_ms=0,
         delete_when=";".join(str(hour) for hour in range(24)),
-    )  # fmt: skip
+    )
     with plan.open() as store, busy(store, 1 << 20):
         wait_until(lambda: store.min_physical > 1 << 18)
         for _ in range(5):

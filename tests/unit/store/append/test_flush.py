@@ -66,13 +66,19 @@ class Rig:
         self.log.pooled = pooled
         self.told: list[Any] = []
         settings = StoreSettings(
-            flush=FlushDisk.ASYNC if pooled else FlushDisk.SYNC, sync_flush_timeout_ms=timeout_ms,
-            flush_interval_ms=3_600_000, commit_interval_ms=3_600_000,
-        )  # fmt: skip
+            flush=FlushDisk.ASYNC if pooled else FlushDisk.SYNC,
+            sync_flush_timeout_ms=timeout_ms,
+            flush_interval_ms=3_600_000,
+            commit_interval_ms=3_600_000,
+        )
         self.flusher = Flusher(
-            self.log, settings, SystemClock(), pooled=pooled,  # type: ignore[arg-type]
-            on_progress=self.told.append, on_failure=self.told.append,
-        )  # fmt: skip
+            self.log,  # type: ignore[arg-type]
+            settings,
+            SystemClock(),
+            pooled=pooled,
+            on_progress=self.told.append,
+            on_failure=self.told.append,
+        )
         if start:
             self.flusher.start()
 
@@ -365,7 +371,12 @@ def test_how_much_is_enough_for_a_flush_by_the_clock(pages_min: int, wrote: int,
     log, clock = NumberLog(), ManualClock()
     settings = StoreSettings(flush=FlushDisk.ASYNC, flush_pages_min=pages_min, flush_interval_ms=500)
     flusher = Flusher(
-        log, settings, clock, pooled=False, on_progress=lambda at: None, on_failure=lambda why: None  # type: ignore[arg-type]
+        log,  # type: ignore[arg-type]
+        settings,
+        clock,
+        pooled=False,
+        on_progress=lambda at: None,
+        on_failure=lambda why: None,
     )
     clock.advance(ms=1000)
     log.append(wrote)

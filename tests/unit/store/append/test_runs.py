@@ -31,8 +31,11 @@ from embermq.testing import ManualClock
 from tests.columns.test_messages import messages
 
 SMALL: dict[str, Any] = {
-    "segment_bytes": 64 << 10, "message_bytes_max": 2000, "disk_full_percent": 100, "delayed_delivery": False
-}  # fmt: skip
+    "segment_bytes": 64 << 10,
+    "message_bytes_max": 2000,
+    "disk_full_percent": 100,
+    "delayed_delivery": False,
+}
 
 
 class Pair:
@@ -106,15 +109,27 @@ def test_any_list(pair: Pair) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {}, {"body": b""}, {"tags": None, "keys": ()}, {"keys": ["a", "b"]}, {"keys": ("a",)},
-        {"tags": "grün", "keys": "钥匙"}, {"properties": {"region": "eu", "shop": "7"}},
+        {},
+        {"body": b""},
+        {"tags": None, "keys": ()},
+        {"keys": ["a", "b"]},
+        {"keys": ("a",)},
+        {"tags": "grün", "keys": "钥匙"},
+        {"properties": {"region": "eu", "shop": "7"}},
         {"properties": {"Aa": "1", "BB": "2", "C#": "3"}},
-        {"properties": {}}, {"tags": None, "keys": (), "encoded_properties": b"UNIQ_KEY\x01u\x02KEYS\x01k\x02"},
-        {"born_timestamp": 0}, {"born_timestamp": -1}, {"flag": -1}, {"sys_flag": 0x301}, {"sys_flag": 0x30},
-        {"reconsume_times": 16}, {"sys_flag": 4, "prepared_transaction_offset": 77}, {"sys_flag": 8},
+        {"properties": {}},
+        {"tags": None, "keys": (), "encoded_properties": b"UNIQ_KEY\x01u\x02KEYS\x01k\x02"},
+        {"born_timestamp": 0},
+        {"born_timestamp": -1},
+        {"flag": -1},
+        {"sys_flag": 0x301},
+        {"sys_flag": 0x30},
+        {"reconsume_times": 16},
+        {"sys_flag": 4, "prepared_transaction_offset": 77},
+        {"sys_flag": 8},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_ordinary_messages_are_one_run(pair: Pair, fields: dict[str, Any]) -> None:
     receipts = pair.append([order(number, **fields) for number in range(RUN_MESSAGES_MIN)])
     assert isinstance(receipts, Receipts)
@@ -123,15 +138,21 @@ def test_ordinary_messages_are_one_run(pair: Pair, fields: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "fields",
     [
-        {"delay_level": 3}, {"properties": {"DELAY": "2"}}, {"wait_for_store": False},
+        {"delay_level": 3},
+        {"properties": {"DELAY": "2"}},
+        {"wait_for_store": False},
         {"properties": {"WAIT": "false"}},
-        {"born_host": Host("10.0.0.1", 1)}, {"born_host": Host("::1", 1)}, {"store_host": Host("2001:db8::1", 5)},
-        {"properties": dict.fromkeys("abcdefghijklmn", "1")}, {"properties": {"TAGS": "paid"}},
+        {"born_host": Host("10.0.0.1", 1)},
+        {"born_host": Host("::1", 1)},
+        {"store_host": Host("2001:db8::1", 5)},
+        {"properties": dict.fromkeys("abcdefghijklmn", "1")},
+        {"properties": {"TAGS": "paid"}},
         {"properties": {"n": "x"}, "encoded_properties": b"a\x01b", "tags": None, "keys": ()},
-        {"encoded_properties": b"a\x01b"}, {"tags": 5},
+        {"encoded_properties": b"a\x01b"},
+        {"tags": 5},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_others_keep_their_place_between_runs(pair: Pair, fields: dict[str, Any]) -> None:
     some = [*ORDERS, order(77, **fields), *ORDERS, order(78, **fields), order(79)]
     receipts = pair.append(some)
@@ -139,8 +160,9 @@ def test_others_keep_their_place_between_runs(pair: Pair, fields: dict[str, Any]
     assert len(receipts) == len(some)
     if "store_host" in fields:
         assert [index for index, receipt in enumerate(receipts) if receipt.store_host != receipts[0].store_host] == [
-            RUN_MESSAGES_MIN, 2 * RUN_MESSAGES_MIN + 1
-        ]  # fmt: skip
+            RUN_MESSAGES_MIN,
+            2 * RUN_MESSAGES_MIN + 1,
+        ]
 
 
 class Tag(str, enum.Enum):  # noqa: UP042 - shows itself as Tag.PAID where a StrEnum shows its value
@@ -163,24 +185,75 @@ class Text(str):
 
 
 ODD: list[dict[str, Any]] = [
-    {"body": "text"}, {"body": bytearray(b"raw")}, {"body": memoryview(b"view")}, {"body": None}, {"body": 5},
-    {"body": memoryview(b"abcdef")[::2]}, {"topic": Tag.PAID}, {"topic": b"orders"}, {"topic": None},
-    {"topic": Text("orders")}, {"tags": Tag.PAID}, {"tags": Text("paid")}, {"tags": datetime.date(2024, 1, 1)},
-    {"tags": b"paid"}, {"tags": 0}, {"tags": "\ud800"}, {"tags": "a\x02"}, {"tags": np.str_("paid")},
-    {"keys": Tag.PAID}, {"keys": [Tag.PAID]}, {"keys": {"a"}}, {"keys": None}, {"keys": 5}, {"keys": [5]},
-    {"keys": ["a b"]}, {"keys": ""}, {"keys": []}, {"keys": [""]}, {"keys": [b"a"]}, {"keys": {"a": 1}},
-    {"keys": datetime.timedelta(1)}, {"queue_id": Shop.FIRST}, {"queue_id": True}, {"queue_id": np.int64(1)},
-    {"queue_id": 2**31}, {"queue_id": -1}, {"queue_id": 1.0}, {"queue_id": None}, {"properties": {"a": 5}},
-    {"properties": {"a": Tag.PAID}}, {"properties": {5: "a"}}, {"properties": OrderedDict(a="b")},
-    {"properties": {"a": ""}}, {"properties": {"": "a"}}, {"properties": {"TAGS": "sent"}}, {"properties": None},
-    {"properties": {"DELAY": "soon"}}, {"encoded_properties": "text", "tags": None, "keys": ()},
-    {"encoded_properties": bytearray(b"a\x01b"), "tags": None, "keys": ()}, {"born_timestamp": 2**63},
-    {"born_timestamp": 1.5}, {"born_timestamp": Shop.FIRST}, {"flag": 2**31}, {"flag": True}, {"flag": None},
-    {"flag": Shop.FIRST}, {"sys_flag": 2**40}, {"sys_flag": -1}, {"reconsume_times": "1"}, {"wait_for_store": 1},
-    {"prepared_transaction_offset": 2**63}, {"delay_level": "1"}, {"topic": "no/slash"}, {"topic": ""},
-    {"topic": "t" * 128}, {"body": bytes(2001)}, {"properties": {"a": "x" * 40_000}},
+    {"body": "text"},
+    {"body": bytearray(b"raw")},
+    {"body": memoryview(b"view")},
+    {"body": None},
+    {"body": 5},
+    {"body": memoryview(b"abcdef")[::2]},
+    {"topic": Tag.PAID},
+    {"topic": b"orders"},
+    {"topic": None},
+    {"topic": Text("orders")},
+    {"tags": Tag.PAID},
+    {"tags": Text("paid")},
+    {"tags": datetime.date(2024, 1, 1)},
+    {"tags": b"paid"},
+    {"tags": 0},
+    {"tags": "\ud800"},
+    {"tags": "a\x02"},
+    {"tags": np.str_("paid")},
+    {"keys": Tag.PAID},
+    {"keys": [Tag.PAID]},
+    {"keys": {"a"}},
+    {"keys": None},
+    {"keys": 5},
+    {"keys": [5]},
+    {"keys": ["a b"]},
+    {"keys": ""},
+    {"keys": []},
+    {"keys": [""]},
+    {"keys": [b"a"]},
+    {"keys": {"a": 1}},
+    {"keys": datetime.timedelta(1)},
+    {"queue_id": Shop.FIRST},
+    {"queue_id": True},
+    {"queue_id": np.int64(1)},
+    {"queue_id": 2**31},
+    {"queue_id": -1},
+    {"queue_id": 1.0},
+    {"queue_id": None},
+    {"properties": {"a": 5}},
+    {"properties": {"a": Tag.PAID}},
+    {"properties": {5: "a"}},
+    {"properties": OrderedDict(a="b")},
+    {"properties": {"a": ""}},
+    {"properties": {"": "a"}},
+    {"properties": {"TAGS": "sent"}},
+    {"properties": None},
+    {"properties": {"DELAY": "soon"}},
+    {"encoded_properties": "text", "tags": None, "keys": ()},
+    {"encoded_properties": bytearray(b"a\x01b"), "tags": None, "keys": ()},
+    {"born_timestamp": 2**63},
+    {"born_timestamp": 1.5},
+    {"born_timestamp": Shop.FIRST},
+    {"flag": 2**31},
+    {"flag": True},
+    {"flag": None},
+    {"flag": Shop.FIRST},
+    {"sys_flag": 2**40},
+    {"sys_flag": -1},
+    {"reconsume_times": "1"},
+    {"wait_for_store": 1},
+    {"prepared_transaction_offset": 2**63},
+    {"delay_level": "1"},
+    {"topic": "no/slash"},
+    {"topic": ""},
+    {"topic": "t" * 128},
+    {"body": bytes(2001)},
+    {"properties": {"a": "x" * 40_000}},
     {"body": memoryview(array.array("i", [1, 2]))},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("fields", ODD, ids=[f"{number}-{next(iter(fields))}" for number, fields in enumerate(ODD)])
@@ -256,9 +329,7 @@ def test_threads_that_meet_new_queues_together(tmp_path: Path) -> None:
         for round_number in range(5):
             some = [order(n, topic=f"t-{round_number}-{n % 50}", keys=f"{worker}") for n in range(200)]
             answers = pair.fast.append_many(some)
-            receipts.extend(
-                (message.topic, answer.queue_offset) for message, answer in zip(some, answers, strict=True)
-            )
+            receipts.extend((message.topic, answer.queue_offset) for message, answer in zip(some, answers, strict=True))
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(4)]
     for thread in threads:

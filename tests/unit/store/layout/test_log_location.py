@@ -18,9 +18,14 @@ def store(tmp_path: Path) -> Path:
     """Its log takes turns between two directories outside."""
     root = tmp_path / "store"
     settings = StoreSettings(
-        segment_bytes=1 << 16, queue_file_bytes=2000, index_slots_max=20, index_entries_max=200,
-        commit_log_paths=(tmp_path / "a", tmp_path / "b"), disk_full_percent=100, disk_clean_percent=100,
-    )  # fmt: skip
+        segment_bytes=1 << 16,
+        queue_file_bytes=2000,
+        index_slots_max=20,
+        index_entries_max=200,
+        commit_log_paths=(tmp_path / "a", tmp_path / "b"),
+        disk_full_percent=100,
+        disk_clean_percent=100,
+    )
     with MessageStore.open(root, settings) as opened:
         for n in range(200):
             opened.append(Message("orders", b"%d" % n + bytes(1000), keys=[f"k{n}"]))

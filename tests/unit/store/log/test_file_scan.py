@@ -187,9 +187,17 @@ def test_a_body_that_looks_like_a_record_is_none(tmp_path: Path, way: str) -> No
         first = opened.append(Message("t", b"first"))
         inner = frames_of(builder.root)[0]
         record = frame.encode(
-            physical_offset=first.size + 88, queue_id=0, queue_offset=9, topic="t", body=b"fake", properties=b"",
-            born_timestamp=1, born_host=inner.born_host, store_timestamp=1, store_host=inner.store_host,
-        )  # fmt: skip
+            physical_offset=first.size + 88,
+            queue_id=0,
+            queue_offset=9,
+            topic="t",
+            body=b"fake",
+            properties=b"",
+            born_timestamp=1,
+            born_host=inner.born_host,
+            store_timestamp=1,
+            store_host=inner.store_host,
+        )
         outer = opened.append(Message("t", record + b"tail"))
         opened.append(Message("t", b"last"))
     path = builder.root / "commitlog" / "0".zfill(20)

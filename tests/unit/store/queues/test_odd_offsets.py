@@ -30,7 +30,7 @@ COUNT = 120
 def make(path: Path) -> tuple[StoreBuilder, list[int]]:
     builder = StoreBuilder(
         path, clock=ManualClock(), segment_bytes=8192, queue_file_bytes=400, index_slots_max=16, index_entries_max=40
-    )  # fmt: skip
+    )
     with builder.open() as store:
         made = [store.append(Message("T", b"x" * 30, keys=[f"k{n}"], queue_id=n % 2)) for n in range(COUNT)]
     return builder, [one.physical_offset for one in made]
@@ -75,9 +75,7 @@ def test_every_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             check_flipped(whole, places, number, byte, bit, tmp_path)
 
 
-def check_flipped(
-    whole: StoreBuilder, places: list[int], number: int, byte: int, bit: int, scratch: Path
-) -> None:  # fmt: skip
+def check_flipped(whole: StoreBuilder, places: list[int], number: int, byte: int, bit: int, scratch: Path) -> None:
     """The last two records are not flipped: what follows shows that something is missing."""
     root = scratch / "flipped"
     shutil.copytree(whole.root, root)
@@ -109,9 +107,7 @@ def check(builder: StoreBuilder, number: int, scratch: Path, what: str) -> None:
         shutil.rmtree(scratch / name, ignore_errors=True)
         shutil.copytree(root, scratch / name)
     rebuild(scratch / "walked", builder.settings, clock=ManualClock())
-    rebuild(
-        scratch / "pieces", builder.settings, clock=ManualClock(), make_build=partial(BulkBuild, workers=Hands())
-    )  # fmt: skip
+    rebuild(scratch / "pieces", builder.settings, clock=ManualClock(), make_build=partial(BulkBuild, workers=Hands()))
     with builder.open() as store:
         missing = {f"k{n}" for n in range(COUNT)} - delivered(store)
         # Two that claim the same place, where each follows the one before it: either may be the wrong one.

@@ -29,16 +29,29 @@ def test_each_combination_of_facts_matches_exactly_one_row() -> None:
 
 
 SEEN = FilesSeen(
-    clean=True, log_min=1000, log_capacity_end=9000, log_files_sound=True, queue_files=4, index_files=1,
-    derived_findings=0, inventory_findings=0, read_only=False, derived_position=6000,
-)  # fmt: skip
-PROOFS = Proofs(
-    flushed=8000, written=8000, queues=7000, index=6500, queue_files=4, index_files=1, tail_mark=6800
-)  # fmt: skip
+    clean=True,
+    log_min=1000,
+    log_capacity_end=9000,
+    log_files_sound=True,
+    queue_files=4,
+    index_files=1,
+    derived_findings=0,
+    inventory_findings=0,
+    read_only=False,
+    derived_position=6000,
+)
+PROOFS = Proofs(flushed=8000, written=8000, queues=7000, index=6500, queue_files=4, index_files=1, tail_mark=6800)
 INVENTORY = Inventory(
-    log_min=1000, log_max=8000, tail_mark=7500, segment_bytes=100, checkpoint="", dispatch="live", queues={}, index={},
+    log_min=1000,
+    log_max=8000,
+    tail_mark=7500,
+    segment_bytes=100,
+    checkpoint="",
+    dispatch="live",
+    queues={},
+    index={},
     next_offsets=[],
-)  # fmt: skip
+)
 
 
 def changed(**facts: object) -> FilesSeen:

@@ -61,10 +61,23 @@ class ScheduleTopic:
             due_ms = now_ms + self.delay_ms[level - 1]
         given = {"DELAY": str(level), "REAL_TOPIC": "orders", "REAL_QID": "3", "WAIT": "true"} | properties
         self.records[physical_offset] = StoredMessage(
-            physical_offset, 100, 0, level - 1, 7, len(queue), 0, 1234, pack_host(BORN), now_ms,
-            pack_host(STORE), 2, 0, body, "SCHEDULE_TOPIC_XXXX",
+            physical_offset,
+            100,
+            0,
+            level - 1,
+            7,
+            len(queue),
+            0,
+            1234,
+            pack_host(BORN),
+            now_ms,
+            pack_host(STORE),
+            2,
+            0,
+            body,
+            "SCHEDULE_TOPIC_XXXX",
             encode_properties({name: value for name, value in given.items() if value}),
-        )  # fmt: skip
+        )
         queue.append((physical_offset, 100, due_ms))
         return physical_offset
 

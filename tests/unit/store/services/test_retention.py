@@ -59,9 +59,14 @@ def noon() -> ManualClock:
 
 def builder(disks: Disks, clock: ManualClock | None = None, **settings: Any) -> StoreBuilder:
     small = {
-        "segment_bytes": SEGMENT_BYTES, "queue_file_bytes": 20 * 8, "index_slots_max": 16, "index_entries_max": 20,
-        "delete_segment_pause_ms": 0, "delete_queue_pause_ms": 0, "delayed_delivery": False,
-    }  # fmt: skip
+        "segment_bytes": SEGMENT_BYTES,
+        "queue_file_bytes": 20 * 8,
+        "index_slots_max": 16,
+        "index_entries_max": 20,
+        "delete_segment_pause_ms": 0,
+        "delete_queue_pause_ms": 0,
+        "delayed_delivery": False,
+    }
     return StoreBuilder(ROOT, clock=clock or noon(), files=disks, **(small | settings))
 
 
@@ -373,8 +378,10 @@ def test_kept_offsets_that_cannot_be_read_keep_nothing(disks: Disks) -> None:
 
 def test_what_was_kept_never_lowers_an_offset() -> None:
     assert sorted(raised_offsets([("a", 0, 5), ("b", 0, 1)], [("a", 0, 3), ("b", 0, 9), ("c", 1, 2)])) == [
-        ("a", 0, 5), ("b", 0, 9), ("c", 1, 2),
-    ]  # fmt: skip
+        ("a", 0, 5),
+        ("b", 0, 9),
+        ("c", 1, 2),
+    ]
 
 
 # -- who needs the log -----------------------------------------------------------------------------
@@ -828,9 +835,13 @@ def test_the_thread_looks_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """On real files, with the pauses as they are set."""
     monkeypatch.setattr(retention, "FIRST_LOOK_SECONDS", 0.01)
     plan = StoreBuilder(
-        tmp_path / "store", segment_bytes=SEGMENT_BYTES, retention_hours=0, clean_interval_ms=5,
-        delete_segment_pause_ms=1, delete_when=";".join(str(hour) for hour in range(24)),
-    )  # fmt: skip
+        tmp_path / "store",
+        segment_bytes=SEGMENT_BYTES,
+        retention_hours=0,
+        clean_interval_ms=5,
+        delete_segment_pause_ms=1,
+        delete_when=";".join(str(hour) for hour in range(24)),
+    )
     with plan.open() as store:
         n = 0
         while store.min_physical < 20 * SEGMENT_BYTES:
@@ -851,9 +862,15 @@ def test_the_thread_looks_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_appends_and_reads_go_on_while_files_go(tmp_path: Path) -> None:
     plan = StoreBuilder(
-        tmp_path / "store", segment_bytes=SEGMENT_BYTES, retention_hours=0, delete_segment_pause_ms=0,
-        delete_queue_pause_ms=0, queue_file_bytes=160, index_slots_max=16, index_entries_max=40,
-    )  # fmt: skip
+        tmp_path / "store",
+        segment_bytes=SEGMENT_BYTES,
+        retention_hours=0,
+        delete_segment_pause_ms=0,
+        delete_queue_pause_ms=0,
+        queue_file_bytes=160,
+        index_slots_max=16,
+        index_entries_max=40,
+    )
     failures: list[BaseException] = []
     done = threading.Event()
     with plan.open() as store:

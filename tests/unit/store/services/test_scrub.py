@@ -24,9 +24,13 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def builder(tmp_path: Path) -> StoreBuilder:
     return StoreBuilder(
-        tmp_path / "store", clock=ManualClock(), index_slots_max=SLOTS, index_entries_max=ENTRIES,
-        segment_bytes=64 << 10, queue_file_bytes=20 * 500,
-    )  # fmt: skip
+        tmp_path / "store",
+        clock=ManualClock(),
+        index_slots_max=SLOTS,
+        index_entries_max=ENTRIES,
+        segment_bytes=64 << 10,
+        queue_file_bytes=20 * 500,
+    )
 
 
 def append(store: MessageStore, start: int, end: int) -> None:

@@ -22,8 +22,11 @@ ROOT = Path("/store")
 # Much comes in, and nobody looks for keys.
 LOADED: dict[str, Any] = {"segment_bytes": 1 << 20, "queue_file_bytes": 2000, "index": False}
 SMALL: dict[str, Any] = {
-    "segment_bytes": 8192, "queue_file_bytes": 160, "index_slots_max": 16, "index_entries_max": 40,
-}  # fmt: skip
+    "segment_bytes": 8192,
+    "queue_file_bytes": 160,
+    "index_slots_max": 16,
+    "index_entries_max": 40,
+}
 
 
 def builder(files: LossyFiles | FaultyFiles, **settings: object) -> StoreBuilder:
