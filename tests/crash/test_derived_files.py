@@ -10,7 +10,7 @@ import pytest
 
 from embermq import Message
 from embermq.repair.verify.store_check import verify
-from embermq.store.layout.index_proof import prove_index
+from embermq.store.index.proof import prove_index
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 

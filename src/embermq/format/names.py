@@ -29,3 +29,11 @@ def index_name(local_stamp: str) -> str:
 def parse_index_name(name: str) -> str | None:
     """The stamp in an index file's name, or None when `name` is none. Stamps sort as text."""
     return name if _INDEX.fullmatch(name) else None
+
+
+def parse_queue_id(name: str) -> int | None:
+    """The queue id a directory name stands for, or None."""
+    digits = name.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit():
+        return None
+    return int(name) if str(int(name)) == name else None

@@ -20,8 +20,8 @@ from embermq.files import Files, entries_of
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, decode_header, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.inspect.log_view import LogView
-from embermq.store.index import IndexFiles, places_with
-from embermq.store.layout import INDEX, load_index_proof, lock_holder, was_closed_cleanly
+from embermq.store.index import IndexFiles, load_index_proof, places_with
+from embermq.store.layout import INDEX, lock_holder, was_closed_cleanly
 from embermq.store.layout import STATE_FILE as STATE_PAGE
 from embermq.store.log import DamagedRange, scan_segments
 

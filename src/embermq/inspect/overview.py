@@ -23,11 +23,12 @@ from embermq.store.layout import (
     CONSUME_QUEUE,
     CONSUME_QUEUE_EXT,
     INDEX,
+    QUARANTINE,
+    QUARANTINE_REPORT,
     lock_holder,
     log_places,
 )
-from embermq.store.log import QUARANTINE_DIRECTORY as QUARANTINE
-from embermq.store.log import QUARANTINE_REPORT, LogSegment
+from embermq.store.log import LogSegment
 from embermq.store.recovery import IndexPlan, decide_opening
 
 

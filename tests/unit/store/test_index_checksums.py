@@ -12,7 +12,7 @@ from embermq.inspect.lookup import find_messages
 from embermq.inspect.snapshot import Survey
 from embermq.repair.rebuild.rebuilding import rebuild
 from embermq.repair.verify.store_check import verify
-from embermq.store.layout.index_proof import load_index_proof
+from embermq.store.index.proof import load_index_proof
 from embermq.testing.builder import StoreBuilder
 
 SLOTS, ENTRIES = 40_000, 10_000  # 160 KB of slots and 200 KB of entries: six blocks with a checksum each

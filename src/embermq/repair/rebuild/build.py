@@ -26,11 +26,10 @@ from embermq.store.layout import (
     CONSUME_QUEUE_EXT,
     load_deleted_topics,
     load_state_page,
-    settle_deleted_topics,
     was_closed_cleanly,
 )
 from embermq.store.log import CommitLog, Damage, Quarantine, Walker
-from embermq.store.queues import ConsumeQueue, ConsumeQueues
+from embermq.store.queues import ConsumeQueue, ConsumeQueues, settle_deleted_topics
 from embermq.store.recovery import DerivedFiles, Plan, Recovery, RecoveryReport
 
 PORTION_BYTES = 1 << 30

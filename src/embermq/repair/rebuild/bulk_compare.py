@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING
 from embermq.files import Files, RealFiles
 from embermq.format.index import HEADER_BYTES, decode_header
 from embermq.repair.rebuild.bulk import Site
-from embermq.store.compare import (
-    CheckedIndexFile,
-    CheckedPiece,
-    Cut,
-    IndexStream,
-    LinkFlaw,
-    LogPieces,
-    QueueName,
-    VerifiedQueueFiles,
-    link_flaws,
-)
+from embermq.store.compare import CheckedPiece, Cut, IndexStream, LogPieces, QueueName, VerifiedQueueFiles
+from embermq.store.index import CheckedIndexFile, LinkFlaw, link_flaws
 from embermq.store.layout import INDEX
 from embermq.store.log import LogSegment
 

@@ -35,6 +35,7 @@ from embermq.repair.rebuild.places import DIRECTORIES, Place, check_work, find_p
 from embermq.repair.rebuild.writer_lock import end_turn
 from embermq.settings import StoreSettings
 from embermq.store.append import LMQ_PREFIX
+from embermq.store.index import drop_index_proof, prove_rebuilt_index
 from embermq.store.layout import (
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -44,11 +45,9 @@ from embermq.store.layout import (
     check_directory,
     check_lock,
     clear_misplaced,
-    drop_index_proof,
     in_rebuild,
     load_inventory,
     load_state_page,
-    prove_rebuilt_index,
     save_inventory,
     take_directory,
 )

@@ -49,6 +49,7 @@ from embermq.store.layout import (
     COMMIT_LOG,
     CONFIG,
     CONSUME_QUEUE,
+    QUARANTINE,
     check_directory,
     config_files,
     in_new_store,
@@ -59,7 +60,6 @@ from embermq.store.layout import (
     was_closed_cleanly,
 )
 from embermq.store.layout import DELETED_TOPICS_FILE as DELETED_TOPICS
-from embermq.store.log import QUARANTINE_DIRECTORY as QUARANTINE
 from embermq.store.log import Damage, Quarantine
 from embermq.store.queues import ConsumeQueue, ConsumeQueues
 from embermq.store.recovery import DerivedFiles

@@ -18,8 +18,8 @@ from embermq.format.frame import Frame
 from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
 from embermq.format.names import parse_index_name
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
-from embermq.store.compare import CheckedIndexFile, EntryPlace, IndexStream, KeyFlaw, KeyPart, LinkFlaw
-from embermq.store.index import INDEX_FAMILY
+from embermq.store.compare import EntryPlace, IndexStream, KeyFlaw, KeyPart
+from embermq.store.index import INDEX_FAMILY, CheckedIndexFile, LinkFlaw
 from embermq.store.log import DamagedRange
 
 FrameAt = Callable[[int], Frame | None]

@@ -12,6 +12,7 @@ from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.format.names import parse_segment_name
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
+from embermq.store.index import load_index_proof
 from embermq.store.layout import (
     ABORT,
     CHECKPOINT,
@@ -19,9 +20,10 @@ from embermq.store.layout import (
     COMMIT_LOG,
     CONFIG,
     IS_DIRECTORY,
+    QUARANTINE,
+    QUARANTINE_REPORT,
     config_files,
     consumer_progress,
-    load_index_proof,
     load_inventory,
     load_kept_offsets,
     load_state_page,
@@ -32,8 +34,6 @@ from embermq.store.layout import INDEX_PROOF_FILE as INDEX_PROOF
 from embermq.store.layout import INVENTORY_FILE as INVENTORY
 from embermq.store.layout import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout import STATE_FILE as STATE_PAGE
-from embermq.store.log import QUARANTINE_DIRECTORY as QUARANTINE
-from embermq.store.log import QUARANTINE_REPORT
 from embermq.store.services import ProgressFile
 
 _EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.

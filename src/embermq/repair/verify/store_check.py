@@ -26,7 +26,8 @@ from embermq.repair.verify.index import EVERYTHING, IndexCheck
 from embermq.repair.verify.queues import Bounds, QueueCheck
 from embermq.repair.verify.state_files import StateCheck
 from embermq.store.compare import IndexStream, LogPieces, LogReader, VerifiedQueueFiles
-from embermq.store.layout import COMMIT_LOG, INDEX, load_index_proof, load_inventory, lock_holder, was_closed_cleanly
+from embermq.store.index import load_index_proof
+from embermq.store.layout import COMMIT_LOG, INDEX, load_inventory, lock_holder, was_closed_cleanly
 from embermq.store.log import FILLER_TOPIC, DamagedRange, LogSegment, frame_at, repaired_ranges, segment_at
 from embermq.store.queues import EXTENSION_FAMILY, QUEUE_FAMILY
 

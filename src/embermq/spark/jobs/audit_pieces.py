@@ -26,18 +26,8 @@ from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicate
 from embermq.spark.jobs.audit_tally import PieceTally
 from embermq.spark.jobs.cluster_tasks import ProgressReport, collected, parallelism
 from embermq.spark.runtime.gc_freeze import settle
-from embermq.store.compare import (
-    CheckedIndexFile,
-    CheckedPiece,
-    Cut,
-    EntryPlace,
-    IndexStream,
-    LinkFlaw,
-    LogPieces,
-    QueueName,
-    VerifiedQueueFiles,
-    link_flaws,
-)
+from embermq.store.compare import CheckedPiece, Cut, EntryPlace, IndexStream, LogPieces, QueueName, VerifiedQueueFiles
+from embermq.store.index import CheckedIndexFile, LinkFlaw, link_flaws
 from embermq.store.log import LogSegment
 
 TASK_BYTES_MAX = 512 << 20  # To begin and end a task takes Spark and a worker as long as to read 32 MiB.

@@ -14,7 +14,8 @@ from embermq.format.index import index_file_bytes
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.settings import StoreSettings
-from embermq.store.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX, check_directory, load_index_proof, load_inventory
+from embermq.store.index import load_index_proof
+from embermq.store.layout import COMMIT_LOG, CONSUME_QUEUE, INDEX, check_directory, load_inventory
 
 _LOOKED_AT_MAX = 16
 

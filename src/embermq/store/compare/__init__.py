@@ -4,7 +4,7 @@
     sound_pieces.py    the fast path: a piece without damage in one compiled walk
     mapped_pieces.py   a piece as mapped memory
     entries.py         a piece against queue files
-    keys.py, links.py  a piece against index files, and the links in these
+    keys.py            a piece against index files
     queue_numbers.py   which queue a record belongs to, as a number
 
 Other packages import from this face, not from the modules behind it.
@@ -12,19 +12,16 @@ Other packages import from this face, not from the modules behind it.
 
 from embermq.store.compare.entries import OffsetRun, QueueName, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
-from embermq.store.compare.links import CheckedIndexFile, LinkFlaw, link_flaws
 from embermq.store.compare.log_pieces import CheckedPiece, Cut, LogPieces, LogReader
 from embermq.store.compare.queue_numbers import QueueNumbers
 
 __all__ = [
-    "CheckedIndexFile",
     "CheckedPiece",
     "Cut",
     "EntryPlace",
     "IndexStream",
     "KeyFlaw",
     "KeyPart",
-    "LinkFlaw",
     "LogPieces",
     "LogReader",
     "OffsetRun",
@@ -34,5 +31,4 @@ __all__ = [
     "Suspects",
     "VerifiedQueueFiles",
     "joined",
-    "link_flaws",
 ]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import C_PHYSICAL, CheckLoops, CheckStop, RecordColumns
-from embermq.store.compare.links import CheckedIndexFile
 from embermq.store.index.index_file import ENTRY_DTYPE
+from embermq.store.index.links import CheckedIndexFile
 
 WINDOW_ENTRIES = 1 << 15
 _FLAWS_MAX = 1_000

@@ -22,10 +22,10 @@ from embermq.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, che
 from embermq.files import Files
 from embermq.store.compare.entries import Numbers, QueueName, QueuePieceCheck, VerifiedQueueFiles
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyPart
-from embermq.store.compare.links import LinkFlaw, link_flaws
 from embermq.store.compare.mapped_pieces import mapped, mapped_records
 from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.compare.sound_pieces import SoundPiece
+from embermq.store.index.links import LinkFlaw, link_flaws
 from embermq.store.log.file_scan import MISSING, DamagedRange, LogSegment, Scanned, scan_segments
 
 PIECE_BYTES = 16 << 20

@@ -28,8 +28,8 @@ from embermq.format.index import IndexHeader
 from embermq.format.java import index_key_hash
 from embermq.format.names import index_name, parse_index_name
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
-from embermq.store.compare.links import CheckedIndexFile
 from embermq.store.index.index_file import IndexFile
+from embermq.store.index.links import CheckedIndexFile
 from embermq.store.layout.directory import QUARANTINE
 from embermq.store.sink import Finding
 

@@ -3,7 +3,6 @@
     directory.py        may it be a store, which process has it open, was it closed cleanly
     state_page.py       embermq.state: how far log, queues and index are proven
     inventory.py        embermq.inventory.json: what a clean close left behind
-    index_proof.py      embermq.index.json: what of the index is durable
     deleted_topics.py   embermq.deleted.json: topics that were deleted, and where the log ended then
     kept_offsets.py     embermq.offsets.json: where queues go on whose messages have all left the log
     config_directory.py  config/*.json as a reader sees them
@@ -16,13 +15,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.layout.config_directory import ConsumerProgress, config_files, consumer_progress
-from embermq.store.layout.deleted_topics import (
-    DELETED_TOPICS_FILE,
-    load_deleted_topics,
-    parse_deleted_topics,
-    settle_deleted_topics,
-    to_bytes,
-)
+from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE, load_deleted_topics, parse_deleted_topics, to_bytes
 from embermq.store.layout.directory import (
     ABORT,
     CHECKPOINT,
@@ -33,7 +26,10 @@ from embermq.store.layout.directory import (
     CONSUME_QUEUE_EXT,
     FOLDERS,
     INDEX,
+    INDEX_PROOF_FILE,
     LOCK,
+    QUARANTINE,
+    QUARANTINE_REPORT,
     REBUILD,
     check_directory,
     check_lock,
@@ -44,7 +40,6 @@ from embermq.store.layout.directory import (
     take_directory,
     was_closed_cleanly,
 )
-from embermq.store.layout.index_proof import INDEX_PROOF_FILE, drop_index_proof, load_index_proof, prove_rebuilt_index
 from embermq.store.layout.inventory import INVENTORY_FILE, Inventory, load_inventory, save_inventory
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE, load_kept_offsets, raised_offsets, save_kept_offsets
 from embermq.store.layout.log_location import log_places, places_said
@@ -75,6 +70,8 @@ __all__ = [
     "LOCK",
     "PageNumbers",
     "PageReader",
+    "QUARANTINE",
+    "QUARANTINE_REPORT",
     "REBUILD",
     "STATE_FILE",
     "check_directory",
@@ -83,14 +80,12 @@ __all__ = [
     "clear_misplaced",
     "config_files",
     "consumer_progress",
-    "drop_index_proof",
     "in_index",
     "in_new_store",
     "in_one_queue",
     "in_rebuild",
     "is_ours",
     "load_deleted_topics",
-    "load_index_proof",
     "load_inventory",
     "load_kept_offsets",
     "load_state_page",
@@ -101,13 +96,11 @@ __all__ = [
     "must_be_flushed",
     "parse_deleted_topics",
     "places_said",
-    "prove_rebuilt_index",
     "raised_offsets",
     "real_path",
     "rebuild_beside",
     "save_inventory",
     "save_kept_offsets",
-    "settle_deleted_topics",
     "take_directory",
     "to_bytes",
     "was_closed_cleanly",

@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 
 from embermq.files import Files
-from embermq.store.queues.consume_queues import ConsumeQueues
 
 DELETED_TOPICS_FILE = "embermq.deleted.json"
 
@@ -70,11 +69,3 @@ def within(files: Files, root: Path, log_end: int, *, read_only: bool) -> dict[s
     if deleted != noted and not read_only:
         save_deleted_topics(files, root, deleted)
     return deleted
-
-
-def settle_deleted_topics(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
-    """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back."""
-    deleted = within(files, root, log_end, read_only=read_only)
-    for queue in queues.all():
-        if queue.max_physical <= deleted.get(queue.topic, -1):
-            queues.discard(queue.topic, queue.queue_id)

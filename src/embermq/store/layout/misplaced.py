@@ -13,14 +13,13 @@ from embermq.files import Files, Kind, Segments, entries_of, put_aside
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE as DELETED_TOPICS
-from embermq.store.layout.index_proof import INDEX_PROOF_FILE as INDEX_PROOF
+from embermq.store.layout.directory import INDEX_PROOF_FILE as INDEX_PROOF
+from embermq.store.layout.directory import QUARANTINE, QUARANTINE_REPORT
+from embermq.store.layout.directory import QUEUE_CHECKSUMS_FILE as QUEUE_CHECKSUMS
+from embermq.store.layout.directory import SCRUB_STATE_FILE as SCRUB
 from embermq.store.layout.inventory import INVENTORY_FILE as INVENTORY
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
-from embermq.store.log.damage import QUARANTINE_DIRECTORY as QUARANTINE
-from embermq.store.log.damage import QUARANTINE_REPORT
-from embermq.store.queues.checksums_file import NAME as QUEUE_CHECKSUMS
-from embermq.store.services.scrub_state import NAME as SCRUB
 
 IS_DIRECTORY = "is a directory where a file should be"
 _DELAYS = "delayOffset.json"

@@ -8,9 +8,8 @@ import re
 from collections.abc import Container
 
 from embermq.files import Kind, Ours
-from embermq.format.names import parse_index_name, parse_segment_name
+from embermq.format.names import parse_index_name, parse_queue_id, parse_segment_name
 from embermq.store.layout import directory
-from embermq.store.queues.queue_table import parse_queue_id
 
 Parts = tuple[str, ...]
 

@@ -12,14 +12,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.log.commit_log import CommitLog, Lent
-from embermq.store.log.damage import (
-    FILLER_TOPIC,
-    QUARANTINE_DIRECTORY,
-    QUARANTINE_REPORT,
-    Damage,
-    Quarantine,
-    repaired_ranges,
-)
+from embermq.store.log.damage import FILLER_TOPIC, Damage, Quarantine, repaired_ranges
 from embermq.store.log.file_scan import (
     MISSING,
     ROWS_MAX,
@@ -46,8 +39,6 @@ __all__ = [
     "Lent",
     "LogSegment",
     "MISSING",
-    "QUARANTINE_DIRECTORY",
-    "QUARANTINE_REPORT",
     "Quarantine",
     "ROWS_MAX",
     "ScanSettings",

@@ -24,11 +24,10 @@ from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, encode, encode_blank
 from embermq.format.names import segment_name
 from embermq.model.flags import ROLLBACK
 from embermq.model.hosts import Host
+from embermq.store.layout.directory import QUARANTINE, QUARANTINE_REPORT
 
 log = logging.getLogger(__name__)
 
-QUARANTINE_DIRECTORY = "quarantine"
-QUARANTINE_REPORT = "report.jsonl"
 FILLER_TOPIC = "EMBERMQ_DAMAGED"
 FILLER_BYTES_MIN = FIXED_BYTES + 1
 _NOBODY = Host("127.0.0.1", 0)
@@ -52,7 +51,7 @@ class Quarantine:
     def __init__(self, files: Files, root: Path, clock: Clock, *, read_only: bool) -> None:
         self._files, self._directory, self._clock, self._read_only = (
             files,
-            root / QUARANTINE_DIRECTORY,
+            root / QUARANTINE,
             clock,
             read_only,
         )
@@ -93,7 +92,7 @@ class Quarantine:
         if data_end > start:
             self._files.make_directory(self._directory)
             self._copy(segment, start, data_end, self._directory / name)
-        kept_in = f"{QUARANTINE_DIRECTORY}/{name}" if data_end > start else None
+        kept_in = f"{QUARANTINE}/{name}" if data_end > start else None
         return self.note(physical_offset, end - start, reason, action, kept_in=kept_in, filled=filled)
 
     def _copy(self, segment: Segment, start: int, end: int, path: Path) -> None:
@@ -132,7 +131,7 @@ class Quarantine:
 
 def repaired_ranges(files: Files, root: Path) -> list[tuple[int, int]]:
     """Start and end of the damaged ranges that were closed by fillers, from the report; none if it cannot be read."""
-    path = root / QUARANTINE_DIRECTORY / QUARANTINE_REPORT
+    path = root / QUARANTINE / QUARANTINE_REPORT
     try:
         lines = files.read_all(path).splitlines() if files.exists(path) else []
     except OSError:

@@ -14,7 +14,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
-from embermq.store.queues.consume_queues import ConsumeQueues
+from embermq.store.queues.consume_queues import ConsumeQueues, settle_deleted_topics
 from embermq.store.queues.entry_intake import RECORD_BYTES_MIN, is_possible, is_too_far
 from embermq.store.queues.extension import EXTENSION_FAMILY
 from embermq.store.queues.fetch import FetchOutcome
@@ -39,4 +39,5 @@ __all__ = [
     "is_possible",
     "is_too_far",
     "is_valid",
+    "settle_deleted_topics",
 ]

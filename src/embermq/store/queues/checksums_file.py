@@ -21,10 +21,9 @@ import msgspec
 from embermq.files import Files
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
+from embermq.store.layout.directory import QUEUE_CHECKSUMS_FILE
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.consume_queues import ConsumeQueues
-
-NAME = "embermq.queues.json"
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -48,7 +47,7 @@ class QueueChecksums:
     """The checksums of one running store's full queue files."""
 
     def __init__(self, files: Files, root: Path, queues: ConsumeQueues) -> None:
-        self._files, self._path, self._queues = files, root / NAME, queues
+        self._files, self._path, self._queues = files, root / QUEUE_CHECKSUMS_FILE, queues
         self._per_file = queues.file_bytes // ENTRY_BYTES
         here = {file.name for file in self._full_files()}
         self._kept = {name: rest for name, rest in self._load().items() if name in here}

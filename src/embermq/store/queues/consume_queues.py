@@ -18,9 +18,11 @@ import numpy as np
 from embermq.clock import Clock
 from embermq.columns import RecordColumns
 from embermq.files import Entry, Files, OpenFiles, entries_of
+from embermq.format.names import parse_queue_id
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
 from embermq.store.layout import directory
+from embermq.store.layout.deleted_topics import within
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.queues.entry_files import UnitFiles
 from embermq.store.queues.entry_intake import QueueExpired, UnitIntake
@@ -29,7 +31,7 @@ from embermq.store.queues.loading import QUEUE_FAMILY, QueueLoader, QueueState, 
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.pending_entries import Fill, PendingUnits, PendingView, Units
 from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
-from embermq.store.queues.queue_table import Queues, parse_queue_id
+from embermq.store.queues.queue_table import Queues
 from embermq.store.sink import Finding
 
 log = logging.getLogger(__name__)
@@ -448,3 +450,11 @@ class ConsumeQueues:
 
 def _ignore() -> None:
     """Nobody writes out but who takes."""
+
+
+def settle_deleted_topics(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
+    """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back."""
+    deleted = within(files, root, log_end, read_only=read_only)
+    for queue in queues.all():
+        if queue.max_physical <= deleted.get(queue.topic, -1):
+            queues.discard(queue.topic, queue.queue_id)

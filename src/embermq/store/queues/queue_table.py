@@ -130,11 +130,3 @@ class Queues:
 def is_directory_name(topic: str) -> bool:
     """A topic becomes a directory: it must not lead anywhere else, whatever a damaged record says."""
     return topic not in ("", ".", "..") and not set(topic) & {"/", "\0"} and len(topic.encode()) <= _NAME_BYTES_MAX
-
-
-def parse_queue_id(name: str) -> int | None:
-    """The queue id a directory name stands for, or None."""
-    digits = name.removeprefix("-")
-    if not digits.isascii() or not digits.isdigit():
-        return None
-    return int(name) if str(int(name)) == name else None

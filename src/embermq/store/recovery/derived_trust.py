@@ -23,8 +23,8 @@ from pathlib import Path
 
 from embermq.files import Files
 from embermq.store.index.index_files import IndexFiles
+from embermq.store.index.proof import IndexProof
 from embermq.store.layout import directory
-from embermq.store.layout.index_proof import IndexProof
 from embermq.store.layout.owner import lock_holder
 from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
 from embermq.store.layout.state_view import PageNumbers

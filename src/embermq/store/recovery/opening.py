@@ -19,11 +19,11 @@ from embermq.files import Files, Lock, Segments
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch
+from embermq.store.index.proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.layout import directory
-from embermq.store.layout.deleted_topics import load_deleted_topics, settle_deleted_topics
+from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.layout.deleted_topics import within as deleted_topics_within
 from embermq.store.layout.fence import Fence, FencedFiles, claim, renew_page
-from embermq.store.layout.index_proof import IndexProof, drop_index_proof, load_index_proof
 from embermq.store.layout.inventory import Inventory, load_inventory
 from embermq.store.layout.kept_offsets import load_kept_offsets, raised_offsets
 from embermq.store.layout.misplaced import clear_misplaced, refuse_misplaced_log
@@ -33,7 +33,7 @@ from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import Quarantine
 from embermq.store.log.tail_mark import TailMark
 from embermq.store.log.walk import Walker, WalkStep
-from embermq.store.queues.consume_queues import ConsumeQueues
+from embermq.store.queues.consume_queues import ConsumeQueues, settle_deleted_topics
 from embermq.store.queues.extension import BitMapFor, ExtensionSettings
 from embermq.store.queues.loading import Written
 from embermq.store.queues.multi_dispatch import MultiDispatch

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from embermq.files import Files
 from embermq.store.index.index_files import IndexFiles
-from embermq.store.layout.index_proof import IndexProof
+from embermq.store.index.proof import IndexProof
 from embermq.store.layout.inventory import Inventory
 from embermq.store.layout.owner import must_be_flushed
 from embermq.store.layout.state_view import PageNumbers, PageReader

@@ -25,9 +25,9 @@ from embermq.files import Files, Lock
 from embermq.format.checkpoint import Checkpoint, encode_checkpoint
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
+from embermq.store.index.proof import prove_index
 from embermq.store.layout.directory import CHECKPOINT
 from embermq.store.layout.fence import Fence
-from embermq.store.layout.index_proof import prove_index
 from embermq.store.layout.state_page import StatePage
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.queues.consume_queues import ConsumeQueues

@@ -20,8 +20,7 @@ from pathlib import Path
 import msgspec
 
 from embermq.files import Files
-
-NAME = "embermq.scrub.json"
+from embermq.store.layout.directory import SCRUB_STATE_FILE
 
 
 class ScrubState(msgspec.Struct, frozen=True):
@@ -41,7 +40,7 @@ class ScrubState(msgspec.Struct, frozen=True):
 
 def load_scrub_state(files: Files, root: Path) -> ScrubState:
     """The state of the scrub of the store at `root`; that of a store that was never compared if there is none."""
-    path = root / NAME
+    path = root / SCRUB_STATE_FILE
     try:
         if not files.exists(path):
             return ScrubState()
@@ -53,7 +52,7 @@ def load_scrub_state(files: Files, root: Path) -> ScrubState:
 
 def save_scrub_state(files: Files, root: Path, state: ScrubState) -> None:
     """Write it down, durably."""
-    files.replace_file(root / NAME, msgspec.json.encode(msgspec.structs.replace(state, crc=_crc_of(state))))
+    files.replace_file(root / SCRUB_STATE_FILE, msgspec.json.encode(msgspec.structs.replace(state, crc=_crc_of(state))))
 
 
 def _crc_of(state: ScrubState) -> int:

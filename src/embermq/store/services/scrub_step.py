@@ -21,9 +21,9 @@ from embermq.format.queue_extension import is_address
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.store.compare.entries import QueueName, Suspects, VerifiedQueueFiles
 from embermq.store.compare.keys import IndexStream, KeyFlaw
-from embermq.store.compare.links import CheckedIndexFile, link_flaws
 from embermq.store.compare.log_pieces import CheckedPiece, LogPieces
 from embermq.store.index.index_files import IndexFiles
+from embermq.store.index.links import CheckedIndexFile, link_flaws
 from embermq.store.index.log_search import KeySearch
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import Quarantine

@@ -10,8 +10,9 @@ from embermq import Message, MessageStore
 from embermq.format.index import HEADER_BYTES, SLOT_BYTES
 from embermq.inspect.rates import Watch
 from embermq.repair.verify.store_check import verify
+from embermq.store.layout.directory import SCRUB_STATE_FILE
 from embermq.store.services import scrub as scrub_module
-from embermq.store.services.scrub_state import NAME, ScrubState, load_scrub_state
+from embermq.store.services.scrub_state import ScrubState, load_scrub_state
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 
@@ -190,7 +191,7 @@ def test_a_place_that_is_no_record_begins_at_its_file(builder: StoreBuilder) -> 
         store._scrub._state = ScrubState(position=70_001, round_began_ms=1)
         store._scrub._background_step()
         assert store._scrub.state.findings == 0
-    (builder.root / NAME).write_bytes(b"{")
+    (builder.root / SCRUB_STATE_FILE).write_bytes(b"{")
     with builder.open() as store:
         assert store._scrub.state == ScrubState()
 

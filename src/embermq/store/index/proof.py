@@ -23,9 +23,7 @@ import msgspec
 from embermq.clock import SystemClock
 from embermq.files import Checksums, Files
 from embermq.store.index.index_files import IndexFiles
-from embermq.store.layout.directory import INDEX
-
-INDEX_PROOF_FILE = "embermq.index.json"
+from embermq.store.layout.directory import INDEX, INDEX_PROOF_FILE
 
 
 class IndexProof(msgspec.Struct, frozen=True):
