@@ -1,6 +1,6 @@
 """The queues of a store seen from outside: what their files have, and the rest from the log.
 
-Queue files are believed up to a place in the log (survey_queue_files.py says which); from there on the log is
+Queue files are believed up to a place in the log (queue_files.py says which); from there on the log is
 walked, and every record says itself where it belongs. Of the walked part only marks are kept, one per queue and
 stretch of log: units in it are found by walking a stretch again. Where files are missing, cannot be used, or do
 not agree with the log, all of the log is walked.

@@ -6,7 +6,7 @@
         survey.scan(start, end)          the log as columns
         survey.refresh()                 look again, only at what is new
 
-File sizes are those found on the disk. What may be seen ends at `log_end` (survey_log.py says where that is), and
+File sizes are those found on the disk. What may be seen ends at `log_end` (log_view.py says where that is), and
 all answers are about the log below it. One thread at a time.
 """
 

@@ -60,7 +60,7 @@ def scan_rows(
 
 
 def _row(view: memoryview, base: int, at: int, parts: RecordParts, delay_ms: Any) -> tuple[int, ...]:
-    """The columns of one record, in the order of columns.py."""
+    """The columns of one record, in the order of rows.py."""
     (
         size,
         _magic,

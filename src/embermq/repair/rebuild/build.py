@@ -1,7 +1,7 @@
 """Building queues and index aside, from a log that is only read: the walk of recovery, with other sinks' files.
 
 Every gigabyte what was built is synced and the journal says so; a build that was killed goes on from there, as a
-store recovers from its proofs. One thread; the walker scans ahead on a second one. (rebuild_bulk.py builds the same
+store recovers from its proofs. One thread; the walker scans ahead on a second one. (bulk_build.py builds the same
 files in pieces, on several machines if need be.)
 """
 

@@ -10,8 +10,8 @@
 
 Nothing is shuffled between them. What is a record, what is damage, and where the log ends, recovery says in every
 piece, so that the result is byte for byte what the live dispatcher writes. All of it lies below one directory that
-nobody else uses, and a piece may be done again; who may write there at the moment, bulk_turn.py says.
-rebuild_bulk.py puts the pieces together.
+nobody else uses, and a piece may be done again; who may write there at the moment, writer_lock.py says.
+bulk_build.py puts the pieces together.
 """
 
 import os

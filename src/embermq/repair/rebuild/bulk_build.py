@@ -5,9 +5,9 @@
     check      each slice began where the one before it ended, or it is all done again with other borders: what looks
                like a record may lie in another one's body
     complete   index files, irregular queues, queues whose records are all gone; everything synced, and read again:
-               every unit and every key is what its record said when the log was read (bulk_sums.py)
+               every unit and every key is what its record said when the log was read (bulk_checksums.py)
     compare    if anything was irregular: every unit and every key with its record, in a second reading of the log, in
-               pieces as well (rebuild_compare.py)
+               pieces as well (bulk_compare.py)
 
 After every portion of slices the journal says what is done, and a build that was killed goes on from there. Queues
 with an extension, and those that records enter by a property (multi dispatch), depend on the order of the whole log:

@@ -1,7 +1,8 @@
 """Comparing what was built with the log, in pieces of work that others do; a reader for verify.py.
 
-Each piece of work has a stretch of the log and reads it as `verify` does (verify_log.py), against the files that were
-made aside; another one looks at the links of an index file. What comes back is small, and is put together here.
+Each piece of work has a stretch of the log and reads it as `verify` does (store/compare/log_pieces.py), against the
+files that were made aside; another one looks at the links of an index file. What comes back is small, and is put
+together here.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -46,7 +46,7 @@ class QueueRun:
     end: int
     is_regular: bool
     physical_end: int  # where its last record ends
-    sum: int  # of its units, by bulk_sums.py; of no use if it is irregular
+    sum: int  # of its units, by bulk_checksums.py; of no use if it is irregular
 
     @property
     def names(self) -> tuple[str, int]:

@@ -3,7 +3,7 @@
     settings    sizes and levels that decide the bytes of derived files; with others, building begins anew
     log         where the log begins, and what lies at the places that matter: another log is another rebuild
     position    while building: all records below are in the files, which are synced
-    slices      of a build in slices (rebuild_bulk.py): where they begin, and what became of those that are done
+    slices      of a build in slices (bulk_build.py): where they begin, and what became of those that are done
     ready       building and comparing are over: only the swap is left
     queues, index, inventory    what the proofs will say then
     crc         CRC-32 of this object's JSON with crc 0

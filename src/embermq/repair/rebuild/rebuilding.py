@@ -6,7 +6,7 @@
     swap       proofs are withdrawn; the old directory moves to embermq.rebuild/old, the new one into its place
     prove      proofs about the new files; then the rest of embermq.rebuild goes
 
-A directory that is a link is built beside what it leads to, and swapped there (rebuild_places.py).
+A directory that is a link is built beside what it leads to, and swapped there (places.py).
 
 Killed at any step, the same call goes on from there: while building, from the last portion that was synced. Opened
 in between, a store whose queues are just not there derives them itself, and a later call begins anew.

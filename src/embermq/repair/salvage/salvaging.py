@@ -1,13 +1,13 @@
 """Salvage: every whole record of a damaged log, in a new store that we and the reference open.
 
-    find      the log files that hold records, by their content (salvage_files.py)
+    find      the log files that hold records, by their content (log_files.py)
     copy      them as they are, to a new directory; bad blocks of the disk become zeros
     recover   the new store: damaged ranges are put into its quarantine/ and closed by fillers, so that everything
               behind them stays in its place; queues and index are made from what is whole
     report    what was lost, by place in the log and by queue
 
 What counts as lost: ranges of the log that hold no whole record and should, log files without any (as they were in
-quarantine/, unless they are zeros), the end of the log if somebody vouches for more (survey_lost_end.py), and messages
+quarantine/, unless they are zeros), the end of the log if somebody vouches for more (lost_end.py), and messages
 that queues of the old store know there. The rest of an append that a crash tore off was never confirmed, and is none.
 
 What is whole stays what it was: physical offset, message id, queue, queue offset, bytes. So consumers' progress, which

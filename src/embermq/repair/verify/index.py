@@ -1,8 +1,8 @@
 """Log against index: every key of every record has its entry, in log order, and links and slots lead to it.
 
-The pieces of the log are compared where they are read (verify_keys.py); here the files are found, what the pieces say
-is put together, and links and slots are checked (verify_links.py). Of a store that is being written, only what was
-there at the beginning counts.
+The pieces of the log are compared where they are read (store/compare/keys.py); here the files are found, what the
+pieces say is put together, and links and slots are checked (store/index/links.py). Of a store that is being written,
+only what was there at the beginning counts.
 
 `check_structure` is the fast form: headers, and the order of some entries. One thread. Reads only.
 """

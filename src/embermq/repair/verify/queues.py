@@ -1,9 +1,9 @@
 """Log against queues: every record has its unit where it says, and every unit has its record.
 
-The pieces of the log (verify_units.py) are put together in order. What does not agree is a suspect: of a store that
-is being written the unit may only be on its way, so suspects are looked at again before they are told (`finish`).
-Units that no record claimed are looked at one by one: they may stand for a record of another topic (light queues),
-fill the place of a lost one, or be wrong.
+The pieces of the log (store/compare/entries.py) are put together in order. What does not agree is a suspect: of a store
+that is being written the unit may only be on its way, so suspects are looked at again before they are told (`finish`).
+Units that no record claimed are looked at one by one: they may stand for a record of another topic (light queues), fill
+the place of a lost one, or be wrong.
 
 `check_structure` is the fast form: the units alone, without the log. One thread. Reads only.
 """
@@ -114,7 +114,7 @@ class _Queue:
 
     def _goes_back(self, jump: Jump, run: OffsetRun) -> bool:
         """Was the newest record, alone after a jump, too far ahead, and do these go on where the queue was? As
-        unit_intake.py has it."""
+        entry_intake.py has it."""
         if self.next != jump.to + 1 or not jump.start <= run.first < jump.to:
             return False
         self.strays.append(OffsetRun(jump.to, jump.to + 1, -1))

@@ -6,10 +6,10 @@
     writing.py       one slice of a log into files, in a worker
     json_schemas.py  schemas of JSON bodies: read, checked, joined
     json_bodies.py   JSON bodies as a typed column, in a worker
-    joining.py       small files become one, in a worker
-    replaced.py      what they were stays for a while
-    turns.py         one writer at a time
-    heads.py         what kind of lake lies at a place
+    compaction.py    small files become one, in a worker
+    compaction_grace.py  how long the files that were compacted stay
+    writer_lock.py   one writer at a time
+    header.py        what kind of lake lies at a place
     lakes.py         a lake as a whole: open, add, verify, compact
     tables.py        lakes whose topics are tables: what is asked of a format
     delta.py         ... of Delta

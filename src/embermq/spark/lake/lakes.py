@@ -6,8 +6,8 @@
 Adding is exactly once: before anything is written, `_pending.json` says under which names; then tasks write and read
 back the files; then the commit appears, in one step; in a lake of tables its files are then published into them, which
 may be repeated. Killed in between, the next add removes what the pending names left behind, or publishes what was
-committed, and begins again where the last commit ended. Writers take turns (turns.py). Small files that
-were joined stay a while (replaced.py).
+committed, and begins again where the last commit ended. Writers take turns (writer_lock.py). Small files that
+were joined stay a while (compaction_grace.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,7 +5,7 @@
     sinks.py       what a sink is, and the table of those that come along
     derive.py      queues and index, by the dispatcher's own code
     lake_sink.py   Parquet by topic and day
-    minutes.py     statistics by topic, queue, tag and minute
+    minute_statistics.py     statistics by topic, queue, tag and minute
     checkpoints.py where progress is kept, and whose it is
     running.py     the query: follow for ever, or once to the end
 

@@ -2,7 +2,8 @@
 
 Spark hands filters over as an AND of simple comparisons, and evaluates again what is returned to it. All of them are
 returned: what is used here only has to be implied by the filter, never equal to it, so a doubt costs speed and not
-rows. (One doubt is left, for >, >= and = of times: needs.py, `_first_file`.) A filter that cannot be used is ignored.
+rows. (One doubt is left, for >, >= and = of times: read_request.py, `_first_file`.) A filter that cannot be used is
+ignored.
 
     topic, tags               = and IN                            kafka mode: topic
     queueId                   = and IN                            partition

@@ -119,7 +119,7 @@ class KeyPart:
                 self._settle(self._tools.keys_of(batch), int(batch.rows[row, C_PHYSICAL]), key)
                 return
 
-    # -- for those who compare themselves (verify_sound.py) --------------------------------------------------------
+    # -- for those who compare themselves (store/compare/sound_pieces.py) --------------------------
 
     def at_hand(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], int]:
         """Entries in memory, begin time and first place of their file, and the number of the first to compare. No

@@ -6,7 +6,7 @@ together in log order: each must begin where the one before it ended, in the log
 again from there. What looks like a record may lie in another one's body, and an index entry may be damaged.
 
 Where something is wrong, and on a bad disk, reading is pread alone, so that it is an error and not a signal
-(verify_mapped.py). One thread iterates.
+(store/compare/mapped_pieces.py). One thread iterates.
 """
 
 import os

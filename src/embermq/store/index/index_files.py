@@ -5,7 +5,7 @@ if need be. What is already indexed is known from the files themselves: the newe
 many of its keys are there. So a batch may be offered again after an error or a kill, and nothing is there twice.
 
 A file whose bytes are not those that were written (checksums.py) is not believed: what it should say is read from the
-log at each query (`search_log`), until it was made again (`rebuild_damaged`, index_repair.py).
+log at each query (`search_log`), until it was made again (`rebuild_damaged`, repair.py).
 
 `take`, `truncate_to`, `restore` are for the thread that walks the log; `flush` and `delete_before` may come from
 another one. `query` and `last_update` are for any thread. A read-only store keeps what it takes in memory.

@@ -2,7 +2,7 @@
 
 No store makes such directories, and what is in them may be needed. The files are derived or small, so a store starts
 without them: an opening for writing puts the directories aside (files/misplaced.py) and makes the files again; readers
-and tools ignore them. Queue files are looked after where they are loaded (queue_loading.py). Any thread.
+and tools ignore them. Queue files are looked after where they are loaded (loading.py). Any thread.
 """
 
 from collections.abc import Iterator

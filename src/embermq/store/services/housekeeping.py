@@ -3,7 +3,7 @@
 Every second: statistics are sampled, pending queue units written out; is the log file in use still there, and is the
 store still ours alone (fence.py)? Every
 minute or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
-checkpoint say so. Every ten seconds: how full is the disk? What that means is in retention_disk.py.
+checkpoint say so. Every ten seconds: how full is the disk? What that means is in disk_watch.py.
 
 A start after a crash derives again what was not written out, or not synced, and a second can be half a gigabyte. So
 the queues wake this thread when they have many units, and what there is much of is written out, or synced, before its

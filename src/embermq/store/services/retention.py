@@ -5,7 +5,7 @@ that is still in its log:
 
     look at the disks          refuse appends, or take them again
     prove                      queues, index and delivered messages are durable past what is about to go
-    keep offsets               of queues whose last message is about to go (retention_offsets.py)
+    keep offsets               of queues whose last message is about to go (kept_offsets.py)
     delete log files           oldest first, never the last; each deletion is durable before the next
     let queue, index files go  out of the books first, then out of the proofs, then off the disk
 

@@ -4,11 +4,11 @@ A round walks the log from its begin to where it ended when the round began, a s
 pauses after each so that a round takes most of emberScrubIntervalHours, never faster than emberScrubBytesPerSecond.
 Where it is, it writes down (scrub_state.py), so a round goes on after a restart.
 
-First of all it compares full queue files with their checksums (queue_checksums.py); where one differs, the stretch of
+First of all it compares full queue files with their checksums (checksums_file.py); where one differs, the stretch of
 log that the file is of is compared at once.
 
 It is also woken by look-ups that find an index file damaged (checksums.py): the file is made again at once
-(index_repair.py), however long the next stretch is away. With an interval of 0 that is all it does.
+(repair.py), however long the next stretch is away. With an interval of 0 that is all it does.
 
 `run_round` does a whole round now, on the thread that asks. `stop` ends everything at the stretch it is at.
 """

@@ -1,9 +1,9 @@
 """One step of the scrub: a stretch of the log compared with the queues and the index of a running store.
 
-The comparing is that of `verify` (verify_log.py), on one thread. What it finds is looked at again here, because the
-store goes on meanwhile: units may have been written out since, files deleted by retention, topics deleted. What is
-left is mended if it is derived: a queue unit is written again, an index file is marked as damaged and made again by
-index_repair.py. A damaged range of the log is copied to the quarantine and reported; its bytes stay, for readers use
+The comparing is that of `verify` (store/compare/log_pieces.py), on one thread. What it finds is looked at again here,
+because the store goes on meanwhile: units may have been written out since, files deleted by retention, topics deleted.
+What is left is mended if it is derived: a queue unit is written again, an index file is marked as damaged and made
+again by repair.py. A damaged range of the log is copied to the quarantine and reported; its bytes stay, for readers use
 them. One thread at a time.
 """
 
