@@ -82,11 +82,11 @@ def rows_digest(rows: Rows) -> str:
 
 
 def derived_answer(path: Path) -> str:
-    """Every queue unit and every index entry of a store."""
+    """Every queue entry and every index entry of a store."""
     digest = hashlib.sha256()
     for file in sorted((path / "consumequeue").rglob("*")):
         if file.is_file():
-            digest.update(f"{file.relative_to(path)}\n".encode() + _written_units(file))
+            digest.update(f"{file.relative_to(path)}\n".encode() + _written_entries(file))
     for file in sorted((path / "index").glob("*")):
         data = map_file(file)
         header = np.frombuffer(data[:INDEX_HEADER_BYTES].tobytes(), ">i4")
@@ -98,8 +98,8 @@ def derived_answer(path: Path) -> str:
     return digest.hexdigest()[:DIGITS]
 
 
-def _written_units(file: Path) -> bytes:
-    """The units of a queue file up to the first that was never written: the rest is a hole of megabytes."""
+def _written_entries(file: Path) -> bytes:
+    """The entries of a queue file up to the first that was never written: the rest is a hole of megabytes."""
     written = bytearray()
     with file.open("rb") as opened:
         while portion := opened.read(_QUEUE_ENTRY.itemsize * 4096):

@@ -86,7 +86,7 @@ def _beside_reference(course: Course) -> list[Figure]:
             dispatches.append(float(told["dispatch_seconds"]))
             reference_answer = derived_answer(source)
             mine = rebuild(StoreSettings(), source, scratch / f"round-{number}")
-            assert mine.records == told["queue_units"], (mine, told)
+            assert mine.records == told["queue_entries"], (mine, told)
             assert derived_answer(scratch / f"round-{number}") == reference_answer, "not the reference's queues"
             ours.append(mine)
             answers.add(reference_answer)  # Its log holds the times of its run; what follows from it does not.

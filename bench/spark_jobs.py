@@ -7,7 +7,7 @@ complete: one run of it, checkpoint and all. `audit` is held against one walk of
 mapped, on one thread.
 
 Sessions are warm, kernels loaded, the log in the page cache; how long a session takes to start is told apart. Both
-sides of a ratio run in turn. The answer is a hash of every queue unit and index entry, and of every row.
+sides of a ratio run in turn. The answer is a hash of every queue entry and index entry, and of every row.
 """
 
 import shutil
@@ -111,7 +111,7 @@ def _audit(course: Course, spark: "SparkSession", store: Filled) -> list[Figure]
     found = audit(spark, [str(store.path)])
     report = found.stores[0].report
     assert report.records == store.messages, report
-    answer = joined(report.records, report.units, report.index_entries, report.log_end)
+    answer = joined(report.records, report.queue_entries, report.index_entries, report.log_end)
     kernel, job = in_turn(course, by_kernel, by_job)
     case = f"audit, {store.log_bytes / MIB:,.0f} MiB of 1 KiB"
     return [

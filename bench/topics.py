@@ -1,7 +1,7 @@
 """Topics: CPU per message with 1, 10, 100 and 1,000 topics, messages going round robin.
 
 Counted is the CPU of the whole process, dispatch included, from the first append until every message has
-reached queues and index and the queue units have been written out. Topics and their files exist beforehand: two
+reached queues and index and the queue entries have been written out. Topics and their files exist beforehand: two
 directories and a file cost a millisecond in the file system, and are paid once. Rounds go through all topic counts
 in turn, so that a busy machine is equally unfair to all.
 
@@ -23,7 +23,7 @@ ABOUT = "CPU per message with 1 to 1,000 topics"
 BODY_BYTES = 100
 TARGET = at_most(1.15)
 _WAYS = {"single": 1, "256 at a time": BATCH}
-# How often the messages are appended: both ways take about a second, as often as queue units are written out.
+# How often the messages are appended: both ways take about a second, as often as queue entries are written out.
 _PASSES = {1: 1, BATCH: 4}
 
 
@@ -92,7 +92,7 @@ def _scatter(messages: list[Message]) -> list[Message]:
 
 
 def _wait_for_files(directory: Path, count: int) -> None:
-    """Wait until the first units of all queues are in their files."""
+    """Wait until the first entries of all queues are in their files."""
     deadline = time.monotonic() + 60
     while len(list(directory.glob("*/*/*"))) < count:
         assert time.monotonic() < deadline, f"not all queue files of {directory} were made within a minute"

@@ -55,7 +55,7 @@ def _verify(course: Course, case: str, body_bytes: int) -> list[Figure]:
             cpu.append(full_cpu / scan_cpu)
             fasts.append(_checked(path, fast=True)[0])
     assert report.records == messages, (report, messages)
-    answer = joined(log, report.units, report.index_entries)
+    answer = joined(log, report.queue_entries, report.index_entries)
     return [
         Figure(case, "kernel scan", "GB/s", [log.end / s / 1e9 for s in scans], answer=answer),
         Figure(case, "verify", "GB/s", [log.end / s / 1e9 for s in fulls], answer=answer),

@@ -82,7 +82,7 @@ def measure_rebuild(directory: Path, *, rounds: int = 3) -> Figures:
 def _timed(work: str, field: str, runs: list[Figures]) -> Figures:
     seconds = [float(run[field]) for run in runs]
     log_gib = runs[-1]["max_physical_offset"] / GIB
-    answer = {name: runs[-1][name] for name in ("max_physical_offset", "queue_units")}
+    answer = {name: runs[-1][name] for name in ("max_physical_offset", "queue_entries")}
     if any(run["max_physical_offset"] != answer["max_physical_offset"] for run in runs):
         raise ReferenceFailed(f"the rounds disagree about the end of the log: {runs}")
     middle = statistics.median(seconds)

@@ -1,4 +1,4 @@
-"""Records against units and entries: kernel == twin on right, wrong and hostile files."""
+"""Records against queue and index entries: kernel == twin on right, wrong and hostile files."""
 
 import struct
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.columns.compiled.check import check_keys, check_units
+from embermq.columns.compiled.check import check_entries, check_keys
 from embermq.columns.plain import check
 from embermq.columns.plain.check import Q_COLUMNS, Q_FIRST, Q_NEXT, Q_WINDOW_AT, Q_WINDOW_END, Q_WINDOW_START, CheckStop
 from embermq.columns.plain.derive import put_rows
@@ -62,53 +62,53 @@ def some_records(count: int, queues: int = 2) -> RecordColumns:
     return columns_of(data)
 
 
-# -- units ---------------------------------------------------------------------------------------------
+# -- entries ---------------------------------------------------------------------------------------------
 
 
-def units_of(rows: Rows, queue: int) -> bytes:
+def queue_entries_of(rows: Rows, queue: int) -> bytes:
     mine = rows[rows[:, C_QUEUE_ID] == queue]
     return b"".join(ENTRY.pack(int(row[C_PHYSICAL]), int(row[C_SIZE]), int(row[C_TAG_CODE])) for row in mine)
 
 
 def full_table(rows: Rows, queues: int) -> tuple[Any, bytes]:
-    """A table with all units of all queues in the pool."""
+    """A table with all entries of all queues in the pool."""
     table, pool = np.zeros((queues, Q_COLUMNS), np.int64), b""
     for queue in range(queues):
-        units = units_of(rows, queue)
-        table[queue] = (-1, 0, 0, len(units) // 20, len(pool))
-        pool += units
+        entries = queue_entries_of(rows, queue)
+        table[queue] = (-1, 0, 0, len(entries) // 20, len(pool))
+        pool += entries
     return table, pool
 
 
-def both_units(
+def both_entries(
     rows: Rows, queues: Any, table: Any, pool: bytes, start: int = 0, room: int = 64
 ) -> tuple[tuple[int, int, int], list[int], Any]:
     ours, theirs = table.copy(), table.copy()
     wrong, wrong_too = np.zeros(room, np.int64), np.zeros(room, np.int64)
-    kernel = check_units(rows, queues, ours, OTHER_MEMORY.hold(pool), start, wrong)
-    twin = check.check_units(rows, queues, theirs, pool, start, wrong_too)
+    kernel = check_entries(rows, queues, ours, OTHER_MEMORY.hold(pool), start, wrong)
+    twin = check.check_entries(rows, queues, theirs, pool, start, wrong_too)
     assert kernel == twin
     assert ours.tolist() == theirs.tolist()
     assert wrong.tolist() == wrong_too.tolist()
     return twin, wrong[: twin[2]].tolist(), ours
 
 
-def test_right_units_are_right() -> None:
+def test_right_entries_are_right() -> None:
     rows = some_records(20).rows
     table, pool = full_table(rows, 2)
-    found, wrong, after = both_units(rows, rows[:, C_QUEUE_ID].copy(), table, pool)
+    found, wrong, after = both_entries(rows, rows[:, C_QUEUE_ID].copy(), table, pool)
     assert (found, wrong) == ((20, CheckStop.DONE, 0), [])
     assert after[:, Q_FIRST].tolist() == [0, 0]
     assert after[:, Q_NEXT].tolist() == [10, 10]
 
 
 @pytest.mark.parametrize("byte", range(20))
-def test_every_byte_of_a_unit_counts(byte: int) -> None:
+def test_every_byte_of_a_entry_counts(byte: int) -> None:
     rows = some_records(6).rows
     table, pool = full_table(rows, 2)
     spoilt = bytearray(pool)
-    spoilt[2 * 20 + byte] ^= 1  # The third unit of queue 0: row 4.
-    assert both_units(rows, rows[:, C_QUEUE_ID].copy(), table, bytes(spoilt))[1] == [4]
+    spoilt[2 * 20 + byte] ^= 1  # The third entry of queue 0: row 4.
+    assert both_entries(rows, rows[:, C_QUEUE_ID].copy(), table, bytes(spoilt))[1] == [4]
 
 
 def test_stops() -> None:
@@ -116,18 +116,18 @@ def test_stops() -> None:
     queues = rows[:, C_QUEUE_ID].copy()
     table, pool = full_table(rows, 1)
     table[0, Q_WINDOW_END] = 3
-    assert both_units(rows, queues, table, pool)[0] == (3, CheckStop.WINDOW, 0)
+    assert both_entries(rows, queues, table, pool)[0] == (3, CheckStop.WINDOW, 0)
     table[0, Q_WINDOW_END], table[0, Q_WINDOW_START] = 8, 2
-    assert both_units(rows, queues, table, pool)[0] == (0, CheckStop.WINDOW, 0)
+    assert both_entries(rows, queues, table, pool)[0] == (0, CheckStop.WINDOW, 0)
     table, pool = full_table(rows, 1)
     gap = rows.copy()
     gap[5:, C_QUEUE_OFFSET] += 1
-    assert both_units(gap, queues, table, pool)[0] == (5, CheckStop.BREAK, 0)
+    assert both_entries(gap, queues, table, pool)[0] == (5, CheckStop.BREAK, 0)
     again = rows.copy()
     again[4, C_QUEUE_OFFSET] = 0
-    assert both_units(again, queues, table, pool)[0] == (4, CheckStop.BREAK, 0)
-    assert both_units(rows, queues, table, bytes(len(pool)), room=3)[0] == (3, CheckStop.FULL, 3)
-    assert both_units(rows, queues, table, pool, start=8)[0] == (8, CheckStop.DONE, 0)
+    assert both_entries(again, queues, table, pool)[0] == (4, CheckStop.BREAK, 0)
+    assert both_entries(rows, queues, table, bytes(len(pool)), room=3)[0] == (3, CheckStop.FULL, 3)
+    assert both_entries(rows, queues, table, pool, start=8)[0] == (8, CheckStop.DONE, 0)
 
 
 def test_rows_without_a_queue_are_passed() -> None:
@@ -136,14 +136,14 @@ def test_rows_without_a_queue_are_passed() -> None:
     table, pool = full_table(rows, 1)
     queues[:2] = -1
     rows[2, C_SYS_FLAG] |= PREPARED
-    found, wrong, after = both_units(rows, queues, table, pool)
+    found, wrong, after = both_entries(rows, queues, table, pool)
     assert (found[0], wrong) == (6, [])
     assert after[0, Q_FIRST] == 3
 
 
 @settings(max_examples=200, deadline=None)
 @given(LOGS, st.lists(I64, min_size=10, max_size=10), st.binary(max_size=400), st.data())
-def test_units_of_nonsense(batches: list[bytes], numbers: list[int], pool: bytes, data: st.DataObject) -> None:
+def test_entries_of_nonsense(batches: list[bytes], numbers: list[int], pool: bytes, data: st.DataObject) -> None:
     """Windows always lie in the pool: whoever loads them sees to it. Everything else may be anything."""
     for raw in batches:
         rows = columns_of(raw).rows
@@ -154,7 +154,7 @@ def test_units_of_nonsense(batches: list[bytes], numbers: list[int], pool: bytes
             count = data.draw(st.integers(0, len(pool) // 20))
             table[queue, Q_WINDOW_START], table[queue, Q_WINDOW_END] = start, start + count
             table[queue, Q_WINDOW_AT] = data.draw(st.integers(0, len(pool) - 20 * count))
-        both_units(rows, queues, table, pool)
+        both_entries(rows, queues, table, pool)
 
 
 # -- keys ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A stretch of log in one walk: the same stops, counts and tables as scan, units and keys one after the other."""
+"""A stretch of log in one walk: the same stops, counts and tables as scan, entries and keys one after the other."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ NO_DELAYS = np.zeros(0, np.int64)
 HOST = Host("10.0.0.1", 50000)
 QUEUES = 3
 COUNT = 5 * ROWS_AT_ONCE // 2
-MEMORY, UNIT_MEMORY, ENTRY_MEMORY = GuardedMemory(1 << 18), GuardedMemory(1 << 16), GuardedMemory(1 << 16)
+MEMORY, QUEUE_MEMORY, INDEX_MEMORY = GuardedMemory(1 << 18), GuardedMemory(1 << 16), GuardedMemory(1 << 16)
 
 
 class Made:
@@ -75,13 +75,13 @@ class Made:
         rows = new_rows(count)
         assert scan_rows(data, BASE, 0, len(data), rows, NO_DELAYS, True, True)[0] == count
         self.records = RecordColumns(self.data, BASE, rows)
-        units = [rows[rows[:, C_QUEUE_ID] == queue] for queue in range(QUEUES)]
+        entries = [rows[rows[:, C_QUEUE_ID] == queue] for queue in range(QUEUES)]
         self.pool = b"".join(
-            ENTRY.pack(int(row[C_PHYSICAL]), int(row[C_SIZE]), int(row[C_TAG_CODE])) for of in units for row in of
+            ENTRY.pack(int(row[C_PHYSICAL]), int(row[C_SIZE]), int(row[C_TAG_CODE])) for of in entries for row in of
         )
         self.table = np.zeros((QUEUES, Q_COLUMNS), np.int64)
         at = 0
-        for queue, of in enumerate(units):
+        for queue, of in enumerate(entries):
             self.table[queue] = (-1, 0, 0, len(of), at)
             at += len(of) * ENTRY.size
         index = bytearray(index_file_bytes(64, 3 * count + 1))
@@ -102,8 +102,8 @@ class Made:
             changed.get("end", len(self.data)),
             changed.get("queues", lent),
             changed.get("table", self.table),
-            UNIT_MEMORY.hold(changed.get("pool", self.pool)),
-            ENTRY_MEMORY.hold(changed.get("entries", self.entries)),
+            QUEUE_MEMORY.hold(changed.get("pool", self.pool)),
+            INDEX_MEMORY.hold(changed.get("entries", self.entries)),
             changed.get("index", self.index),
             walk,
         )
@@ -118,7 +118,7 @@ def test_a_sound_stretch_is_walked_to_its_end() -> None:
     expected = made.table.copy()
     expected[:, :2] = [(-1, 0)] * QUEUES
     numbers, wrong = made.records.rows[:, C_QUEUE_ID].copy(), np.zeros(8, np.int64)
-    assert check.check_units(made.records.rows, numbers, expected, made.pool, 0, wrong) == (COUNT, CheckStop.DONE, 0)
+    assert check.check_entries(made.records.rows, numbers, expected, made.pool, 0, wrong) == (COUNT, CheckStop.DONE, 0)
     assert made.table.tolist() == expected.tolist()
 
 
@@ -177,7 +177,7 @@ def test_a_queue_offset_that_does_not_follow_is_a_break() -> None:
     assert walk[W_RECORDS] == COUNT
 
 
-def test_prepared_records_have_no_units() -> None:
+def test_prepared_records_have_no_entries() -> None:
     made, walk = Made(sys_flag=PREPARED), new_walk(0)
     assert (made.records.rows[:, C_SYS_FLAG] == PREPARED).all()
     assert made.go_on(walk, pool=bytes(len(made.pool))) == CheckStop.DONE
@@ -187,7 +187,7 @@ def test_prepared_records_have_no_units() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, ROWS_AT_ONCE - 1, ROWS_AT_ONCE, COUNT - 1])
 @pytest.mark.parametrize("byte", [0, 7, 11, 19])
-def test_any_wrong_unit_is_seen(number: int, byte: int) -> None:
+def test_any_wrong_queue_entry_is_seen(number: int, byte: int) -> None:
     made, walk = Made(), new_walk(0)
     pool = bytearray(made.pool)
     pool[int(made.table[number % QUEUES, 4]) + number // QUEUES * ENTRY.size + byte] ^= 1
@@ -199,7 +199,7 @@ def test_any_wrong_unit_is_seen(number: int, byte: int) -> None:
 @pytest.mark.parametrize(
     ("byte", "stop"), [(3, CheckStop.DIFFERENT), (11, CheckStop.DIFFERENT), (15, CheckStop.SECONDS)]
 )
-def test_any_wrong_entry_is_seen(number: int, byte: int, stop: CheckStop) -> None:
+def test_any_wrong_index_entry_is_seen(number: int, byte: int, stop: CheckStop) -> None:
     made, walk = Made(), new_walk(0)
     entries = bytearray(made.entries)
     entries[number * ENTRY_BYTES + byte] ^= 1
@@ -244,8 +244,8 @@ def test_it_stops_where_the_twin_of_scan_stops(data: bytes) -> None:
         assert stop in (CheckStop.WINDOW, CheckStop.BREAK, CheckStop.WRONG)
         row, number = checker.rows[walk[W_ROW]], walk[W_QUEUE]
         if stop == CheckStop.WINDOW:
-            unit = ENTRY.pack(int(row[C_PHYSICAL]), int(row[C_SIZE]), int(row[C_TAG_CODE]))
-            pool = np.frombuffer(unit, np.uint8)
+            entry = ENTRY.pack(int(row[C_PHYSICAL]), int(row[C_SIZE]), int(row[C_TAG_CODE]))
+            pool = np.frombuffer(entry, np.uint8)
             offset = int(row[3])
             table[:, 2:4] = -1
             if offset >= (1 << 63) - 1 or offset < 0:
@@ -255,7 +255,7 @@ def test_it_stops_where_the_twin_of_scan_stops(data: bytes) -> None:
         elif stop == CheckStop.BREAK:
             table[number, 0] = -1
         else:
-            assert made_for != row[C_PHYSICAL], "the unit was made for the row"
-            return  # Two records of a queue have the same queue offset: the unit is of the other one.
+            assert made_for != row[C_PHYSICAL], "the entry was made for the row"
+            return  # Two records of a queue have the same queue offset: the entry is of the other one.
     assert (walk[W_RECORDS], walk[W_AT], walk[W_STOP]) == (count, at, code)
     assert seen <= count

@@ -1,4 +1,4 @@
-"""Kernels on logs written by the reference: rows as the plain scan has them, units and index files as its own."""
+"""Kernels on logs written by the reference: rows as the plain scan has them, entries and index files as its own."""
 
 from pathlib import Path
 
@@ -37,16 +37,16 @@ def batches(store: Path) -> list[RecordColumns]:
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_units_follow_from_rows(name: str, tmp_path: Path) -> None:
+def test_entries_follow_from_rows(name: str, tmp_path: Path) -> None:
     store = golden.restore(name, tmp_path)
     expected = {
         int(row[C_PHYSICAL]): (int(row[C_SIZE]), int(row[C_TAG_CODE])) for batch in batches(store) for row in batch.rows
     }
     checked = 0
     for path in sorted(store.glob("consumequeue/*/*/*")):
-        units = np.frombuffer(path.read_bytes(), ENTRY_DTYPE)
-        for unit in units[(units["size"] != 0) & (units["size"] != BLANK_SIZE)]:
-            assert expected[int(unit["physical_offset"])] == (int(unit["size"]), int(unit["tag_code"]))
+        entries = np.frombuffer(path.read_bytes(), ENTRY_DTYPE)
+        for entry in entries[(entries["size"] != 0) & (entries["size"] != BLANK_SIZE)]:
+            assert expected[int(entry["physical_offset"])] == (int(entry["size"]), int(entry["tag_code"]))
             checked += 1
     assert checked > 0
 

@@ -35,7 +35,7 @@ PUT_DIFFERENCES = {
 # Stores whose derived files the log alone cannot give: name -> why.
 NOT_FROM_THE_LOG = {
     "cqext": "bit maps of the extension come from SQL registrations, which only a broker evaluates",
-    "deleted-segments": "old units and keys of deleted messages are still in the reference's first files",
+    "deleted-segments": "old entries and keys of deleted messages are still in the reference's first files",
 }
 
 Outcome = tuple[object, ...]
@@ -111,7 +111,7 @@ def test_puts_give_the_same_files(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [n for n in golden.PUT_STORES if n not in ("odd", "default-size")])
 def test_checkpoint_after_the_same_puts(name: str, tmp_path: Path) -> None:
-    """After a clean close the log time is that of the last message, the queue time that of the last unit."""
+    """After a clean close the log time is that of the last message, the queue time that of the last entry."""
     facts = golden.manifest(name)
     assert facts.settings["flushDiskType"] == "SYNC_FLUSH"
     replayed(tmp_path / "ours", facts)
@@ -252,13 +252,13 @@ def test_log_gives_the_same_queues_and_index(name: str, kernels: str, tmp_path: 
     assert golden.content(ours / "index", names=False) == golden.content(theirs / "index", names=False)
 
 
-def queue_units(queue: Path) -> dict[int, tuple[int, int, int]]:
-    """Queue offset -> unit, of all files of a queue."""
-    units: dict[int, tuple[int, int, int]] = {}
+def queue_entries(queue: Path) -> dict[int, tuple[int, int, int]]:
+    """Queue offset -> entry, of all files of a queue."""
+    entries: dict[int, tuple[int, int, int]] = {}
     for path in sorted(queue.iterdir()):
         first = int(path.name) // ENTRY_BYTES
-        units.update({first + n: unit for n, unit in enumerate(ENTRY.iter_unpack(path.read_bytes()))})
-    return units
+        entries.update({first + n: entry for n, entry in enumerate(ENTRY.iter_unpack(path.read_bytes()))})
+    return entries
 
 
 def test_log_of_deleted_segments_gives_the_queues_from_their_minimum(tmp_path: Path) -> None:
@@ -273,13 +273,13 @@ def test_log_of_deleted_segments_gives_the_queues_from_their_minimum(tmp_path: P
             )
     for row in facts.answers.queues:
         queue = f"consumequeue/{row.topic}/{row.queue_id}"
-        mine, reference = queue_units(ours / queue), queue_units(theirs / queue)
+        mine, reference = queue_entries(ours / queue), queue_entries(theirs / queue)
         for n in range(row.min, row.max):
             assert mine[n] == reference[n], (queue, n)
 
 
 def test_log_of_cqext_gives_queues_without_bit_maps(tmp_path: Path) -> None:
-    """Extension units come back with tag code and time; only the bit maps need the broker."""
+    """Extension entries come back with tag code and time; only the bit maps need the broker."""
     facts = golden.manifest("cqext")
     theirs = golden.restore("cqext", tmp_path / "theirs")
     ours = log_only("cqext", tmp_path / "ours")
@@ -288,6 +288,6 @@ def test_log_of_cqext_gives_queues_without_bit_maps(tmp_path: Path) -> None:
             assert store.max_offset(row.topic, row.queue_id) == row.max
     for row in facts.answers.queues:
         queue = f"consumequeue/{row.topic}/{row.queue_id}"
-        mine, reference = queue_units(ours / queue), queue_units(theirs / queue)
+        mine, reference = queue_entries(ours / queue), queue_entries(theirs / queue)
         assert [mine[n][:2] for n in range(row.max)] == [reference[n][:2] for n in range(row.max)]
     assert golden.content(ours / "index", names=False) == golden.content(theirs / "index", names=False)

@@ -24,7 +24,7 @@ from embermq.format.client_batch import decode_batch_items, encode_batch_items
 from embermq.format.config_json import format_config, parse_config
 from embermq.format.frame import Frame, Padding
 from embermq.format.names import segment_name
-from embermq.format.queue_extension import BloomFilter, ExtensionUnit
+from embermq.format.queue_extension import BloomFilter, ExtensionEntry
 from embermq.model.ids import message_id, parse_message_id
 from embermq.model.properties import decode_properties, encode_properties
 from tests.support import golden
@@ -282,34 +282,34 @@ def test_config_of_delayed_messages(tmp_path: Path) -> None:
     assert parse_config((config / "delayOffset.json").read_text()) == {"offsetTable": {1: 10, 2: 4, 3: 4}}
 
 
-def test_extension_units(tmp_path: Path) -> None:
-    """Units, placed by our rule one after another, give the reference's files and addresses."""
+def test_extension_entries(tmp_path: Path) -> None:
+    """Entries, placed by our rule one after another, give the reference's files and addresses."""
     store = golden.restore("cqext", tmp_path)
     facts = golden.manifest("cqext")
     file_bytes = int(facts.settings["mappedFileSizeConsumeQueueExt"])
     files: dict[str, bytearray] = {}
     ends: dict[str, int] = {}
-    for row in facts.ext_units:
+    for row in facts.ext_entries:
         queue = f"{row.topic}/{row.queue_id}"
-        unit = ExtensionUnit(row.tags_code, row.store_time, bytes.fromhex(row.bitmap or ""))
-        assert (row.found, row.size) == (True, unit.size)
+        entry = ExtensionEntry(row.tags_code, row.store_time, bytes.fromhex(row.bitmap or ""))
+        assert (row.found, row.size) == (True, entry.size)
         at = ends.get(queue, 0)
-        if not extension.fits(unit.size, at % file_bytes, file_bytes):
+        if not extension.fits(entry.size, at % file_bytes, file_bytes):
             full = files[f"{queue}/{segment_name(at - at % file_bytes)}"]
             full[at % file_bytes : at % file_bytes + 2] = extension.END_MARK
             at += file_bytes - at % file_bytes
         assert extension.is_address(row.third)
         assert extension.offset_of(row.third) == at
         file = files.setdefault(f"{queue}/{segment_name(at - at % file_bytes)}", bytearray(file_bytes))
-        file[at % file_bytes : at % file_bytes + unit.size] = extension.encode_unit(unit)
-        assert extension.decode_unit(file, at % file_bytes, file_bytes) == unit
-        ends[queue] = at + unit.size
+        file[at % file_bytes : at % file_bytes + entry.size] = extension.encode_entry(entry)
+        assert extension.decode_entry(file, at % file_bytes, file_bytes) == entry
+        ends[queue] = at + entry.size
     root = store / "consumequeue_ext"
     reference = {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
     assert {path: bytes(data) for path, data in files.items()} == reference
 
 
-def test_bloom_filters_let_the_same_units_pass() -> None:
+def test_bloom_filters_let_the_same_entries_pass() -> None:
     facts = golden.manifest("cqext")
     bloom = BloomFilter.sized()
     assert facts.sql_pulls
@@ -318,7 +318,7 @@ def test_bloom_filters_let_the_same_units_pass() -> None:
         assert bloom.positions(f"{pull.group}#SqlTopic") == pull.bloom_bit_pos
         passing = [
             row.offset
-            for row in facts.ext_units
+            for row in facts.ext_entries
             if (row.topic, row.queue_id) == ("SqlTopic", pull.queue_id)
             and (
                 row.bitmap is None

@@ -95,9 +95,9 @@ def test_recovered_files(name: str, tmp_path: Path) -> None:
     for path in sorted((theirs / "commitlog").iterdir()):
         sound = max(0, min(end - int(path.name), path.stat().st_size))
         assert (ours / "commitlog" / path.name).read_bytes()[:sound] == path.read_bytes()[:sound]
-    for (topic, queue_id), (_, units, _) in recovered.after_start.by_queue().items():
+    for (topic, queue_id), (_, entries, _) in recovered.after_start.by_queue().items():
         queue = f"consumequeue/{topic}/{queue_id}"
-        mine, reference = joined(ours / queue)[: units * 20], joined(theirs / queue)[: units * 20]
+        mine, reference = joined(ours / queue)[: entries * 20], joined(theirs / queue)[: entries * 20]
         if (name, topic) == ("unclean-behind", "SCHEDULE_TOPIC_XXXX"):
             # "due times survive recovery"
             due = {record.phy: record.tags_code for record in facts.records}

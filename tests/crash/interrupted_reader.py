@@ -137,8 +137,8 @@ def by_survey(builder: StoreBuilder) -> Shown:
     shown = {}
     survey = Survey.open(ROOT, files=builder.files)
     for key, span in survey.queues().items():
-        units = survey.units(*key, span.min_offset, span.max_offset)
-        frames = [survey._log.frame_at(int(unit["physical_offset"])) for unit in units]
+        entries = survey.entries(*key, span.min_offset, span.max_offset)
+        frames = [survey._log.frame_at(int(entry["physical_offset"])) for entry in entries]
         gone = next((number for number, frame in enumerate(frames) if frame is not None), len(frames))
         found = [(frame.queue_offset, bytes(frame.body)) for frame in frames[gone:] if frame is not None]
         shown[key] = Rows(span.min_offset + gone, span.max_offset, found)

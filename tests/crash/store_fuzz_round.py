@@ -84,7 +84,7 @@ class Round:
         if inside and report.is_sound:
             self.failures.add("verify finds no fault", f"records lost at {[one.start for one in inside[:6]]}")
         changed = self._changed_derived()
-        if changed and self.truth.clean and not report.flaws and not report.pending_units + report.pending_keys:
+        if changed and self.truth.clean and not report.flaws and not report.pending_entries + report.pending_keys:
             self.failures.add("verify finds nothing", f"changed: {changed}")
 
     def _changed_derived(self) -> list[str]:
@@ -162,9 +162,9 @@ class Round:
 
     def _look_at_queues(self, survey: Survey) -> None:
         for (topic, queue_id), span in survey.queues().items():
-            units = survey.units(topic, queue_id, span.min_offset, span.max_offset)
-            if len(units) > span.max_offset - span.min_offset:
-                self.failures.add("survey units", (topic, queue_id, len(units), span))
+            entries = survey.entries(topic, queue_id, span.min_offset, span.max_offset)
+            if len(entries) > span.max_offset - span.min_offset:
+                self.failures.add("survey entries", (topic, queue_id, len(entries), span))
 
     def _salvage(self) -> None:
         into = self.place / "salvaged"

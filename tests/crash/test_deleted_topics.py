@@ -129,7 +129,7 @@ def check_start(seed: int) -> None:
     assert bodies(case.builder) == case.expected  # A reader, which writes nothing.
     case.builder.open().close()
     report = verify(ROOT, files=case.disk)
-    assert not [flaw for flaw in report.flaws if "has no unit" in flaw.fault or "its record is" in flaw.fault], report
+    assert not [flaw for flaw in report.flaws if "has no entry" in flaw.fault or "its record is" in flaw.fault], report
     assert bodies(case.builder) == case.expected
 
 

@@ -180,7 +180,7 @@ def test_a_scribbled_queue_file_and_a_missing_proof(name: str) -> None:
 
 
 def test_an_extension_file_that_is_too_long_is_made_again() -> None:
-    """Its units are not taken over and then lost with it when the next one is put."""
+    """Its entries are not taken over and then lost with it when the next one is put."""
     plan = disks.builder(queue_extension=True, queue_extension_file_bytes=2000)
     disk = disks.closed(40, plan)
     path = disks.paths(disk, disks.ROOT / "consumequeue_ext" / "Topic0" / "1")[0]

@@ -267,7 +267,7 @@ def test_queues_that_could_not_be_written_are_not_vouched_for() -> None:
     numbered.append(store, 0)
     store.wait_for_dispatch()
     files.fail("create", path_contains="consumequeue", times=1)
-    clock.advance(s=2)  # Pending units are old enough to be written out with the next message.
+    clock.advance(s=2)  # Pending entries are old enough to be written out with the next message.
     end = numbered.append_until(store, 1, 20)
     store.wait_for_dispatch()
     store._housekeeping.write_out()

@@ -20,7 +20,7 @@ from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks, numbered
 
 PLAN = disks.builder()
-UNIT_BYTES = 20
+ENTRY_BYTES = 20
 
 
 def test_a_message_is_not_visible_before_it_is_durable() -> None:
@@ -58,8 +58,8 @@ def test_queue_entries_that_point_elsewhere(wrong: str) -> None:
     """An entry is believed only as far as the record agrees with it."""
     disk = disks.closed(60, PLAN)
     path = disks.ROOT / "consumequeue" / "Topic0" / "0" / "0".zfill(20)
-    at = UNIT_BYTES * 1
-    physical_offset, size, tag_code = ENTRY.unpack(disk.read_all(path)[at : at + UNIT_BYTES])
+    at = ENTRY_BYTES * 1
+    physical_offset, size, tag_code = ENTRY.unpack(disk.read_all(path)[at : at + ENTRY_BYTES])
     other = next(start for start, _ in disks.places(disk, PLAN)[1:] if start != physical_offset)
     changed = {
         "another queue": (other, size, tag_code),

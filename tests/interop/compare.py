@@ -23,7 +23,7 @@ from tests.interop.workload import Put
 KEYS_ASKED_MAX = 60
 TIMES_ASKED_MAX = 12
 _CHECKPOINT_MARGIN_MS = 3000
-_UNIT = struct.Struct(">qiq")
+_ENTRY = struct.Struct(">qiq")
 
 
 class Answers(msgspec.Struct, frozen=True):
@@ -187,9 +187,9 @@ def align_queue_times(directory: Path, records: list[Record]) -> None:
     """
     stored = {record.phy: record.store_timestamp for record in records}
     for path in sorted((directory / "consumequeue").glob("*/*/*")):
-        units = [unit for unit in _UNIT.iter_unpack(path.read_bytes()) if unit[1] > 0]
-        if units and units[-1][0] in stored:
-            os.utime(path, ns=(stored[units[-1][0]] * 1_000_000,) * 2)
+        entries = [entry for entry in _ENTRY.iter_unpack(path.read_bytes()) if entry[1] > 0]
+        if entries and entries[-1][0] in stored:
+            os.utime(path, ns=(stored[entries[-1][0]] * 1_000_000,) * 2)
 
 
 def assert_finds_every_key(theirs: Answers) -> None:

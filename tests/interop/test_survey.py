@@ -29,8 +29,8 @@ def assert_as_dumped(survey: Survey, dump: Dump) -> None:
     queues = {(queue.topic, queue.queue_id): (queue.min, queue.max) for queue in dump.queues if queue.max}
     assert bounds_of(survey) == queues
     for queue in dump.queues:
-        units = survey.units(queue.topic, queue.queue_id, queue.min, queue.max)
-        assert units["physical_offset"].tolist() == queue.phys
+        entries = survey.entries(queue.topic, queue.queue_id, queue.min, queue.max)
+        assert entries["physical_offset"].tolist() == queue.phys
 
 
 @pytest.mark.parametrize("settings", [SMALL_FILES, DEFAULT_FILES], ids=["small files", "default sizes"])
@@ -54,7 +54,7 @@ def test_a_broker_that_is_writing(settings: Mapping[str, str], directory: Path, 
             position, looks = survey.log_end, looks + bool(seen.places)
             low_high = bounds_of(survey)
             for key, (low, high) in list(low_high.items())[:3]:
-                assert len(survey.units(*key, low, high)) == high - low
+                assert len(survey.entries(*key, low, high)) == high - low
             acknowledged += sum(1 for _ in zip(range(40), coming, strict=False))
         session.settle()
         survey.refresh()

@@ -30,10 +30,10 @@ from embermq.testing.clock import ManualClock
 from embermq.testing.lossy_files import LossyFiles, keep_everything
 
 ROOT = Path("/store")
-UNITS_PER_FILE = 6
+ENTRIES_PER_FILE = 6
 SMALL: dict[str, Any] = {
     "segment_bytes": 8192,
-    "queue_file_bytes": 20 * UNITS_PER_FILE,
+    "queue_file_bytes": 20 * ENTRIES_PER_FILE,
     "index_slots_max": 7,
     "index_entries_max": 12,
     "delayed_delivery": False,
@@ -329,7 +329,7 @@ class StoreModel(RuleBasedStateMachine):
 def nearest(queue: list[Entry], moment: int) -> set[int]:
     """The documented rule: in the first queue file whose newest message is not older than the moment, else in the
     last, the nearest in time; the older of two equally near; of several of one time any."""
-    files = [queue[at : at + UNITS_PER_FILE] for at in range(0, len(queue), UNITS_PER_FILE)]
+    files = [queue[at : at + ENTRIES_PER_FILE] for at in range(0, len(queue), ENTRIES_PER_FILE)]
     searched = next((file for file in files[:-1] if file[-1].time_ms >= moment), files[-1])
     same = {entry.queue_offset for entry in searched if entry.time_ms == moment}
     if same:

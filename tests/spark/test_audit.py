@@ -141,7 +141,7 @@ def skipped_offset(root: Path) -> None:
     change_log(root, one_of(root, "Topic0", 1, 3) + 20, (3000).to_bytes(8, "big"))
 
 
-def wrong_unit(root: Path) -> None:
+def wrong_queue_entry(root: Path) -> None:
     flip(files_in(root / "consumequeue/Topic0/1")[0], 7)
 
 
@@ -149,29 +149,29 @@ def wrong_tag_code(root: Path) -> None:
     flip(files_in(root / "consumequeue/Topic0/1")[0], 19)
 
 
-def no_unit(root: Path) -> None:
+def no_entry(root: Path) -> None:
     change(files_in(root / "consumequeue/Topic0/1")[0], 20, bytes(20))
 
 
-def no_units(root: Path) -> None:
+def no_entries(root: Path) -> None:
     shutil.rmtree(root / "consumequeue/Topic0/1")
 
 
-def orphan_unit(root: Path) -> None:
+def orphan_entry(root: Path) -> None:
     path = files_in(root / "consumequeue/Topic0/1")[-1]
-    units = path.read_bytes()
-    end = next(at for at in range(0, len(units), 20) if not units[at + 8 : at + 12].strip(b"\0"))
+    entries = path.read_bytes()
+    end = next(at for at in range(0, len(entries), 20) if not entries[at + 8 : at + 12].strip(b"\0"))
     change(path, end, ENTRY.pack(*record_places(root)[-1], 0))
 
 
-def unit_beyond(root: Path) -> None:
+def entry_beyond(root: Path) -> None:
     path = files_in(root / "consumequeue/Topic0/1")[-1]
-    units = path.read_bytes()
-    end = next(at for at in range(0, len(units), 20) if not units[at + 8 : at + 12].strip(b"\0"))
+    entries = path.read_bytes()
+    end = next(at for at in range(0, len(entries), 20) if not entries[at + 8 : at + 12].strip(b"\0"))
     change(path, end, ENTRY.pack(10_000_000, 100, 0))
 
 
-def wrong_entry(root: Path) -> None:
+def wrong_index_entry(root: Path) -> None:
     flip(files_in(root / "index")[1], entry_at(7, SLOTS) + 2)
 
 
@@ -216,13 +216,13 @@ PLANTS: list[tuple[Plant, str, str]] = [
     (missing_file, "log", "log file missing"),
     (repeated_offset, "queue", "given twice"),
     (skipped_offset, "queue", "says queue offset 3000, which its queue had not reached"),
-    (wrong_unit, "queue", "leads to"),
+    (wrong_queue_entry, "queue", "leads to"),
     (wrong_tag_code, "queue", "tag code"),
-    (no_unit, "queue", "has no unit"),
-    (no_units, "queue", "has no unit"),
-    (orphan_unit, "queue", "where no record of it is"),
-    (unit_beyond, "queue", "past the end of the log"),
-    (wrong_entry, "index", "entry 7 is"),
+    (no_entry, "queue", "has no entry"),
+    (no_entries, "queue", "has no entry"),
+    (orphan_entry, "queue", "where no record of it is"),
+    (entry_beyond, "queue", "past the end of the log"),
+    (wrong_index_entry, "index", "entry 7 is"),
     (wrong_slot, "index", "does not name its newest entry"),
     (wrong_slot_beside_much_damage, "index", "does not name its newest entry"),
     (wrong_header, "index", "header's begin"),
@@ -250,9 +250,9 @@ def test_planted_faults_are_found_as_verify_finds_them(
     for plant, kind, words in PLANTS:
         store, report = by_name[plant.__name__], verify(tmp_path / plant.__name__)
         assert store.report.flaws == report.flaws, plant.__name__
-        assert (store.report.records, store.report.units, store.report.index_entries) == (
+        assert (store.report.records, store.report.queue_entries, store.report.index_entries) == (
             report.records,
-            report.units,
+            report.queue_entries,
             report.index_entries,
         )
         told = [one for one in store.findings if words in one.fault]

@@ -28,7 +28,7 @@ GIB, MILLION = 1 << 30, 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("log_bytes", "units", "cores", "parts"),
+    ("log_bytes", "queue_entries", "cores", "parts"),
     [
         (0, 0, 4, 1),
         (1 << 20, 1_000, 4, 1),  # Not worth a task for each core.
@@ -39,8 +39,8 @@ GIB, MILLION = 1 << 30, 1_000_000
         (4 * GIB, 1 << 60, 1, 23),  # Queue files with impossible offsets.
     ],
 )
-def test_hashes_are_cut_into_as_many_parts_for_each_core(log_bytes: int, units: int, cores: int, parts: int) -> None:
-    assert part_count(log_bytes, units, cores) == parts
+def test_hashes_are_cut_into_as_many_parts_for_each_core(log_bytes: int, entries: int, cores: int, parts: int) -> None:
+    assert part_count(log_bytes, entries, cores) == parts
 
 
 # -- what a piece counts ---------------------------------------------------------------------------

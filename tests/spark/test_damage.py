@@ -197,49 +197,49 @@ def queue_file(store: Path, topic: str = "orders", queue_id: int = 0) -> Path:
     return sorted((store / "consumequeue" / topic / str(queue_id)).iterdir())[0]
 
 
-def put_units(store: Path, units: dict[int, bytes]) -> None:
-    """Overwrite units of the first queue of orders."""
+def put_entries(store: Path, entries: dict[int, bytes]) -> None:
+    """Overwrite entries of the first queue of orders."""
     file = queue_file(store)
     data = bytearray(file.read_bytes())
-    for number, unit in units.items():
-        data[20 * number : 20 * (number + 1)] = unit
+    for number, entry in entries.items():
+        data[20 * number : 20 * (number + 1)] = entry
     file.write_bytes(data)
 
 
-def unit_at(store: Path, number: int) -> bytes:
+def entry_at(store: Path, number: int) -> bytes:
     return queue_file(store).read_bytes()[20 * number : 20 * (number + 1)]
 
 
 @pytest.mark.parametrize("what", ["zeros", "other record", "past the log", "wrong size", "negative", "blank"])
-def test_units_that_lead_nowhere(store: Path, use: UseWay, what: str) -> None:
+def test_entries_that_lead_nowhere(store: Path, use: UseWay, what: str) -> None:
     """The record is found between its neighbours, once."""
     use("queue")
     expected = sorted(read(store, topic="orders").column("physicalOffset"))
     planned = [reader_of(store, topic="orders", subExpression=tags).partitions() for tags in ("*", "t1 || t2")]
-    unit = {
+    entry = {
         "zeros": bytes(20),
-        "other record": unit_at(store, 30),
+        "other record": entry_at(store, 30),
         "past the log": struct.pack(">qiq", 1 << 40, 300, 0),
-        "wrong size": unit_at(store, 10)[:8] + struct.pack(">iq", 299, 0),
+        "wrong size": entry_at(store, 10)[:8] + struct.pack(">iq", 299, 0),
         "negative": struct.pack(">qiq", -5, -7, 0),
         "blank": struct.pack(">qiq", 0, 0x7FFF_FFFF, 0),
     }[what]
     tagged = set(places_of(planned[1]))
-    put_units(store, dict.fromkeys((10, 11, 40), unit))
+    put_entries(store, dict.fromkeys((10, 11, 40), entry))
     counts = Counts()
     assert places_of(planned[0], counts) == expected
     assert counts.damaged == []
-    if what in ("zeros", "blank"):  # Else the tag's code in the unit is what it is, and rules the record out.
+    if what in ("zeros", "blank"):  # Else the tag's code in the entry is what it is, and rules the record out.
         assert set(places_of(planned[1])) == tagged
 
 
 @pytest.mark.parametrize("slices", [1, 5])
-def test_lost_units_at_the_edges_of_slices(store: Path, use: UseWay, slices: int) -> None:
+def test_lost_entries_at_the_edges_of_slices(store: Path, use: UseWay, slices: int) -> None:
     use("queue")
     expected = sorted(read(store, topic="orders").column("physicalOffset"))
     planned = reader_of(store, topic="orders", minPartitions=str(slices)).partitions()
     assert len(planned) == slices
-    put_units(store, dict.fromkeys((0, 14, 15, 16, 29, 30, 45, 60, 74), bytes(20)))
+    put_entries(store, dict.fromkeys((0, 14, 15, 16, 29, 30, 45, 60, 74), bytes(20)))
     counts = Counts()
     assert places_of(planned, counts) == expected
     # A few neighbours are passed on the way, not the whole log for each.
@@ -254,12 +254,12 @@ def test_queue_files_that_go_while_the_read_is_under_way(store: Path, use: UseWa
     assert places_of(planned) == expected
 
 
-def test_units_not_written_yet(store: Path, use: UseWay) -> None:
-    """The last units of each queue are still to come: their records are found behind the last one known."""
+def test_entries_not_written_yet(store: Path, use: UseWay) -> None:
+    """The last entries of each queue are still to come: their records are found behind the last one known."""
     use("queue")
     expected = sorted(read(store, topic="orders").column("physicalOffset"))
     planned = reader_of(store, topic="orders").partitions()
-    put_units(store, dict.fromkeys(range(70, 75), bytes(20)))
+    put_entries(store, dict.fromkeys(range(70, 75), bytes(20)))
     counts = Counts()
     assert places_of(planned, counts) == expected
     assert counts.bytes_read < 0.7 * sum(read(store).column("size"))

@@ -1,6 +1,6 @@
 """Stores of the Java reference as tables: every record with its fields, and the reference's own answers.
 
-Each store is read in all three ways: the log in order, through queue units, and by the index.
+Each store is read in all three ways: the log in order, through queue entries, and by the index.
 """
 
 import json
@@ -98,7 +98,7 @@ def test_every_queue_as_the_reference_has_it(name: str, golden_store: StoreCopy)
     """All records of the queue, and of those the reference was asked for, the same places."""
     store, facts = golden_store(name), golden.manifest(name)
     shown = [record for record in records_of(name) if is_shown(record)]
-    for queue in facts.answers.units:
+    for queue in facts.answers.entries:
         expected = [
             (record.queue_offset, record.phy)
             for record in shown
@@ -125,7 +125,7 @@ def test_queues_of_other_topics_messages(spark: "SparkSession", topic: str, gold
     answers = golden.manifest("lmq").answers
     asked = {
         phy
-        for queue in answers.units
+        for queue in answers.entries
         for _, phy, time_ms in queue.offset_phy_store_time
         if queue.topic == topic and time_ms >= 0
     }

@@ -208,7 +208,7 @@ def test_a_tag_of_a_large_topic_is_read_by_its_queue() -> None:
 
 
 def test_the_choice_follows_the_costs() -> None:
-    """Where jumps and units cost as much as passing everything, the two ways change places."""
+    """Where jumps and entries cost as much as passing everything, the two ways change places."""
     edge = GIB // (JUMP_BYTES + 20 + 1000)
     assert choice(queue(0, edge - 1, (0, 1000.0))).method == "queue"
     assert choice(queue(0, edge + 1, (0, 1000.0))).method == "log"
@@ -223,9 +223,9 @@ def test_only_the_part_of_the_log_that_can_hold_it_is_read() -> None:
 
 
 def test_a_reason_for_the_log_is_respected() -> None:
-    chosen = choice(queue(0, 10, (0, 10.0)), because="prepared records have no units")
+    chosen = choice(queue(0, 10, (0, 10.0)), because="prepared records have no entries")
     assert chosen.method == "log"
-    assert chosen.reason.startswith("prepared records have no units")
+    assert chosen.reason.startswith("prepared records have no entries")
 
 
 def test_nothing_wanted_is_nothing_read() -> None:

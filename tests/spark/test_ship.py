@@ -73,7 +73,7 @@ def test_round_trip(builder: StoreBuilder, tmp_path: Path) -> None:
     assert (target / "broker-a" / "commitlog" / sealed.path.name).read_bytes() == sealed.path.read_bytes()
 
 
-def test_units_and_times_of_a_fresh_look(tmp_path: Path) -> None:
+def test_entries_and_times_of_a_fresh_look(tmp_path: Path) -> None:
     """Each asked of a look that has not read anything yet."""
     clock, made = ManualClock(1_800_000_000_000), StoreBuilder(tmp_path / "broker-a", segment_bytes=SEGMENT_BYTES)
     with StoreBuilder(made.root, clock=clock, segment_bytes=SEGMENT_BYTES).open() as store:
@@ -84,7 +84,7 @@ def test_units_and_times_of_a_fresh_look(tmp_path: Path) -> None:
     (place,) = find_stores([str(tmp_path / "far")], shipped=True)
     here = Survey.open(made.root)
     for offset in (0, 7, 60, 99):
-        found, expected = place.survey().units("orders", 1, offset, 100), here.units("orders", 1, offset, 100)
+        found, expected = place.survey().entries("orders", 1, offset, 100), here.entries("orders", 1, offset, 100)
         assert len(found) == 100 - offset
         assert found.tolist() == expected.tolist()
     for time_ms in (0, 15, 500, 1_234, 2_985, 9_000):

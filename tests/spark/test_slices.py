@@ -1,4 +1,4 @@
-"""Slices and what they are read with: units from files, candidates by tag, batches by limits, big records."""
+"""Slices and what they are read with: entries from files, candidates by tag, batches by limits, big records."""
 
 import pickle
 from itertools import pairwise
@@ -36,39 +36,39 @@ def queue_directory(store: Path, topic: str = "t", queue_id: int = 0) -> Path:
     return directory
 
 
-def units(start: int, end: int) -> bytes:
+def entries(start: int, end: int) -> bytes:
     return b"".join(ENTRY.pack(1000 * n, 100 + n, n) for n in range(start, end))
 
 
-# -- units -----------------------------------------------------------------------------------------------------------
+# -- entries -----------------------------------------------------------------------------------------------------------
 
 
-def test_units_over_several_files(tmp_path: Path) -> None:
+def test_entries_over_several_files(tmp_path: Path) -> None:
     directory = queue_directory(tmp_path)
-    (directory / f"{0:020d}").write_bytes(units(0, 10))
-    (directory / f"{200:020d}").write_bytes(units(10, 20))
-    (directory / f"{400:020d}").write_bytes(units(20, 23) + bytes(20 * 7))
+    (directory / f"{0:020d}").write_bytes(entries(0, 10))
+    (directory / f"{200:020d}").write_bytes(entries(10, 20))
+    (directory / f"{400:020d}").write_bytes(entries(20, 23) + bytes(20 * 7))
     (directory / "notes").write_text("")
     queue = QueueEntryFiles(tmp_path, "t", 0)
     assert queue.end == 30
-    found = queue.units(5, 27)
+    found = queue.entries(5, 27)
     assert found["size"].tolist() == [*range(105, 123), 0, 0, 0, 0]
     assert found["physical_offset"].tolist()[:18] == [1000 * n for n in range(5, 23)]
-    assert queue.units(25, 40)["size"].tolist() == [0] * 15
+    assert queue.entries(25, 40)["size"].tolist() == [0] * 15
     assert [queue.known_end(*span) for span in ((0, 30), (0, 23), (0, 10), (5, 99), (25, 30))] == [23, 23, 10, 23, 25]
 
 
-def test_units_that_are_not_there(tmp_path: Path) -> None:
+def test_entries_that_are_not_there(tmp_path: Path) -> None:
     nobody = QueueEntryFiles(tmp_path, "t", 0)
-    assert (nobody.end, nobody.known_end(0, 10), nobody.units(0, 2)["size"].tolist()) == (0, 0, [0, 0])
+    assert (nobody.end, nobody.known_end(0, 10), nobody.entries(0, 2)["size"].tolist()) == (0, 0, [0, 0])
     directory = queue_directory(tmp_path)
-    (directory / f"{0:020d}").write_bytes(BLANK_ENTRY * 4 + units(4, 10))
-    (directory / f"{200:020d}").write_bytes(units(10, 20)[:-7])
+    (directory / f"{0:020d}").write_bytes(BLANK_ENTRY * 4 + entries(4, 10))
+    (directory / f"{200:020d}").write_bytes(entries(10, 20)[:-7])
     queue = QueueEntryFiles(tmp_path, "t", 0)
-    assert queue.units(0, 6)["size"].tolist() == [0, 0, 0, 0, 104, 105], "a blank is no unit"
-    assert queue.units(17, 20)["size"].tolist() == [117, 118, 0], "nor is a part of one"
+    assert queue.entries(0, 6)["size"].tolist() == [0, 0, 0, 0, 104, 105], "a blank is no entry"
+    assert queue.entries(17, 20)["size"].tolist() == [117, 118, 0], "nor is a part of one"
     (directory / f"{0:020d}").unlink()
-    assert queue.units(8, 12)["size"].tolist() == [0, 0, 110, 111], "a file may go at any time"
+    assert queue.entries(8, 12)["size"].tolist() == [0, 0, 110, 111], "a file may go at any time"
 
 
 def test_tags_by_their_codes() -> None:
@@ -93,9 +93,9 @@ def test_samples_tell_sizes_shares_and_what_is_missing(tmp_path: Path) -> None:
     (none,), _ = sampled(place, [need], frozenset({"nobody"}))
     assert 0 < none.wanted_share < 0.01
     _, because = sampled(place, [QueueNeed("t", 0, 0, 2000, 0, 10**6)], None)
-    assert because == "queue files lack 1,000 of 2,000 units"
+    assert because == "queue files lack 1,000 of 2,000 entries"
     _, because = sampled(place, [QueueNeed("elsewhere", 0, 0, 10, 0, 10**6)], None)
-    assert because == "queue files lack 10 of 10 units"
+    assert because == "queue files lack 10 of 10 entries"
 
 
 # -- places ----------------------------------------------------------------------------------------------------------
@@ -123,11 +123,11 @@ def test_files_are_mapped_a_stretch_at_a_time(
     assert [int(body) for body in got.column("body")] == list(range(1, 300, 3))
 
 
-@pytest.mark.parametrize("step_units", [1, 7, 100, 1 << 17])
-def test_units_are_held_a_step_at_a_time(
-    make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch, step_units: int
+@pytest.mark.parametrize("step_entries", [1, 7, 100, 1 << 17])
+def test_entries_are_held_a_step_at_a_time(
+    make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch, step_entries: int
 ) -> None:
-    monkeypatch.setattr(queue_reader, "STEP_UNITS", step_units)
+    monkeypatch.setattr(queue_reader, "STEP_ENTRIES", step_entries)
     monkeypatch.setattr(plan, "JUMP_BYTES", -(1 << 20))
     store = make_store(Message(f"t{n % 3}", b"%d" % n, queue_id=n % 5) for n in range(300))
     got = read(store, topic="t0,t1", minPartitions="2")

@@ -251,7 +251,7 @@ def test_records_lost_after_they_were_read_are_a_loss(builder: StoreBuilder, tmp
         drive.step()
 
 
-def test_while_units_are_in_no_file_yet(builder: StoreBuilder) -> None:
+def test_while_entries_are_in_no_file_yet(builder: StoreBuilder) -> None:
     """The place is looked up in the log then."""
     with builder.open() as store:
         put(store, "m", 9)
@@ -260,8 +260,8 @@ def test_while_units_are_in_no_file_yet(builder: StoreBuilder) -> None:
     drive.step()
     survey = Survey.open(builder.root)
     (one,) = json.loads(drive.offset)["stores"].values()
-    unit = survey.units("orders", 0, 3, 4)[0]
-    assert one["identity"] == survey.identity_at(int(unit["physical_offset"]) + int(unit["size"]))
+    entry = survey.entries("orders", 0, 3, 4)[0]
+    assert one["identity"] == survey.identity_at(int(entry["physical_offset"]) + int(entry["size"]))
 
 
 def test_checkpoints_that_remember_the_end_of_the_log(builder: StoreBuilder) -> None:
@@ -291,7 +291,7 @@ def test_checkpoints_that_remember_the_end_of_the_log(builder: StoreBuilder) -> 
 
 
 def test_tags_of_parked_messages(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their units have the time they are due where others have the hash of a tag."""
+    """Their entries have the time they are due where others have the hash of a tag."""
     with StoreBuilder(builder.root, delayed_delivery=False).open() as store:
         for n in range(60):
             store.append(Message("bulk", bytes(500)))

@@ -214,7 +214,7 @@ class QueueTimes(msgspec.Struct, forbid_unknown_fields=True):
     time_to_offset: list[tuple[int, int]]
 
 
-class QueueUnits(msgspec.Struct, forbid_unknown_fields=True):
+class QueueEntries(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
     queue_id: int = msgspec.field(name="queueId")
     offset_phy_store_time: list[tuple[int, int, int]] = msgspec.field(name="offset_phy_storeTime")
@@ -281,7 +281,7 @@ class Answers(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_field
     get_message: list[QueueFetch]
     get_message_by_tag: list[QueueFetch]
     get_offset_in_queue_by_time: list[QueueTimes] = []
-    units: list[QueueUnits]
+    entries: list[QueueEntries] = msgspec.field(name="units")
     unknown_topic: UnknownTopic
     look_message_by_offset: list[Look]
     query_message: list[KeyQuery]
@@ -295,7 +295,7 @@ class FileFact(msgspec.Struct, forbid_unknown_fields=True):
     mtime_ms: int
 
 
-class ExtensionUnit(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class ExtensionEntry(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     topic: str
     queue_id: int
     offset: int
@@ -333,7 +333,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     puts: list[Put]
     client_sends: list[dict[str, Any]] = []
     more_queries: list[KeyQuery] = []
-    ext_units: list[ExtensionUnit] = []
+    ext_entries: list[ExtensionEntry] = msgspec.field(default_factory=list, name="ext_units")
     sql_pulls: list[SqlPull] = []
     before_delete: Bounds | None = None
     after_delete: Bounds | None = None

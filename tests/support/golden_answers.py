@@ -68,8 +68,8 @@ def topics(store: MessageStore, facts: Manifest) -> None:
     }
 
 
-def last_units(store: MessageStore, facts: Manifest) -> None:
-    """The last unit of each queue points to where the reference's memory says the queue ends."""
+def last_entries(store: MessageStore, facts: Manifest) -> None:
+    """The last entry of each queue points to where the reference's memory says the queue ends."""
     for row in facts.answers.queues:
         if row.max > row.min:
             physical = store.physical_offset(row.topic, row.queue_id, row.max - 1)
@@ -105,8 +105,8 @@ def offsets_by_time(store: MessageStore, facts: Manifest) -> None:
         assert got == row.time_to_offset, f"{row.topic}@{row.queue_id}"
 
 
-def units(store: MessageStore, facts: Manifest) -> None:
-    for row in facts.answers.units:
+def entries(store: MessageStore, facts: Manifest) -> None:
+    for row in facts.answers.entries:
         where = (row.topic, row.queue_id)
         got = [
             (n, store.physical_offset(*where, n), store.store_time(*where, n)) for n, _, _ in row.offset_phy_store_time
@@ -269,12 +269,12 @@ FAMILIES: dict[str, Callable[[MessageStore, Manifest], None]] = {
     for family in (
         bounds,
         topics,
-        last_units,
+        last_entries,
         fetches,
         fetches_below_zero,
         fetches_by_tag,
         offsets_by_time,
-        units,
+        entries,
         look_ups,
         earliest_times,
         key_queries,

@@ -67,8 +67,8 @@ def check_against_log(survey: Survey, frames: list[Frame]) -> None:
     assert bounds_of(survey) == expected_bounds(frames)
     for key, span in survey.queues().items():
         mine = [frame for frame in frames if (frame.topic, frame.queue_id) == key and has_queue_entry(frame.sys_flag)]
-        units = survey.units(*key, span.min_offset, span.max_offset)
-        assert units["physical_offset"].tolist() == [frame.physical_offset for frame in mine]
-        assert units["size"].tolist() == [frame.size for frame in mine]
+        entries = survey.entries(*key, span.min_offset, span.max_offset)
+        assert entries["physical_offset"].tolist() == [frame.physical_offset for frame in mine]
+        assert entries["size"].tolist() == [frame.size for frame in mine]
         assert span.first_physical <= mine[0].physical_offset
         assert mine[-1].end <= span.end_physical

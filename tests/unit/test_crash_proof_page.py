@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "crash-proof.md"
-_NAMED = re.compile(r"`((?:unit/\w+/|spark/)?test_\w+\.py)::(test_\w+)`")
+_NAMED = re.compile(r"`((?:unit/(?:\w+/)+|spark/)?test_\w+\.py)::(test_\w+)`")
 # About other things than crashes.
 ELSEWHERE = {"test_locked.py", "test_spark_sink.py"}
 

@@ -125,11 +125,11 @@ def test_the_root_is_in_the_users_home(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert StoreSettings().root == tmp_path / "store"
 
 
-def test_names_say_their_unit_last() -> None:
-    units = {"ms": "_ms", "hours": "_hours"}
+def test_names_say_their_entry_last() -> None:
+    entries = {"ms": "_ms", "hours": "_hours"}
     for attribute, about in PROPERTIES.items():
-        if about.unit in units:
-            assert attribute.endswith(units[about.unit]), attribute
+        if about.unit in entries:
+            assert attribute.endswith(entries[about.unit]), attribute
         assert about.help
         assert not about.help.endswith(".")
 
@@ -167,7 +167,7 @@ def test_python_values_may_be_written_as_text_where_that_is_clear() -> None:
 @pytest.mark.parametrize(
     ("given_bytes", "file_bytes"), [(1, 20), (20, 20), (21, 40), (6_000_000, 6_000_000), (16384, 16400)]
 )
-def test_queue_files_hold_whole_units(given_bytes: int, file_bytes: int) -> None:
+def test_queue_files_hold_whole_entries(given_bytes: int, file_bytes: int) -> None:
     assert StoreSettings(queue_file_bytes=given_bytes).queue_file_bytes == file_bytes
 
 

@@ -88,5 +88,5 @@ def test_any_text_is_read_or_refused_with_a_line(text: str) -> None:
 
 
 def _escape(text: str) -> str:
-    units = text.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    entries = text.encode("utf-16-be")
+    return "".join(f"\\u{entries[at]:02x}{entries[at + 1]:02x}" for at in range(0, len(entries), 2))

@@ -9,8 +9,9 @@
 Other packages import from this face, not from the modules behind it.
 """
 
-from embermq.columns.choosing import is_loaded, pays
-from embermq.columns.compiled.derive import QueueTable
+from typing import TYPE_CHECKING
+
+from embermq.columns.choosing import pays
 from embermq.columns.operations import (
     CheckLoops,
     Gather,
@@ -93,6 +94,9 @@ from embermq.columns.rows import (
     new_rows,
 )
 
+if TYPE_CHECKING:  # At run time this would load numba.
+    from embermq.columns.compiled.derive import QueueTable as QueueTable
+
 __all__ = [
     "ANY_SIZE",
     "COLUMN_BYTES_MAX",
@@ -142,7 +146,6 @@ __all__ = [
     "Q_WINDOW_AT",
     "Q_WINDOW_END",
     "Q_WINDOW_START",
-    "QueueTable",
     "R_QUEUE",
     "RecordColumns",
     "Rows",
@@ -170,7 +173,6 @@ __all__ = [
     "gather_for",
     "hash_column_for",
     "index_keys_for",
-    "is_loaded",
     "is_system_topic",
     "key_rows",
     "list_head_bytes",

@@ -23,8 +23,8 @@ def wrap_i64(value: int) -> int:
 def _hash_once(text: str) -> int:
     raw = text.encode("utf-16-be", "surrogatepass")
     code = 0
-    for unit in struct.unpack(f">{len(raw) // 2}H", raw):
-        code = (31 * code + unit) & 0xFFFF_FFFF
+    for entry in struct.unpack(f">{len(raw) // 2}H", raw):
+        code = (31 * code + entry) & 0xFFFF_FFFF
     return wrap_i32(code)
 
 

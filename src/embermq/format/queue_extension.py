@@ -1,14 +1,14 @@
-"""Extension of a consume queue: a unit with a bit map per message, for readers that filter by SQL.
+"""Extension of a consume queue: an entry with a bit map per message, for readers that filter by SQL.
 
     at  size  field
-     0     2  size of this unit      20 + bit map
+     0     2  size of this entry      20 + bit map
      2     8  tag code
     10     8  store time
     18     2  length of the bit map
     20     n  bit map
 
-Units lie one behind another in files of equal size. A unit that does not fit is written to the next file, and -1
-as a size ends this one; 4 bytes are kept free for it. The queue entry's third field then holds the unit's address:
+Entries lie one behind another in files of equal size. An entry that does not fit is written to the next file, and -1
+as a size ends this one; 4 bytes are kept free for it. The queue entry's third field then holds the entry's address:
 its offset plus the smallest 64-bit number, so that it can be told from any hash.
 
 The bit map is a bloom filter over the consumer groups whose filter matched (murmur3, as Guava computes it).
@@ -23,31 +23,31 @@ import msgspec
 
 from embermq.format.java import wrap_i32
 
-UNIT_HEAD_BYTES = 20
-UNIT_BYTES_MAX = 32767
+ENTRY_HEAD_BYTES = 20
+ENTRY_BYTES_MAX = 32767
 END_MARK = b"\xff\xff"
 END_RESERVED_BYTES = 4
-_UNIT = struct.Struct(">hqqh")
+_ENTRY = struct.Struct(">hqqh")
 _SIZE = struct.Struct(">h")
-assert _UNIT.size == UNIT_HEAD_BYTES
+assert _ENTRY.size == ENTRY_HEAD_BYTES
 
 _ADDRESS_BASE = -(1 << 63)
 _ADDRESS_LAST = -(1 << 31) - 1  # below every possible hash
 EXTENSION_OFFSET_MAX = _ADDRESS_LAST - _ADDRESS_BASE
 
 
-class ExtensionUnit(msgspec.Struct, frozen=True, gc=False):
+class ExtensionEntry(msgspec.Struct, frozen=True, gc=False):
     tag_code: int
     store_time: int
     bitmap: bytes = b""
 
     @property
     def size(self) -> int:
-        return UNIT_HEAD_BYTES + len(self.bitmap)
+        return ENTRY_HEAD_BYTES + len(self.bitmap)
 
 
 def is_address(tag_code: int) -> bool:
-    """Whether a queue entry's third field is the address of an extension unit."""
+    """Whether a queue entry's third field is the address of an extension entry."""
     return tag_code <= _ADDRESS_LAST
 
 
@@ -61,33 +61,33 @@ def offset_of(address: int) -> int:
     return address - _ADDRESS_BASE
 
 
-def encode_unit(unit: ExtensionUnit) -> bytes:
-    assert unit.size <= UNIT_BYTES_MAX, unit.size
-    return _UNIT.pack(unit.size, unit.tag_code, unit.store_time, len(unit.bitmap)) + unit.bitmap
+def encode_entry(entry: ExtensionEntry) -> bytes:
+    assert entry.size <= ENTRY_BYTES_MAX, entry.size
+    return _ENTRY.pack(entry.size, entry.tag_code, entry.store_time, len(entry.bitmap)) + entry.bitmap
 
 
-def unit_size(buffer: Any, at: int, limit: int) -> int:
-    """Size of the unit at `at`; 0 when there is none (never written, the end mark, or cut off)."""
-    if limit - at < UNIT_HEAD_BYTES:
+def entry_size(buffer: Any, at: int, limit: int) -> int:
+    """Size of the entry at `at`; 0 when there is none (never written, the end mark, or cut off)."""
+    if limit - at < ENTRY_HEAD_BYTES:
         return 0
     size: int = _SIZE.unpack_from(buffer, at)[0]
-    return size if UNIT_HEAD_BYTES <= size <= limit - at else 0
+    return size if ENTRY_HEAD_BYTES <= size <= limit - at else 0
 
 
-def decode_unit(buffer: Any, at: int, limit: int) -> ExtensionUnit | None:
-    """The unit at `at`, or None when there is none or its lengths do not add up."""
-    size = unit_size(buffer, at, limit)
+def decode_entry(buffer: Any, at: int, limit: int) -> ExtensionEntry | None:
+    """The entry at `at`, or None when there is none or its lengths do not add up."""
+    size = entry_size(buffer, at, limit)
     if size == 0:
         return None
-    _size, tag_code, store_time, bitmap_len = _UNIT.unpack_from(buffer, at)
-    if UNIT_HEAD_BYTES + bitmap_len != size:
+    _size, tag_code, store_time, bitmap_len = _ENTRY.unpack_from(buffer, at)
+    if ENTRY_HEAD_BYTES + bitmap_len != size:
         return None
-    return ExtensionUnit(tag_code, store_time, bytes(buffer[at + UNIT_HEAD_BYTES : at + size]))
+    return ExtensionEntry(tag_code, store_time, bytes(buffer[at + ENTRY_HEAD_BYTES : at + size]))
 
 
-def fits(unit_bytes: int, position: int, file_bytes: int) -> bool:
-    """Whether a unit can be written at `position` of a file, or belongs into the next one."""
-    return unit_bytes <= file_bytes - position - END_RESERVED_BYTES
+def fits(entry_bytes: int, position: int, file_bytes: int) -> bool:
+    """Whether an entry can be written at `position` of a file, or belongs into the next one."""
+    return entry_bytes <= file_bytes - position - END_RESERVED_BYTES
 
 
 class BloomFilter(msgspec.Struct, frozen=True):

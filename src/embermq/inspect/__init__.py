@@ -31,7 +31,7 @@ from embermq.inspect.overview import (
     spaces,
     writer_process,
 )
-from embermq.inspect.queue_files import units_of
+from embermq.inspect.queue_files import queue_entries_of
 from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
 from embermq.inspect.rates import Glance, Rates, Watch, rates_between
 from embermq.inspect.retention_preview import Preview, preview
@@ -69,6 +69,7 @@ __all__ = [
     "plan_start",
     "preview",
     "quarantine_reports",
+    "queue_entries_of",
     "queue_facts",
     "rates_between",
     "require_topic",
@@ -76,7 +77,6 @@ __all__ = [
     "segment_facts",
     "sizes_found",
     "spaces",
-    "units_of",
     "vouched_end",
     "writer_process",
 ]

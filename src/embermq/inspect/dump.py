@@ -25,7 +25,6 @@ from embermq.columns import (
     Rows,
     compiled_write_lines,
     encode_line,
-    is_loaded,
     pays,
 )
 from embermq.inspect.snapshot import Survey
@@ -176,7 +175,7 @@ class Dump:
         return b"".join(lines)
 
     def _prefers_kernel(self) -> bool:
-        if is_loaded("json_lines"):
+        if pays("json_lines", 0):
             return True
         few = self.wanted.limit is not None and self.wanted.limit < 10 * _PLAIN_LINES
         return not few and pays("json_lines", self.end - self.start)

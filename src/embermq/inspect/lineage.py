@@ -258,8 +258,8 @@ def _half_of(survey: Survey, op: StoredMessage) -> StoredMessage | None:
     name = op.body.partition(b",")[0]
     if not name.isdigit():
         return None
-    units = survey.units(HALF_TOPIC, op.queue_id, int(name), int(name) + 1)
-    return message_at(survey, int(units[0]["physical_offset"])) if len(units) else None
+    entries = survey.entries(HALF_TOPIC, op.queue_id, int(name), int(name) + 1)
+    return message_at(survey, int(entries[0]["physical_offset"])) if len(entries) else None
 
 
 # -- telling ---------------------------------------------------------------------------------------------------
@@ -304,9 +304,9 @@ def _step(survey: Survey, message: StoredMessage) -> LifeStep:
 def _due_ms(survey: Survey, message: StoredMessage) -> int | None:
     """When a parked message is due: its queue entry knows, or else the usual levels tell."""
     at = message.queue_offset
-    units = survey.units(SCHEDULE_TOPIC, message.queue_id, at, at + 1)
-    if len(units) and int(units[0]["physical_offset"]) == message.physical_offset:
-        due_ms = int(units[0]["tag_code"])
+    entries = survey.entries(SCHEDULE_TOPIC, message.queue_id, at, at + 1)
+    if len(entries) and int(entries[0]["physical_offset"]) == message.physical_offset:
+        due_ms = int(entries[0]["tag_code"])
         if due_ms >= message.store_timestamp:
             return due_ms
     level = parse_delay_level(message.properties.get(DELAY, "").encode()) or message.queue_id + 1

@@ -56,10 +56,10 @@ class _Last:
 class LogView:
     """Files and bounds of the log below `root`; `look` again whenever they may have changed."""
 
-    def __init__(self, root: Path, files: Files, newest_unit_end: Callable[[], int]) -> None:
+    def __init__(self, root: Path, files: Files, newest_entry_end: Callable[[], int]) -> None:
         self._root = root
         self.files = files
-        self._newest_unit_end = newest_unit_end  # End of the newest record queue files know; 0: none.
+        self._newest_entry_end = newest_entry_end  # End of the newest record queue files know; 0: none.
         self.segments: tuple[LogSegment, ...] = ()
         self.end = 0
         self.generation = 0  # Another number: what was seen of the log before does not count any more.
@@ -216,7 +216,7 @@ class LogView:
             self.forget()
         if page is not None:
             return page.flushed, True
-        newest = self._newest_unit_end()
+        newest = self._newest_entry_end()
         if newest > self.min:
             return newest, True
         return self._last_with_data().start, True

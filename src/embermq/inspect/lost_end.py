@@ -2,9 +2,9 @@
 
     the state page          the log was durable up to there
     closed by one of ours   the inventory says where the log ended
-    closed by others        the newest unit of a queue: whoever closed has written the record before it
+    closed by others        the newest entry of a queue: whoever closed has written the record before it
 
-Of a store that was not closed, units count for nothing: a power cut may leave them and take the records, and the next
+Of a store that was not closed, entries count for nothing: a power cut may leave them and take the records, and the next
 start cuts them. One thread. Reads only.
 """
 
@@ -19,13 +19,13 @@ from embermq.store.queues import ConsumeQueue
 _RECORD_BYTES_MAX = 1 << 30
 
 
-def vouched_end(files: Files, root: Path, unit_end: Callable[[], int]) -> int:
-    """Where the log ended at least; 0 if nobody says. `unit_end`: where the newest record ends that queues know."""
+def vouched_end(files: Files, root: Path, entry_end: Callable[[], int]) -> int:
+    """Where the log ended at least; 0 if nobody says. `entry_end`: where the newest record ends that queues know."""
     page = load_state_page(files, root, writable=False)
     ends = [] if page is None else [page.flushed]
     if was_closed_cleanly(files, root):
         closed_at = _closed_at(files, root)
-        ends.append(unit_end() if closed_at is None else closed_at)
+        ends.append(entry_end() if closed_at is None else closed_at)
     return max(ends, default=0)
 
 
@@ -40,5 +40,5 @@ def _closed_at(files: Files, root: Path) -> int | None:
 def newest_end(queues: Iterable[ConsumeQueue]) -> int:
     """Where the newest record ends that queues know, whether the log has it or not; 0 if they know none."""
     newest = (queue.peek(queue.max_offset - 1) for queue in queues)
-    likely = (unit for unit in newest if unit is not None and FIXED_BYTES <= unit[1] <= _RECORD_BYTES_MAX)
-    return max((unit[0] + unit[1] for unit in likely), default=0)
+    likely = (entry for entry in newest if entry is not None and FIXED_BYTES <= entry[1] <= _RECORD_BYTES_MAX)
+    return max((entry[0] + entry[1] for entry in likely), default=0)

@@ -121,8 +121,8 @@ def queue_facts(survey: Survey) -> list[QueueFact]:
 def _store_ms(survey: Survey, span: QueueSpan, queue_offset: int) -> int | None:
     if not span.min_offset <= queue_offset < span.max_offset:
         return None
-    units = survey.units(span.topic, span.queue_id, queue_offset, queue_offset + 1)
-    message = message_at(survey, int(units[0]["physical_offset"])) if len(units) else None
+    entries = survey.entries(span.topic, span.queue_id, queue_offset, queue_offset + 1)
+    message = message_at(survey, int(entries[0]["physical_offset"])) if len(entries) else None
     return None if message is None else message.store_timestamp
 
 

@@ -1,6 +1,6 @@
 """The queue files of a store seen from outside: what they say, and up to which place in the log to believe it.
 
-Units of every record below that place are in the files; derived_trust.py says which place that is.
+Entries of every record below that place are in the files; derived_trust.py says which place that is.
 
 One thread at a time. Reads only.
 """
@@ -28,14 +28,14 @@ from embermq.store.layout import CONSUME_QUEUE, load_inventory, was_closed_clean
 from embermq.store.queues import BLANK, QUEUE_FAMILY, ConsumeQueue, ConsumeQueues, QueueState, is_valid
 from embermq.store.recovery import DerivedTrust
 
-Units = NDArray[np.void]
-NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
+Entries = NDArray[np.void]
+NO_ENTRIES: Entries = np.empty(0, ENTRY_DTYPE)
 _FILE_BYTES_DEFAULT = 300_000 * ENTRY_BYTES
 _SIZE_SAMPLES = 64
-_LOOK_UNITS = 3276  # just under 64 KiB
+_LOOK_ENTRIES = 3276  # just under 64 KiB
 _NEWEST_TRIED = 8
-_LOADS_MAX = 3  # A file of a live store may be looked at between its making and its first unit.
-_FOREIGN_UNITS = MULTI_DISPATCH.encode()
+_LOADS_MAX = 3  # A file of a live store may be looked at between its making and its first entry.
+_FOREIGN_ENTRIES = MULTI_DISPATCH.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +101,24 @@ class QueueFilesView:
             log_min=lambda: self._log.min,
         )
 
-    def newest_unit_end(self) -> int:
+    def newest_entry_end(self) -> int:
         """The end of the newest record that queue files know and the log confirms; 0 if there is none."""
         newest = sorted(self.all(), key=lambda queue: queue.max_physical, reverse=True)
         for queue in islice(newest, _NEWEST_TRIED):
-            unit = queue.peek(queue.max_offset - 1)
-            frame = self._log.frame_at(unit[0]) if unit is not None else None
-            if unit is not None and frame is not None and frame.size == unit[1]:
+            entry = queue.peek(queue.max_offset - 1)
+            frame = self._log.frame_at(entry[0]) if entry is not None else None
+            if entry is not None and frame is not None and frame.size == entry[1]:
                 return frame.end
         return 0
 
     def complete_below(self) -> int:
-        """Units of all records below this place are in the files; 0 if nobody vouches for any.
+        """Entries of all records below this place are in the files; 0 if nobody vouches for any.
 
         Looks at the disk again, and first of all at who vouches for what: files that are read later have at
         least that, however many are written meanwhile.
         """
         trust = DerivedTrust(self._files, self._store_root, self._log.page)
-        place, file_count = trust.queues(self.newest_unit_end)
+        place, file_count = trust.queues(self.newest_entry_end)
         self.forget()
         queues = self.all()
         if sum(len(queue.file_starts) for queue in queues) < file_count:
@@ -148,7 +148,7 @@ class QueueFilesView:
         if low == end:
             return FiledPart(queue, end, end, place, place)
         first, last = self._frame_of(queue, low), self._frame_of(queue, end - 1)
-        if last.topic != queue.topic and _FOREIGN_UNITS in last.properties:
+        if last.topic != queue.topic and _FOREIGN_ENTRIES in last.properties:
             return None
         for frame, queue_offset in ((first, low), (last, end - 1)):
             if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
@@ -159,15 +159,15 @@ class QueueFilesView:
         return FiledPart(queue, low, end, first.physical_offset, last.end)
 
     def _frame_of(self, queue: ConsumeQueue, queue_offset: int) -> Frame:
-        """The record that a unit leads to; FilesDisagree if it leads to none."""
-        unit = queue.peek(queue_offset)
-        frame = self._log.frame_at(unit[0]) if unit is not None else None
-        if unit is None or frame is None or frame.size != unit[1]:
+        """The record that an entry leads to; FilesDisagree if it leads to none."""
+        entry = queue.peek(queue_offset)
+        frame = self._log.frame_at(entry[0]) if entry is not None else None
+        if entry is None or frame is None or frame.size != entry[1]:
             raise FilesDisagree
         return frame
 
     def _is_cut_short(self, queue: ConsumeQueue) -> bool:
-        """Does the file go on after what looks like the queue's end? Then a unit there was damaged."""
+        """Does the file go on after what looks like the queue's end? Then an entry there was damaged."""
         end, per_file = queue.max_offset, self._file_bytes_found // ENTRY_BYTES
         at = end % per_file
         try:
@@ -175,22 +175,22 @@ class QueueFilesView:
         except FileNotFoundError:
             return False  # The last file is full.
         try:
-            behind = file.pread(min(_LOOK_UNITS, per_file - at) * ENTRY_BYTES, at * ENTRY_BYTES)
+            behind = file.pread(min(_LOOK_ENTRIES, per_file - at) * ENTRY_BYTES, at * ENTRY_BYTES)
             if not behind.strip(b"\0"):
                 return False
-            unit = ENTRY.unpack(file.pread(ENTRY_BYTES, at * ENTRY_BYTES))
+            entry = ENTRY.unpack(file.pread(ENTRY_BYTES, at * ENTRY_BYTES))
         finally:
             file.close()
         last = queue.peek(end - 1)
-        return not is_valid(unit) or last is None or unit[0] < last[0]  # Otherwise it has come since.
+        return not is_valid(entry) or last is None or entry[0] < last[0]  # Otherwise it has come since.
 
     def first_in_log(self, queue: ConsumeQueue, end: int) -> int:
         """The first queue offset below `end` whose record is still in the log; `end` if none is."""
         log_min = self._log.min
 
         def is_there(queue_offset: int) -> bool:
-            unit = queue.peek(queue_offset)
-            return unit is not None and is_valid(unit) and unit[1] != BLANK_SIZE and unit[0] >= log_min
+            entry = queue.peek(queue_offset)
+            return entry is not None and is_valid(entry) and entry[1] != BLANK_SIZE and entry[0] >= log_min
 
         low = min(queue.low_offset, end)
         return bisect_left(range(low, end), True, key=is_there) + low
@@ -203,8 +203,8 @@ class QueueFilesView:
     def _sizes(self) -> Iterator[int]:
         for path in self._queue_directories():
             for entry in entries_of(self._files, path):
-                is_unit_file = entry.is_file and parse_segment_name(entry.name) is not None
-                if is_unit_file and entry.size and entry.size % ENTRY_BYTES == 0:
+                is_entry_file = entry.is_file and parse_segment_name(entry.name) is not None
+                if is_entry_file and entry.size and entry.size % ENTRY_BYTES == 0:
                     yield entry.size
 
     def _queue_directories(self) -> Iterator[Path]:
@@ -215,13 +215,13 @@ class QueueFilesView:
                         yield self._root / topic.name / queue.name
 
 
-def units_of(queue: ConsumeQueue, start: int, end: int) -> Units:
-    """Units start..end from a queue's files, up to the first that is not there."""
+def queue_entries_of(queue: ConsumeQueue, start: int, end: int) -> Entries:
+    """Entries start..end from a queue's files, up to the first that is not there."""
     parts = []
     while start < end:
-        found = queue.units(start, end - start)
+        found = queue.entries(start, end - start)
         if not len(found):
             break
         parts.append(found)
         start += len(found)
-    return np.concatenate(parts, dtype=ENTRY_DTYPE) if parts else NO_UNITS
+    return np.concatenate(parts, dtype=ENTRY_DTYPE) if parts else NO_ENTRIES

@@ -2,7 +2,7 @@
 
 Queue files are believed up to a place in the log (queue_files.py says which); from there on the log is
 walked, and every record says itself where it belongs. Of the walked part only marks are kept, one per queue and
-stretch of log: units in it are found by walking a stretch again. Where files are missing, cannot be used, or do
+stretch of log: entries in it are found by walking a stretch again. Where files are missing, cannot be used, or do
 not agree with the log, all of the log is walked.
 
 One thread at a time. Reads only.
@@ -21,7 +21,7 @@ from embermq.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_SYS_FLAG, C_TA
 from embermq.files import Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.inspect.log_view import LogView
-from embermq.inspect.queue_files import NO_UNITS, FilesDisagree, QueueFilesView, Units, units_of
+from embermq.inspect.queue_files import NO_ENTRIES, Entries, FilesDisagree, QueueFilesView, queue_entries_of
 from embermq.model.flags import PREPARED
 from embermq.store.compare import QueueNumbers
 from embermq.store.log import DamagedRange, scan_segments
@@ -46,7 +46,7 @@ class QueueSpan:
 
 @dataclass(slots=True)
 class Queue:
-    """A queue: units below `file_end` are in its files, the marks lead to those from there on."""
+    """A queue: entries below `file_end` are in its files, the marks lead to those from there on."""
 
     topic: str
     queue_id: int
@@ -100,14 +100,14 @@ class QueueView:
     def find(self, topic: str, queue_id: int) -> Queue | None:
         return self._current().get((topic, queue_id))
 
-    def units(self, queue: Queue, start: int, end: int) -> Units:
-        """Units of queue offsets start..end, as far as the queue has them."""
+    def entries(self, queue: Queue, start: int, end: int) -> Entries:
+        """Entries of queue offsets start..end, as far as the queue has them."""
         start, end = max(start, queue.min), min(end, queue.next)
-        parts = [NO_UNITS]
+        parts = [NO_ENTRIES]
         if queue.files is not None and start < queue.file_end:
-            parts.append(units_of(queue.files, start, min(end, queue.file_end)))
+            parts.append(queue_entries_of(queue.files, start, min(end, queue.file_end)))
         if max(start, queue.file_end) < end:
-            parts.append(self._units_of_log(queue, max(start, queue.file_end), end))
+            parts.append(self._entries_of_log(queue, max(start, queue.file_end), end))
         return np.concatenate(parts, dtype=ENTRY_DTYPE)
 
     def place_range(self, queue: Queue, start: int, end: int) -> tuple[int, int]:
@@ -129,8 +129,8 @@ class QueueView:
 
     def _filed_place(self, queue: Queue, queue_offset: int) -> int | None:
         """Where a record lies by the queue's files, if it does."""
-        unit = queue.files.peek(queue_offset) if queue.files is not None else None
-        frame = self._log.frame_at(unit[0]) if unit is not None else None
+        entry = queue.files.peek(queue_offset) if queue.files is not None else None
+        frame = self._log.frame_at(entry[0]) if entry is not None else None
         if frame is None or (frame.topic, frame.queue_id, frame.queue_offset) != (
             queue.topic,
             queue.queue_id,
@@ -148,17 +148,17 @@ class QueueView:
             files = queue.files
 
             def is_behind(queue_offset: int) -> bool:
-                unit = files.peek(queue_offset)
-                return unit is not None and unit[0] >= physical_offset
+                entry = files.peek(queue_offset)
+                return entry is not None and entry[0] >= physical_offset
 
             return queue.min + bisect_left(range(queue.min, queue.file_end), True, key=is_behind)
         mark = bisect_right(marks, physical_offset) - 1
         if mark < 0:
             return queue.min
         after = queue.mark_offsets[mark + 1] if mark + 1 < len(marks) else queue.next
-        units = self.units(queue, queue.mark_offsets[mark], after)
+        entries = self.entries(queue, queue.mark_offsets[mark], after)
         return queue.mark_offsets[mark] + int(
-            np.searchsorted(units["physical_offset"].astype(np.int64), physical_offset)
+            np.searchsorted(entries["physical_offset"].astype(np.int64), physical_offset)
         )
 
     # -- bringing up to date ---------------------------------------------------------------------------------
@@ -293,14 +293,14 @@ class QueueView:
                 continue
             if queue.files is not None:
                 queue.min = self.on_disk.first_in_log(queue.files, queue.file_end)
-                unit = queue.files.peek(queue.min) if queue.min < queue.file_end else None
-                if unit is not None:
-                    queue.first_physical = unit[0]
+                entry = queue.files.peek(queue.min) if queue.min < queue.file_end else None
+                if entry is not None:
+                    queue.first_physical = entry[0]
                     continue
             self._drop_expired_marks(queue)
 
     def _drop_expired_marks(self, queue: Queue) -> None:
-        """Only the log knows the units: walk the stretch in which the deleted ones end."""
+        """Only the log knows the entries: walk the stretch in which the deleted ones end."""
         next_offset = queue.next
         keep = max(bisect_right(queue.mark_physicals, self._log.min) - 1, 0)
         offsets, physicals = queue.mark_offsets[keep:], queue.mark_physicals[keep:]
@@ -316,7 +316,7 @@ class QueueView:
             queue.mark_offsets, queue.mark_physicals = offsets, physicals
             return
 
-    # -- units that are in no file ---------------------------------------------------------------------------
+    # -- entries that are in no file ---------------------------------------------------------------------------
 
     def _rows_of(self, queue: Queue, start: int, end: int) -> Iterator[Rows]:
         """Rows of one queue's records that begin in [start, end) of the log; one begins at `start`, or the log."""
@@ -329,23 +329,23 @@ class QueueView:
             if mine.any():
                 yield scanned.rows[mine]
 
-    def _units_of_log(self, queue: Queue, start: int, end: int) -> Units:
+    def _entries_of_log(self, queue: Queue, start: int, end: int) -> Entries:
         first = max(bisect_right(queue.mark_offsets, start) - 1, 0)
         after = bisect_left(queue.mark_offsets, end)
         place = queue.mark_physicals[after] if after < len(queue.mark_physicals) else queue.end_physical
-        units: Units = np.zeros(end - start, ENTRY_DTYPE)
+        entries: Entries = np.zeros(end - start, ENTRY_DTYPE)
         for rows in self._rows_of(queue, queue.mark_physicals[first], place):
             rows = rows[(rows[:, C_QUEUE_OFFSET] >= start) & (rows[:, C_QUEUE_OFFSET] < end)]
             places = rows[:, C_QUEUE_OFFSET] - start
-            units["physical_offset"][places] = rows[:, C_PHYSICAL]
-            units["size"][places] = rows[:, C_SIZE]
-            units["tag_code"][places] = rows[:, C_TAG_CODE]
-        return _without_holes(units)
+            entries["physical_offset"][places] = rows[:, C_PHYSICAL]
+            entries["size"][places] = rows[:, C_SIZE]
+            entries["tag_code"][places] = rows[:, C_TAG_CODE]
+        return _without_holes(entries)
 
 
-def _without_holes(units: Units) -> Units:
-    """A hole (records lost to damage) holds copies of the unit behind it, as it does in queue files."""
-    there = np.flatnonzero(units["size"] > 0)
-    if len(there) == len(units):
-        return units
-    return units[there[np.searchsorted(there, np.arange(there[-1] + 1))]] if len(there) else NO_UNITS
+def _without_holes(entries: Entries) -> Entries:
+    """A hole (records lost to damage) holds copies of the entry behind it, as it does in queue files."""
+    there = np.flatnonzero(entries["size"] > 0)
+    if len(there) == len(entries):
+        return entries
+    return entries[there[np.searchsorted(there, np.arange(there[-1] + 1))]] if len(there) else NO_ENTRIES

@@ -116,8 +116,8 @@ class Watch:
         if newest is None or newest.min_offset == newest.max_offset:
             return None
         end = newest.max_offset
-        units = self._survey.units(newest.topic, newest.queue_id, end - 1, end)
-        message = message_at(self._survey, int(units[0]["physical_offset"])) if len(units) else None
+        entries = self._survey.entries(newest.topic, newest.queue_id, end - 1, end)
+        message = message_at(self._survey, int(entries[0]["physical_offset"])) if len(entries) else None
         return None if message is None else message.store_timestamp
 
     # -- a store of the reference ------------------------------------------------------------------------------
@@ -127,25 +127,25 @@ class Watch:
         newest = sorted(spans.values(), key=lambda span: span.end_physical, reverse=True)
         if not newest:
             return self._survey.log_end
-        if self._has_unit(newest[0], newest[0].max_offset - 1):
+        if self._has_entry(newest[0], newest[0].max_offset - 1):
             return self._survey.log_end
         return max((self._filed_end(span) for span in newest), default=self._survey.log_min)
 
     def _filed_end(self, span: QueueSpan) -> int:
         """The end of the newest record of a queue that is in its files."""
         low, high = span.min_offset, span.max_offset
-        while low < high:  # Units are there up to some place, and not from there on.
+        while low < high:  # Entries are there up to some place, and not from there on.
             middle = (low + high) // 2
-            if self._has_unit(span, middle):
+            if self._has_entry(span, middle):
                 low = middle + 1
             else:
                 high = middle
-        units = self._survey.units(span.topic, span.queue_id, low - 1, low)
-        if low == span.min_offset or not len(units):
+        entries = self._survey.entries(span.topic, span.queue_id, low - 1, low)
+        if low == span.min_offset or not len(entries):
             return self._survey.log_min
-        return int(units[0]["physical_offset"]) + int(units[0]["size"])
+        return int(entries[0]["physical_offset"]) + int(entries[0]["size"])
 
-    def _has_unit(self, span: QueueSpan, queue_offset: int) -> bool:
+    def _has_entry(self, span: QueueSpan, queue_offset: int) -> bool:
         if self._queue_file_bytes is None:
             default = StoreSettings().queue_file_bytes
             self._queue_file_bytes = sizes_found(RealFiles(), self._path).get("queue_file_bytes", default)

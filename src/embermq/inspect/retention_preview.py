@@ -92,6 +92,6 @@ class _Looking:
         for (topic, queue_id), span in self.survey.queues().items():
             at = max(span.min_offset, min(progress.get(queue_id + 1, 0), span.max_offset))
             if topic == SCHEDULE_TOPIC and at < span.max_offset:
-                units = self.survey.units(topic, queue_id, at, at + 1)
-                places.append(int(units["physical_offset"][0]) if len(units) else 0)
+                entries = self.survey.entries(topic, queue_id, at, at + 1)
+                places.append(int(entries["physical_offset"][0]) if len(entries) else 0)
         return min(places, default=None)

@@ -26,7 +26,7 @@ from embermq.inspect.key_view import IndexView
 from embermq.inspect.log_identity import Identity, LogMatch, compare, identity_at
 from embermq.inspect.log_view import LogView, RecordMark
 from embermq.inspect.lost_end import newest_end, vouched_end
-from embermq.inspect.queue_files import NO_UNITS
+from embermq.inspect.queue_files import NO_ENTRIES
 from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
 from embermq.store.layout import (
     CONFIG,
@@ -70,13 +70,13 @@ def _naming_files(method: Callable[Concatenate["Survey", P], R]) -> Callable[Con
 class Survey:
     """One look at a store, and further ones with `refresh`."""
 
-    has_queue_files = True  # May there be any? Where there cannot, units come from scans of the log.
+    has_queue_files = True  # May there be any? Where there cannot, entries come from scans of the log.
 
     def __init__(self, path: Path, files: Files) -> None:
         """Use `open`."""
         self.path = path
         self._files = files
-        self._log = LogView(path, files, lambda: self._queues.on_disk.newest_unit_end())
+        self._log = LogView(path, files, lambda: self._queues.on_disk.newest_entry_end())
         self._queues = QueueView(path, files, self._log)
         self._index = IndexView(path, files, self._log)
         self._mark: RecordMark | None = None
@@ -204,9 +204,9 @@ class Survey:
         return self._log.page
 
     @_naming_files
-    def newest_unit_end(self) -> int:
+    def newest_entry_end(self) -> int:
         """The end of the newest record that queue files know and the log confirms; 0 if there is none."""
-        return self._queues.on_disk.newest_unit_end()
+        return self._queues.on_disk.newest_entry_end()
 
     @_naming_files
     def queues(self) -> dict[tuple[str, int], QueueSpan]:
@@ -223,23 +223,23 @@ class Survey:
         """Has the queue nothing that came after its topic was deleted, with the log ending at `place`?"""
         if place is None:
             return False
-        newest = self.units(span.topic, span.queue_id, span.max_offset - 1, span.max_offset)
+        newest = self.entries(span.topic, span.queue_id, span.max_offset - 1, span.max_offset)
         return len(newest) > 0 and int(newest[0]["physical_offset"]) < place
 
     @_naming_files
-    def units(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:
-        """Units (ENTRY_DTYPE) of queue offsets start..end, fewer where the queue ends.
+    def entries(self, topic: str, queue_id: int, start: int, end: int) -> NDArray[np.void]:
+        """Entries (ENTRY_DTYPE) of queue offsets start..end, fewer where the queue ends.
 
         The tag code is as stored: of a queue with extension files it may be an address.
         """
         queue = self._queues.find(topic, queue_id)
-        return NO_UNITS if queue is None else self._queues.units(queue, start, end)
+        return NO_ENTRIES if queue is None else self._queues.entries(queue, start, end)
 
     @_naming_files
     def place_range(self, topic: str, queue_id: int, start: int, end: int) -> tuple[int, int]:
         """A range of the log that holds the records of queue offsets [start, end). A record begins at its start.
 
-        It may be some MiB too long where units are not in files yet, and much too long where files are wrong.
+        It may be some MiB too long where entries are not in files yet, and much too long where files are wrong.
         """
         queue = self._queues.find(topic, queue_id)
         return (self.log_end, self.log_end) if queue is None else self._queues.place_range(queue, start, end)
@@ -266,16 +266,16 @@ class Survey:
         return start + bisect_left(range(start, end), True, key=lambda at: self._is_late(queue, at, time_ms))
 
     def _is_late(self, queue: Queue, queue_offset: int, time_ms: int) -> bool:
-        unit = self._queues.units(queue, queue_offset, queue_offset + 1)
-        return len(unit) > 0 and self._time_at(int(unit[0]["physical_offset"])) >= time_ms
+        entry = self._queues.entries(queue, queue_offset, queue_offset + 1)
+        return len(entry) > 0 and self._time_at(int(entry[0]["physical_offset"])) >= time_ms
 
     def _first_late_in_log(self, queue: Queue, start: int, time_ms: int) -> int:
-        """Among units that no file has: first by the marks, then in the stretch between two of them."""
+        """Among entries that no file has: first by the marks, then in the stretch between two of them."""
         places, offsets = queue.mark_physicals, queue.mark_offsets
         late = bisect_left(places, True, key=lambda place: self._time_at(place) >= time_ms)
         start = offsets[late - 1] if late else start
-        units = self._queues.units(queue, start, offsets[late] if late < len(offsets) else queue.next)
-        return start + bisect_left(units["physical_offset"], True, key=lambda at: self._time_at(int(at)) >= time_ms)
+        entries = self._queues.entries(queue, start, offsets[late] if late < len(offsets) else queue.next)
+        return start + bisect_left(entries["physical_offset"], True, key=lambda at: self._time_at(int(at)) >= time_ms)
 
     def _time_at(self, physical_offset: int) -> int:
         """Store time of the record at a place; -1 if it cannot be read."""

@@ -36,7 +36,7 @@ from embermq.settings.values import (
     to_text,
 )
 
-QUEUE_UNIT_BYTES = 20
+QUEUE_ENTRY_BYTES = 20
 
 _ONE_WRITER = "there is one kind of put lock, and how long it is held is always measured"
 _NO_DLEDGER = "DLedger keeps another kind of commit log"
@@ -69,7 +69,7 @@ class StoreSettings:
         "size of one consume-queue file, rounded up to a multiple of 20",
         unit="bytes",
         least=1,
-        multiple_of=QUEUE_UNIT_BYTES,
+        multiple_of=QUEUE_ENTRY_BYTES,
     )
     queue_extension: bool = prop("enableConsumeQueueExt", False, "keep the extension files with filter bits")
     queue_extension_file_bytes: int = prop(
@@ -78,7 +78,7 @@ class StoreSettings:
     queue_extension_bits: int = prop(
         "bitMapLengthConsumeQueueExt",
         64,
-        "length of the filter bits in an extension unit",
+        "length of the filter bits in an extension entry",
         unit="bits",
         least=1,
         no_effect=_NO_BROKER,
@@ -284,7 +284,7 @@ class StoreSettings:
     delay_levels: str = prop(
         "messageDelayLevel",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        "delay of level 1, 2, 3 … with units s, m, h, d",
+        "delay of level 1, 2, 3 … with entries s, m, h, d",
         check=parse_delay_levels,
     )
     delay_offset_interval_ms: int = prop(

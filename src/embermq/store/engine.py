@@ -208,12 +208,12 @@ class RunningStore:
             queue = queues.find(SCHEDULE_TOPIC, queue_id)
             return None if queue is None else (queue.min_offset, queue.max_offset)
 
-        def units(queue_id: int, start: int) -> Any:
+        def entries(queue_id: int, start: int) -> Any:
             queue = queues.find(SCHEDULE_TOPIC, queue_id)
             assert queue is not None
-            return queue.units(start, 1024)
+            return queue.entries(start, 1024)
 
-        parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, units, self._records.at)
+        parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, entries, self._records.at)
         progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
         return DelayedMessages(
             parked,

@@ -264,15 +264,15 @@ class MessageStore(RunningStore):
     def physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Where in the log a message of a queue lies; 0 if there is none."""
         queue = self._seen_queue(topic, queue_id)
-        unit = queue.unit(queue_offset) if queue is not None else None
-        return unit[0] if unit is not None else 0
+        entry = queue.entry(queue_offset) if queue is not None else None
+        return entry[0] if entry is not None else 0
 
     @raises_store_errors
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When a message of a queue was stored, in milliseconds; -1 if there is none."""
         queue = self._seen_queue(topic, queue_id)
-        unit = queue.unit(queue_offset) if queue is not None else None
-        return self._records.store_time(unit[0], unit[1]) if unit is not None else -1
+        entry = queue.entry(queue_offset) if queue is not None else None
+        return self._records.store_time(entry[0], entry[1]) if entry is not None else -1
 
     @raises_store_errors
     def earliest_time(self, topic: str | None = None, queue_id: int | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Extension units and bloom filters, on worked examples."""
+"""Extension entries and bloom filters, on worked examples."""
 
 import pytest
 from hypothesis import given
@@ -9,37 +9,37 @@ from embermq.format.queue_extension import (
     END_MARK,
     EXTENSION_OFFSET_MAX,
     BloomFilter,
-    ExtensionUnit,
+    ExtensionEntry,
     address_of,
-    decode_unit,
-    encode_unit,
+    decode_entry,
+    encode_entry,
+    entry_size,
     fits,
     is_address,
     may_contain,
     murmur3_first_half,
     offset_of,
-    unit_size,
 )
 
 BITMAP = bytes.fromhex("0000020000000000400000000002")
-UNIT = ExtensionUnit(string_hash("TagA"), 1700000000123, BITMAP)
+ENTRY = ExtensionEntry(string_hash("TagA"), 1700000000123, BITMAP)
 RAW = bytes.fromhex("0022000000000027a8070000018bcfe5687b000e0000020000000000400000000002")
 
 
-def test_unit() -> None:
-    assert encode_unit(UNIT) == RAW
-    assert decode_unit(b"xx" + RAW, 2, 36) == UNIT
-    assert unit_size(RAW, 0, 34) == UNIT.size == 34
+def test_entry() -> None:
+    assert encode_entry(ENTRY) == RAW
+    assert decode_entry(b"xx" + RAW, 2, 36) == ENTRY
+    assert entry_size(RAW, 0, 34) == ENTRY.size == 34
 
 
 @pytest.mark.parametrize("raw", [b"", RAW[:19], RAW[:33], bytes(34), END_MARK + RAW[2:], b"\0\x13" + RAW[2:]])
-def test_no_unit(raw: bytes) -> None:
-    assert decode_unit(raw, 0, len(raw)) is None
-    assert unit_size(raw, 0, len(raw)) == 0
+def test_no_entry(raw: bytes) -> None:
+    assert decode_entry(raw, 0, len(raw)) is None
+    assert entry_size(raw, 0, len(raw)) == 0
 
 
-def test_unit_whose_lengths_do_not_add_up() -> None:
-    assert decode_unit(RAW[:19] + b"\x0d" + RAW[20:], 0, 34) is None
+def test_entry_whose_lengths_do_not_add_up() -> None:
+    assert decode_entry(RAW[:19] + b"\x0d" + RAW[20:], 0, 34) is None
 
 
 def test_addresses() -> None:

@@ -191,7 +191,6 @@ def test_a_store_that_is_being_written(tmp_path: Path, way: str) -> None:
 
 
 def test_the_kernel_is_for_long_logs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embermq.inspect.dump.is_loaded", lambda _name: False)
     monkeypatch.setattr("embermq.columns.choosing.is_loaded", lambda _name: False)
     job = Dump(Survey.open(store))
     list(job.pieces())

@@ -100,7 +100,7 @@ def test_a_new_store_has_lost_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", golden.UNCLEAN_STORES)
-def test_of_a_store_that_was_not_closed_units_vouch_for_nothing(tmp_path: Path, name: str) -> None:
+def test_of_a_store_that_was_not_closed_entries_vouch_for_nothing(tmp_path: Path, name: str) -> None:
     survey = Survey.open(golden.restore(name, tmp_path))
     assert survey.lost_end() == survey.log_end
 
@@ -127,12 +127,12 @@ def test_a_running_store_has_lost_nothing(tmp_path: Path) -> None:
         assert dumped(survey)[1] == []
 
 
-def test_a_wrong_unit_in_a_store_of_ours_is_no_lost_end(ours: Path) -> None:
+def test_a_wrong_entry_in_a_store_of_ours_is_no_lost_end(ours: Path) -> None:
     """We have written down where the log ended."""
     file = ours / "consumequeue" / "t" / "0" / "0".zfill(20)
-    with file.open("r+b") as units:
-        units.seek(59 * 20)
-        place, size, code = ENTRY.unpack(units.read(20))
-        units.seek(59 * 20)
-        units.write(ENTRY.pack(place + (1 << 40), size, code))
+    with file.open("r+b") as entries:
+        entries.seek(59 * 20)
+        place, size, code = ENTRY.unpack(entries.read(20))
+        entries.seek(59 * 20)
+        entries.write(ENTRY.pack(place + (1 << 40), size, code))
     assert dumped(Survey.open(ours)) == (60, [])

@@ -117,7 +117,7 @@ def test_a_store_without_queues(builder: StoreBuilder) -> None:
     check_against_log(Survey.open(builder.root), frames_of(builder.root))
 
 
-def test_units_that_are_not_in_files_yet(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_are_not_in_files_yet(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches are short here, so that queues have many marks."""
     monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 500)
     with builder.open() as store:
@@ -132,9 +132,9 @@ def test_units_that_are_not_in_files_yet(builder: StoreBuilder, monkeypatch: pyt
         for key, span in survey.queues().items():
             mine = [one for one in frames if (one.topic, one.queue_id) == key and one.sys_flag & 4 == 0]
             for start in range(span.min_offset, span.max_offset, 3):
-                units = survey.units(*key, start, start + 5)
+                entries = survey.entries(*key, start, start + 5)
                 expected = [one.physical_offset for one in mine if start <= one.queue_offset < start + 5]
-                assert units["physical_offset"].tolist() == expected
+                assert entries["physical_offset"].tolist() == expected
 
 
 @pytest.mark.parametrize("filed", [0, 60, 200])
@@ -179,7 +179,7 @@ def test_few_marks_are_enough(builder: StoreBuilder, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("with_files", [True, False])
 def test_old_files_go(builder: StoreBuilder, with_files: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Minimums follow the log, file by file, whether units are in files or only in the log."""
+    """Minimums follow the log, file by file, whether entries are in files or only in the log."""
     monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 1000)
     root = closed(builder, 400)
     if not with_files:
@@ -197,9 +197,9 @@ def test_old_files_go(builder: StoreBuilder, with_files: bool, monkeypatch: pyte
         assert {key: bounds[key] for key in expected} == expected
         assert all(bounds[key][0] == bounds[key][1] for key in bounds.keys() - expected.keys())
         for key, (low, high) in expected.items():
-            units = survey.units(*key, low - 3, high + 3)
-            assert len(units) == high - low
-            assert units["physical_offset"][0] >= survey.log_min
+            entries = survey.entries(*key, low - 3, high + 3)
+            assert len(entries) == high - low
+            assert entries["physical_offset"][0] >= survey.log_min
         again = bounds_of(Survey.open(root))
         assert {key: again[key] for key in expected} == expected
 
@@ -220,12 +220,12 @@ def test_a_topic_that_was_deleted_begins_anew(builder: StoreBuilder) -> None:
         for one in (survey, Survey.open(builder.root)):
             one.refresh()
             assert bounds_of(one) == {("gone", 0): (0, 4), ("stays", 0): (0, 5)}
-            units = one.units("gone", 0, 0, 10)["physical_offset"].tolist()
-            assert units == [receipt.physical_offset for receipt in receipts]
+            entries = one.entries("gone", 0, 0, 10)["physical_offset"].tolist()
+            assert entries == [receipt.physical_offset for receipt in receipts]
 
 
 def test_a_hole_in_a_queue(builder: StoreBuilder) -> None:
-    """Records lost to damage leave a hole, which holds copies of the unit behind it; as in queue files."""
+    """Records lost to damage leave a hole, which holds copies of the entry behind it; as in queue files."""
     with builder.open() as store:
         receipts = store.append_many([Message("t", b"m %d" % n) for n in range(10)])
     root = builder.root
@@ -237,15 +237,15 @@ def test_a_hole_in_a_queue(builder: StoreBuilder) -> None:
             shutil.rmtree(root / "consumequeue")
         survey = Survey.open(root)
         assert bounds_of(survey) == {("t", 0): (0, 10)}
-        units = survey.units("t", 0, 0, 10)
-        assert len(units) == 10
-        places = units["physical_offset"].tolist()
+        entries = survey.entries("t", 0, 0, 10)
+        assert len(entries) == 10
+        places = entries["physical_offset"].tolist()
         assert [places[n] for n in (0, 3, 6, 9)] == [receipts[n].physical_offset for n in (0, 3, 6, 9)]
         if without_files:
             assert places[4] == places[5] == places[6]
 
 
-def test_units_are_the_bytes_of_the_files_wherever_they_come_from(builder: StoreBuilder) -> None:
+def test_entries_are_the_bytes_of_the_files_wherever_they_come_from(builder: StoreBuilder) -> None:
     """Over several files, from files and log, and from the log alone."""
     with builder.open() as store:
         store.append_many([Message("t", b"m %d" % n, tags=f"tag{n}") for n in range(50)])
@@ -257,18 +257,18 @@ def test_units_are_the_bytes_of_the_files_wherever_they_come_from(builder: Store
         for file in files[len(files) - gone :]:
             file.unlink(missing_ok=True)
         (root / "abort").touch()  # Not closed: what files do not have comes from the log.
-        units = Survey.open(root).units("t", 0, 0, 100)
-        assert units.dtype == ENTRY_DTYPE
-        assert units.tobytes() == written
-    assert Survey.open(root).units("t", 0, 7, 7).dtype == ENTRY_DTYPE
+        entries = Survey.open(root).entries("t", 0, 0, 100)
+        assert entries.dtype == ENTRY_DTYPE
+        assert entries.tobytes() == written
+    assert Survey.open(root).entries("t", 0, 7, 7).dtype == ENTRY_DTYPE
 
 
 def test_what_is_not_there(builder: StoreBuilder) -> None:
     survey = Survey.open(closed(builder, 40))
-    assert len(survey.units("nobody", 0, 0, 10)) == 0
+    assert len(survey.entries("nobody", 0, 0, 10)) == 0
     assert survey.offset_at("nobody", 0, 0) == 0
-    assert len(survey.units("Topic0", 0, 1 << 40, 1 << 41)) == 0
-    assert len(survey.units("Topic0", 0, 2, 2)) == len(survey.units("Topic0", 0, 3, 2)) == 0
+    assert len(survey.entries("Topic0", 0, 1 << 40, 1 << 41)) == 0
+    assert len(survey.entries("Topic0", 0, 2, 2)) == len(survey.entries("Topic0", 0, 3, 2)) == 0
 
 
 def test_ipv6_hosts_and_strange_topics(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_a_thousand_queues_are_looked_at_in_no_time(tmp_path: Path) -> None:
 
 
 def test_a_hole_in_a_queue_file_is_not_its_end(tmp_path: Path) -> None:
-    """One unit zeroed in the middle: what looks like the end of the queue is none."""
+    """One entry zeroed in the middle: what looks like the end of the queue is none."""
     builder = StoreBuilder(tmp_path / "store")
     with builder.open() as store:
         store.append_many([Message("T", b"%d" % number) for number in range(150)])
@@ -372,4 +372,4 @@ def test_a_hole_in_a_queue_file_is_not_its_end(tmp_path: Path) -> None:
     survey = Survey.open(builder.root)
     span = survey.queues()["T", 0]
     assert (span.min_offset, span.max_offset) == (0, 150)
-    assert len(survey.units("T", 0, 0, 150)) == 150
+    assert len(survey.entries("T", 0, 0, 150)) == 150

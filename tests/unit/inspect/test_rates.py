@@ -98,7 +98,7 @@ def test_a_store_of_the_reference_at_rest(name: str, tmp_path: Path) -> None:
 
 
 def test_queues_of_the_reference_that_are_behind(tmp_path: Path) -> None:
-    """The last units of some queues are taken away, as if they were not dispatched yet."""
+    """The last entries of some queues are taken away, as if they were not dispatched yet."""
     path = golden.restore("basic", tmp_path)
     records = [record for record in golden.manifest("basic").records if not record.blank]
     gone = records[-7:]

@@ -81,7 +81,7 @@ def test_a_log_with_anything_in_it(store: Path, tmp_path: Path, made: list[Chang
     assert seen.places == sorted(seen.places)
     for key, (low, high) in bounds_of(survey).items():
         assert low <= high
-        survey.units(*key, low, high)
+        survey.entries(*key, low, high)
         survey.offset_at(*key, frames[50].store_timestamp)
     survey.physical_at(frames[50].store_timestamp)
     survey.find_key("Topic0", "id0", 0, 1 << 60)

@@ -65,18 +65,18 @@ def test_queues_from_the_log_alone(bare_store: tuple[Path, Manifest]) -> None:
     assert bounds_of(survey) == expected
 
 
-def test_units_lead_to_the_records(store: tuple[Path, Manifest]) -> None:
+def test_entries_lead_to_the_records(store: tuple[Path, Manifest]) -> None:
     root, facts = store
-    # With extension files the third field of a unit may be an address.
-    check_units(Survey.open(root), facts, has_tag_codes=not facts.settings.get("enableConsumeQueueExt"))
+    # With extension files the third field of an entry may be an address.
+    check_entries(Survey.open(root), facts, has_tag_codes=not facts.settings.get("enableConsumeQueueExt"))
 
 
-def test_units_from_the_log_lead_to_the_records(bare_store: tuple[Path, Manifest]) -> None:
+def test_entries_from_the_log_lead_to_the_records(bare_store: tuple[Path, Manifest]) -> None:
     root, facts = bare_store
-    check_units(Survey.open(root), facts, has_tag_codes=True)
+    check_entries(Survey.open(root), facts, has_tag_codes=True)
 
 
-def check_units(survey: Survey, facts: Manifest, *, has_tag_codes: bool) -> None:
+def check_entries(survey: Survey, facts: Manifest, *, has_tag_codes: bool) -> None:
     spans = survey.queues()
     by_queue: dict[tuple[str, int], list[golden.Record]] = {}
     for record in records(facts):
@@ -85,14 +85,14 @@ def check_units(survey: Survey, facts: Manifest, *, has_tag_codes: bool) -> None
     assert by_queue
     for key, mine in by_queue.items():
         span = spans[key]
-        units = survey.units(*key, span.min_offset - 5, span.max_offset + 5)
-        assert units["physical_offset"].tolist() == [record.phy for record in mine]
-        assert units["size"].tolist() == [record.size for record in mine]
+        entries = survey.entries(*key, span.min_offset - 5, span.max_offset + 5)
+        assert entries["physical_offset"].tolist() == [record.phy for record in mine]
+        assert entries["size"].tolist() == [record.size for record in mine]
         assert (span.first_physical, span.end_physical) == (mine[0].phy, mine[-1].phy + mine[-1].size)
         if has_tag_codes and key[0] != SCHEDULE_TOPIC:  # A due time depends on the broker's delay levels.
-            assert units["tag_code"].tolist() == [record.tags_code for record in mine]
+            assert entries["tag_code"].tolist() == [record.tags_code for record in mine]
         middle = mine[len(mine) // 2]
-        one = survey.units(*key, middle.queue_offset, middle.queue_offset + 1)
+        one = survey.entries(*key, middle.queue_offset, middle.queue_offset + 1)
         assert one["physical_offset"].tolist() == [middle.phy]
 
 

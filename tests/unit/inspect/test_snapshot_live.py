@@ -43,9 +43,9 @@ class Follower:
         spans = self.survey.queues()
         for key, (low, high) in bounds_of(self.survey).items():
             assert low <= self.next_offsets.get(key, low) <= high
-            units = self.survey.units(*key, self.next_offsets.get(key, low), high)
-            assert len(units) == high - self.next_offsets.get(key, low)
-            assert all(place < end for place in units["physical_offset"].tolist())
+            entries = self.survey.entries(*key, self.next_offsets.get(key, low), high)
+            assert len(entries) == high - self.next_offsets.get(key, low)
+            assert all(place < end for place in entries["physical_offset"].tolist())
             assert spans[key].end_physical <= end
             self.next_offsets[key] = high
         self.position = end
@@ -164,7 +164,7 @@ def test_retention_under_a_reader(tmp_path: Path) -> None:
             for damage in seen_by(survey).damages:
                 assert damage[0] % 8192 == 0
             for key, (low, high) in bounds_of(survey).items():
-                survey.units(*key, low, high)
+                survey.entries(*key, low, high)
         deleter.join()
         survey.refresh()
         frames = frames_of(builder.root)

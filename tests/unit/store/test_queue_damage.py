@@ -17,7 +17,7 @@ COUNT = 1200
 
 @pytest.fixture
 def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreBuilder:
-    monkeypatch.setattr(tail_mark, "TAIL_BYTES", 4096)  # Otherwise a start derives all units of so small a log again.
+    monkeypatch.setattr(tail_mark, "TAIL_BYTES", 4096)  # Otherwise a start derives all entries of so small a log again.
     # Kernels walk so small a log in one step, and the mark would stay at its beginning.
     return StoreBuilder(tmp_path / "store", queue_file_bytes=20 * PER_FILE, kernels="never")
 
@@ -55,7 +55,7 @@ def bodies(store: MessageStore) -> list[bytes]:
 @pytest.mark.parametrize("read_only", [False, True], ids=["writing", "read-only"])
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
 def test_the_first_offset_stays(builder: StoreBuilder, damage: str, read_only: bool, killed: bool) -> None:
-    """It is looked for by bisection, and damaged units are passed over in it."""
+    """It is looked for by bisection, and damaged entries are passed over in it."""
     first, *_ = fill(builder, killed=killed)
     hurt(first, 4096, 4096, damage)
     with builder.open(read_only=read_only) as store:

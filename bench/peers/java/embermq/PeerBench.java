@@ -189,16 +189,16 @@ public final class PeerBench {
 
     /** What a correct answer must repeat: the end of the log, and how much the queues hold. */
     private static void describe(OpenedStore store, Map<String, Object> told) {
-        long units = 0;
+        long entries = 0;
         long lastPhysical = -1;
         for (ConcurrentMap<Integer, ConsumeQueue> queues : store.getConsumeQueueTable().values()) {
             for (ConsumeQueue queue : queues.values()) {
-                units += queue.getMaxOffsetInQueue() - queue.getMinOffsetInQueue();
+                entries += queue.getMaxOffsetInQueue() - queue.getMinOffsetInQueue();
                 lastPhysical = Math.max(lastPhysical, queue.getMaxPhysicOffset());
             }
         }
         told.put("max_physical_offset", store.getMaxPhyOffset());
-        told.put("queue_units", units);
+        told.put("queue_entries", entries);
         told.put("queue_max_physical_offset", lastPhysical);
     }
 

@@ -41,7 +41,7 @@ def audit(
 ) -> None:
     """Check every record of stores, and compare log, queues and index with each other.
 
-    Sums, sizes and places; queue offsets that go on; units and index entries without their record, and the other way
+    Sums, sizes and places; queue offsets that go on; entries and index entries without their record, and the other way
     round; unique keys that a topic has twice; times without messages. Nothing is written into the stores; they may
     be in use.
 
@@ -96,11 +96,11 @@ def _facts(store: StoreAudit) -> list[NamedValue]:
         NamedValue("records", "records", report.records, show_count),
         NamedValue("damaged_bytes", "damaged", store.damaged_bytes, show_bytes),
         NamedValue("queues", "queues", report.queues, show_count),
-        NamedValue("units", "queue units", report.units, show_count),
+        NamedValue("queue_entries", "queue entries", report.queue_entries, show_count),
         NamedValue("index_entries", "index entries", report.index_entries, show_count),
     ]
     pending = (
-        NamedValue("pending_units", "records on their way to queues", report.pending_units, show_count),
+        NamedValue("pending_entries", "records on their way to queues", report.pending_entries, show_count),
         NamedValue("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
     )
     return [*facts, *(fact for fact in pending if fact.value)]
@@ -118,9 +118,9 @@ def _summary(store: StoreAudit) -> dict[str, Any]:
         "segments": len(store.segments),
         "records": report.records,
         "queues": report.queues,
-        "units": report.units,
+        "queue_entries": report.queue_entries,
         "index_entries": report.index_entries,
-        "pending_units": report.pending_units,
+        "pending_entries": report.pending_entries,
         "pending_keys": report.pending_keys,
         "damaged_bytes": store.damaged_bytes,
         "damages": [asdict(damage) for damage in store.damages],

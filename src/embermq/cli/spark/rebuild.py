@@ -43,7 +43,7 @@ def rebuild(
     embermq spark rebuild /data/broker-a --index
     embermq spark rebuild /data/broker-a --into /data/derived --master spark://host:7077
 
-    The files are those of `embermq store rebuild`, byte for byte: built aside, compared with the log unit by unit and
+    The files are those of `embermq store rebuild`, byte for byte: built aside, compared with the log entry by entry and
     key by key, and swapped in. Killed at any moment, the same command goes on. Workers must see DIR (and NEW) under
     the same path.
     """

@@ -16,7 +16,7 @@ from embermq.inspect import QueueSpan, Survey, message_at, require_topic
 from embermq.model.message import StoredMessage
 from embermq.model.properties import SCHEDULE_TOPIC, tag_texts
 
-UNITS_PER_READ = 1024
+ENTRIES_PER_READ = 1024
 _HASHES = range(-(2**31), 2**31)
 
 
@@ -85,10 +85,10 @@ def _messages(
     """Queue offsets and their messages; None where there is none to be read, or none with a wanted tag."""
     hashes = None if wanted is None or span.topic == SCHEDULE_TOPIC else {string_hash(tag) for tag in wanted}
     while start < span.max_offset:
-        units = survey.units(span.topic, span.queue_id, start, min(start + UNITS_PER_READ, span.max_offset))
-        if not len(units):
+        entries = survey.entries(span.topic, span.queue_id, start, min(start + ENTRIES_PER_READ, span.max_offset))
+        if not len(entries):
             return
-        for at, (physical_offset, size, code) in enumerate(units.tolist(), start=start):
+        for at, (physical_offset, size, code) in enumerate(entries.tolist(), start=start):
             # A tag code that is no hash is the address of more about the message: then the message tells.
             if size <= 0 or size == BLANK_SIZE or (hashes is not None and code in _HASHES and code not in hashes):
                 yield at, None
@@ -97,7 +97,7 @@ def _messages(
             is_own = message is not None and _place(message) == (span.topic, span.queue_id, at)
             has_tag = message is not None and (wanted is None or message.tags in wanted)
             yield at, message if is_own and has_tag else None
-        start += len(units)
+        start += len(entries)
 
 
 def _place(message: StoredMessage) -> tuple[str, int, int]:

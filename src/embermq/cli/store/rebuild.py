@@ -46,7 +46,7 @@ def rebuild(
     embermq store rebuild ~/store --queues                 the queues alone
     embermq store rebuild ~/store --into /tmp/derived      beside a store that may be running
 
-    They are built aside, compared with the log unit by unit and key by key, and swapped in. Killed at any moment, the
+    They are built aside, compared with the log entry by entry and key by key, and swapped in. Killed at any moment, the
     same command goes on where it was. File sizes are those found in the store; give `--config broker.conf` if it had
     its own `messageDelayLevel`. Filter bits of an extension are not made again: readers then look at the messages.
     """
@@ -99,7 +99,7 @@ def _facts(made: Rebuilt) -> NamedValues:
         NamedValue("log_bytes", "from a log of", made.log_end - made.log_min, show_bytes),
         NamedValue("records", "records walked", made.records, show_count),
         NamedValue("queues", "queues", made.queues, show_count),
-        NamedValue("units", "queue units", made.units, show_count),
+        NamedValue("queue_entries", "queue entries", made.queue_entries, show_count),
         NamedValue("index_entries", "index entries", made.index_entries, show_count),
         NamedValue("resumed_at", "went on at offset", made.resumed_at, show_count),
         NamedValue("seconds", "took", made.seconds, show_seconds),

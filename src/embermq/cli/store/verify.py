@@ -28,13 +28,13 @@ from embermq.repair.verify import verify as verify_store
 
 @click.command()
 @directory_argument
-@click.option("--fast", is_flag=True, help="Structure only: names, lengths, headers, the order of units; no sums.")
+@click.option("--fast", is_flag=True, help="Structure only: names, lengths, headers, the order of entries; no sums.")
 @output_option
 def verify(output: Output, directory: Path, fast: bool) -> None:
     """Compare log, queues, extension, index, checkpoint and config with each other, and check every sum.
 
     \b
-    embermq store verify ~/store                 every byte that has a sum, every unit, every key
+    embermq store verify ~/store                 every byte that has a sum, every entry, every key
     embermq store verify ~/store --fast          a look at the structure, in a fraction of the time
     embermq store verify ~/store --output json | jq '.findings[] | select(.severity == "fault")'
 
@@ -64,9 +64,9 @@ def _facts(report: VerifyReport) -> NamedValues:
         NamedValue("segments", "log files", report.segments, show_count),
         NamedValue("records", "records", None if report.is_fast else report.records, show_count),
         NamedValue("queues", "queues", report.queues, show_count),
-        NamedValue("units", "queue units", report.units, show_count),
+        NamedValue("queue_entries", "queue entries", report.queue_entries, show_count),
         NamedValue("index_entries", "index entries", report.index_entries, show_count),
-        NamedValue("pending_units", "records on their way to queues", report.pending_units, show_count),
+        NamedValue("pending_entries", "records on their way to queues", report.pending_entries, show_count),
         NamedValue("pending_keys", "keys on their way to the index", report.pending_keys, show_count),
         NamedValue("seconds", "took", report.seconds, show_seconds),
     ]

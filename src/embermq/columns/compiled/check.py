@@ -1,4 +1,4 @@
-"""Records against queue units and index entries. Twins: format.check.check_units and check_keys."""
+"""Records against queue entries and index entries. Twins: format.check.check_entries and check_keys."""
 
 from typing import Any
 
@@ -30,8 +30,8 @@ _NO_GUARD = -0x8000_0000_0000_0000
 
 
 @inlined
-def check_unit(rows: Any, i: int, number: int, table: Any, pool: Any) -> int:
-    """Compare row i, of queue `number`, with its unit: DONE, WINDOW, BREAK or WRONG; -1 when a window lies outside the
+def check_entry(rows: Any, i: int, number: int, table: Any, pool: Any) -> int:
+    """Compare row i, of queue `number`, with its entry: DONE, WINDOW, BREAK or WRONG; -1 when a window lies outside the
     pool. After WINDOW and BREAK nothing has been noted."""
     offset = cell(rows, i, c.C_QUEUE_OFFSET)
     first = cell(table, number, Q_FIRST)
@@ -56,7 +56,7 @@ def check_unit(rows: Any, i: int, number: int, table: Any, pool: Any) -> int:
 
 
 @kernel(f"UniTuple(int64, 3)({READ_ROWS}, {READ_I64}, {ROWS}, {READ_BYTES}, int64, {I64})")
-def _check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong: Any) -> tuple[int, int, int]:
+def _check_entries(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong: Any) -> tuple[int, int, int]:
     count = 0
     for i in range(start, len(rows)):
         number = queues[np.uint64(i)]
@@ -66,7 +66,7 @@ def _check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wron
             return -1, _DONE, count
         if count == len(wrong):
             return i, _FULL, count
-        found = check_unit(rows, i, number, table, pool)
+        found = check_entry(rows, i, number, table, pool)
         if found < 0:
             return -1, _DONE, count
         if found == _WRONG:
@@ -77,18 +77,18 @@ def _check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wron
     return len(rows), _DONE, count
 
 
-def check_units(
+def check_entries(
     rows: Rows, queues: NDArray[np.int64], table: NDArray[np.int64], pool: Any, start: int, wrong: NDArray[np.int64]
 ) -> tuple[int, int, int]:
-    """Compare rows from `start` on with queue units. `queues[i]` is the row of the table for row i's queue, or
-    negative. Rows with a wrong unit are noted in `wrong`. Returns (row, stop, how many were noted): the row has
+    """Compare rows from `start` on with queue entries. `queues[i]` is the row of the table for row i's queue, or
+    negative. Rows with a wrong entry are noted in `wrong`. Returns (row, stop, how many were noted): the row has
     not been looked at when the stop is not DONE.
 
-    Twin: format.check.check_units. Some 300 times as fast: 150 M records/s on rows just scanned."""
+    Twin: format.check.check_entries. Some 300 times as fast: 150 M records/s on rows just scanned."""
     assert table.shape[1:] == (Q_COLUMNS,), table.shape
     assert len(queues) == len(rows), (len(queues), len(rows))
     assert 0 <= start <= len(rows), start
-    row, stop, count = _check_units(rows, queues, table, as_bytes_array(pool), start, wrong)
+    row, stop, count = _check_entries(rows, queues, table, as_bytes_array(pool), start, wrong)
     assert row >= 0, "a queue's window lies outside the pool, or a queue outside the table"
     return row, stop, count
 

@@ -1,8 +1,8 @@
-"""A stretch of log that should be sound, in one walk: scanned, and compared with queue units and index entries.
+"""A stretch of log that should be sound, in one walk: scanned, and compared with queue entries and index entries.
 
 A few records at a time go through all of it while their bytes are in the processor's first caches; one step after the
-other over thousands of records reads most of the log from memory three times. Twin: frame.scan_rows, check.check_units
-and check.check_keys of `format`, one after the other.
+other over thousands of records reads most of the log from memory three times. Twin: plain/scan.py,
+check_entries and check_keys of plain/check.py, one after the other.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.check import PENDING_KEYS, check_keys_of, check_unit
+from embermq.columns.compiled.check import PENDING_KEYS, check_entry, check_keys_of
 from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
 from embermq.columns.compiled.derive import slot_of
 from embermq.columns.compiled.memory import cell
@@ -54,7 +54,7 @@ def _set(walk: Any, number: int, value: int) -> None:
 
 @inlined
 def _check_rows(data: Any, rows: Any, slots: Any, topics: Any, numbers: Any, table: Any, pool: Any, walk: Any) -> int:
-    """Units of the rows that are not compared yet; returns why it stopped."""
+    """Entries of the rows that are not compared yet; returns why it stopped."""
     for i in range(_get(walk, W_ROW), _get(walk, W_COUNT)):
         _set(walk, W_ROW, i)
         slot = slot_of(data, rows, i, slots, topics)
@@ -67,7 +67,7 @@ def _check_rows(data: Any, rows: Any, slots: Any, topics: Any, numbers: Any, tab
             return _UNKNOWN
         _set(walk, W_QUEUE, number)
         if cell(rows, i, c.C_SYS_FLAG) & PREPARED == 0:
-            found = check_unit(rows, i, number, table, pool)
+            found = check_entry(rows, i, number, table, pool)
             if found != _DONE:
                 return found
     _set(walk, W_ROW, _get(walk, W_COUNT))
@@ -164,14 +164,14 @@ class LogCheck:
     ) -> CheckStop:
         """Walk on, up to data[end] or to what the caller has to see to; then `rows` has the records at hand.
 
-        `queues`: table and topics of a QueueTable, and the numbers of its slots. `table`, `pool`: as for check_units.
+        `queues`: table and topics of a QueueTable, and the numbers of its slots. `table`, `pool`: as for check_entries.
         `entries`: index entries from number walk[W_ENTRY] on are compared; `index`: begin_ms and first_physical as for
         check_keys, or nothing: then keys are not looked at.
         DONE: the walk is at data[end], or where walk[W_STOP] says why not. UNKNOWN, WINDOW, BREAK: of row walk[W_ROW],
         which is looked at again; ENTRIES_END: give it others. WRONG, DIFFERENT, SECONDS: something is not sound.
 
-        0.6 of the time of scan, route, check_units and check_keys over 4,096 records at a time at 1 KiB, 0.8 at 100 B:
-        4 and 6 M records/s."""
+        0.6 of the time of scan, route, check_entries and check_keys over 4,096 records at a time at 1 KiB, 0.8 at
+        100 B: 4 and 6 M records/s."""
         slots, topics, numbers = queues
         assert table.shape[1:] == (Q_COLUMNS,), table.shape
         assert len(walk) == W_COUNT_OF_NUMBERS, len(walk)

@@ -13,7 +13,7 @@ _POWER_4, _POWER_5, _POWER_6, _POWER_7, _POWER_8 = (31**k % (1 << 32) for k in (
 @inlined
 def _hash_beyond_ascii(data: Any, at: int, end: int, code: int) -> int:
     """Goes on with `code` from data[at], decoding as Python's errors="replace" does: what is no UTF-8 becomes
-    one U+FFFD per longest beginning of a character; characters above U+FFFF count as two units."""
+    one U+FFFD per longest beginning of a character; characters above U+FFFF count as two entries."""
     while at < end:
         first = u8_at(data, at)
         at += 1

@@ -1,4 +1,4 @@
-"""Records against what was derived from them: is each unit in its place, is each key in the index?
+"""Records against what was derived from them: is each entry in its place, is each key in the index?
 
 Both walk rows of a scan and stop where something is not as it should be, or where they need more to compare with;
 the caller sees to it and goes on. They are the plain twins of the kernels of the same names.
@@ -23,10 +23,10 @@ from embermq.format.java import index_key_hash, wrap_i64
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
 
-# Columns of the table that `check_units` works with: one row for each queue.
+# Columns of the table that `check_entries` works with: one row for each queue.
 Q_FIRST = 0  # first queue offset met; -1: none
 Q_NEXT = 1  # the offset that should come next
-Q_WINDOW_START = 2  # units of offsets start..end lie in the pool
+Q_WINDOW_START = 2  # entries of offsets start..end lie in the pool
 Q_WINDOW_END = 3
 Q_WINDOW_AT = 4  # where, in bytes
 Q_COLUMNS = 5
@@ -37,21 +37,21 @@ _SECONDS_MAX = 0x7FFF_FFFF
 
 class CheckStop(IntEnum):
     DONE = 0
-    WINDOW = 1  # the units of this row's queue are not in the pool here
+    WINDOW = 1  # the entries of this row's queue are not in the pool here
     BREAK = 2  # this row's queue offset is not the one that should come next
     FULL = 3  # no room for more wrong rows
     ENTRIES_END = 4  # all entries are used up
     DIFFERENT = 5  # the entry is of another key or record
     SECONDS = 6  # the entry is right but for its time
     UNKNOWN = 7  # this row's queue has no number yet, or no row in the table
-    WRONG = 8  # this row's unit is not its own
+    WRONG = 8  # this row's entry is not its own
 
 
 # What a walk over a stretch of log (kernels.check_log) has come to. A few records at a time are between scan and index.
 W_AT = 0  # where the next record begins
 W_STOP = 1  # why the scan stopped; ScanStop.ROWS_FULL: it goes on
 W_COUNT = 2  # rows that hold records now
-W_ROW = 3  # the row whose unit is compared next
+W_ROW = 3  # the row whose entry is compared next
 W_QUEUE = 4  # the number of its queue
 W_KEY_ROW = 5  # the row and the number of the key that is compared next
 W_KEY = 6
@@ -61,9 +61,9 @@ W_NEWEST_MS = 9  # the latest store time among them
 W_COUNT_OF_NUMBERS = 10
 
 
-def check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong: Any) -> tuple[int, int, int]:
-    """Compare rows from `start` on with queue units. `queues[i]` is the row of the table for row i's queue, or
-    negative. Rows with a wrong unit are noted in `wrong`. Returns (row, stop, how many were noted): the row has
+def check_entries(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong: Any) -> tuple[int, int, int]:
+    """Compare rows from `start` on with queue entries. `queues[i]` is the row of the table for row i's queue, or
+    negative. Rows with a wrong entry are noted in `wrong`. Returns (row, stop, how many were noted): the row has
     not been looked at when the stop is not DONE."""
     count = 0
     for i in range(start, len(rows)):
@@ -82,8 +82,8 @@ def check_units(rows: Any, queues: Any, table: Any, pool: Any, start: int, wrong
             state[Q_FIRST] = offset
         state[Q_NEXT] = offset + 1
         at = int(state[Q_WINDOW_AT]) + (offset - int(state[Q_WINDOW_START])) * ENTRY_BYTES
-        unit = ENTRY.unpack_from(pool, at)
-        if unit != (int(rows[i, C_PHYSICAL]), int(rows[i, C_SIZE]), int(rows[i, C_TAG_CODE])):
+        entry = ENTRY.unpack_from(pool, at)
+        if entry != (int(rows[i, C_PHYSICAL]), int(rows[i, C_SIZE]), int(rows[i, C_TAG_CODE])):
             wrong[count] = i
             count += 1
     return len(rows), CheckStop.DONE, count

@@ -223,7 +223,7 @@ class Build:
         before.close()
 
     def _carry_files(self, queue: ConsumeQueue) -> None:
-        """Copy the files of a queue, and of its extension, which its units may name."""
+        """Copy the files of a queue, and of its extension, which its entries may name."""
         copies = {CONSUME_QUEUE: [queue.path_of(start) for start in sorted(queue.file_starts)]}
         if queue.extension is not None:
             copies[CONSUME_QUEUE_EXT] = queue.extension.paths()
@@ -240,7 +240,7 @@ class Build:
         return self._deleted.get(queue.topic, -1) < queue.max_physical <= self._log.min_offset
 
     def compare(self, work: Path, end: int, progress: Progress) -> None:
-        """Every unit and every key with its record; StoreError if they do not agree."""
+        """Every entry and every key with its record; StoreError if they do not agree."""
         settings = self._settings
         has_queues, has_index = Family.QUEUES in self._families, Family.INDEX in self._families
         aside = Aside(

@@ -1,6 +1,6 @@
 """Queues and index of a whole log in pieces of work, to be done in any order, by processes that see the same directory:
 
-    derive_slice    any slice of the log: units go to their final places in the queue files, keys go to a file of
+    derive_slice    any slice of the log: entries go to their final places in the queue files, keys go to a file of
                     their own, a summary comes back
     join_slices     looks at all summaries: a queue whose offsets run on without gap or repeat is finished; others
                     are irregular (damage, holes, repeats)
@@ -30,7 +30,7 @@ from embermq.files import RealFiles, drop, populate_for_reading, remove_tree
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.repair.rebuild.build import NEW, Build, QueueBytes, open_log
 from embermq.repair.rebuild.bulk_checksums import added, key_sum
-from embermq.repair.rebuild.bulk_entries import QueueRun, SliceUnits, blank_before, queue_directory, units_fault
+from embermq.repair.rebuild.bulk_entries import QueueRun, SliceEntries, blank_before, entries_fault, queue_directory
 from embermq.repair.rebuild.journal import Family, clear_work
 from embermq.repair.rebuild.writer_lock import Turn
 from embermq.settings import KernelUse, StoreSettings
@@ -114,7 +114,7 @@ class _SliceSink:
     def __init__(self, site: Site, piece: LogSlice) -> None:
         self._site, self._piece = site, piece
         self.position = self.records = self._kept = 0
-        self.units = SliceUnits(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
+        self.entries = SliceEntries(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
         self._index_keys = compiled_index_keys() if site.index else None
         self._keys: list[NDArray[np.int64]] = []
         self.keys = self.key_sum = 0  # of those written
@@ -129,8 +129,8 @@ class _SliceSink:
         if len(batch):
             self.records += len(batch)
             self._kept += len(batch)
-            if self.units is not None:
-                self.units.take(batch)
+            if self.entries is not None:
+                self.entries.take(batch)
             if self._index_keys is not None:
                 self._keys.append(self._index_keys(batch))
         self.position = end
@@ -147,8 +147,8 @@ class _SliceSink:
         with self._site.turn.writing():
             if len(keys):
                 _write_keys(self._site.keys_path(self._piece.number), keys, self.keys)
-            if self.units is not None:
-                self.units.write(self._site.target / CONSUME_QUEUE, self._site.queue_file_bytes)
+            if self.entries is not None:
+                self.entries.write(self._site.target / CONSUME_QUEUE, self._site.queue_file_bytes)
         self.keys += len(keys)
         self.key_sum = added((self.key_sum, key_sum(keys)))
 
@@ -216,7 +216,7 @@ def derive_slice(site: Site, piece: LogSlice) -> SliceSummary:
         walker.close()
         log.close()
     sink.write()
-    runs = () if sink.units is None else tuple(sink.units.runs.values())
+    runs = () if sink.entries is None else tuple(sink.entries.runs.values())
     return SliceSummary(
         piece.number,
         piece.start,
@@ -262,7 +262,7 @@ class Joined:
 
 
 def join_slices(site: Site, summaries: Iterable[SliceSummary]) -> Joined:
-    """Find out which queues are finished, and fill what lies before their first unit. Summaries in log order."""
+    """Find out which queues are finished, and fill what lies before their first entry. Summaries in log order."""
     joined = Joined()
     topics: dict[tuple[str, int], set[QueueBytes]] = {}
     for summary in summaries:
@@ -346,7 +346,7 @@ def _sync_directory(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Queues all of whose units are written, each as one run."""
+    """Queues all of whose entries are written, each as one run."""
 
     runs: tuple[QueueRun, ...]
 
@@ -357,6 +357,8 @@ def finish_queues(site: Site, finished: Finished) -> list[str]:
     paths = [queue_directory(root, run) for run in finished.runs]
     with ThreadPoolExecutor(1, "embermq-sync") as pool:
         synced = pool.submit(sync_files, UnsyncedDirectories(tuple(paths)))
-        found = [units_fault(path, run, site.queue_file_bytes) for path, run in zip(paths, finished.runs, strict=True)]
+        found = [
+            entries_fault(path, run, site.queue_file_bytes) for path, run in zip(paths, finished.runs, strict=True)
+        ]
         synced.result()
     return [f"{path}: {fault}" for path, fault in zip(paths, found, strict=True) if fault is not None]

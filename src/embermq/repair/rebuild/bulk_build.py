@@ -1,12 +1,12 @@
 """Building queues and index aside in pieces of work that others do: many slices of the log at the same time.
 
     plan       slices of even length, each beginning at a record
-    derive     every slice: units at their final places, keys in files of their own (bulk.py)
+    derive     every slice: entries at their final places, keys in files of their own (bulk.py)
     check      each slice began where the one before it ended, or it is all done again with other borders: what looks
                like a record may lie in another one's body
     complete   index files, irregular queues, queues whose records are all gone; everything synced, and read again:
-               every unit and every key is what its record said when the log was read (bulk_checksums.py)
-    compare    if anything was irregular: every unit and every key with its record, in a second reading of the log, in
+               every entry and every key is what its record said when the log was read (bulk_checksums.py)
+    compare    if anything was irregular: every entry and every key with its record, in a second reading of the log, in
                pieces as well (bulk_compare.py)
 
 After every portion of slices the journal says what is done, and a build that was killed goes on from there. Queues

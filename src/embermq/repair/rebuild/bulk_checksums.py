@@ -1,4 +1,4 @@
-"""Sums by which queue units and index keys are known again when they are read back from the disk.
+"""Sums by which queue entries and index keys are known again when they are read back from the disk.
 
 A sum is taken of the numbers that records give, before they become bytes, and once more of the numbers that the bytes
 of the finished files give. Each counts by its place, so that what is missing, wrong, exchanged or there twice makes
@@ -18,8 +18,8 @@ _FIRST, _SECOND, _THIRD = 0x1E37_79B9_7F4A_7C15, 0x2545_F491_4F6C_DD1D, 0x1405_7
 Numbers = NDArray[np.int64]
 
 
-def unit_terms(queue_offsets: Numbers, physicals: Numbers, sizes: Numbers, tag_codes: Numbers) -> Numbers:
-    """What each unit adds to the sum of its queue."""
+def entry_terms(queue_offsets: Numbers, physicals: Numbers, sizes: Numbers, tag_codes: Numbers) -> Numbers:
+    """What each entry adds to the sum of its queue."""
     terms: Numbers = physicals * _FIRST
     terms += sizes * _SECOND
     terms += tag_codes * _THIRD

@@ -1,8 +1,8 @@
-"""Queue units of a stretch of the log, written to their final places: a record says itself where its unit belongs.
+"""Queue entries of a stretch of the log, written to their final places: a record says itself where its entry belongs.
 
 Whoever writes them needs to know nothing of the rest of the log. A queue whose offsets do not run on, in one stretch
-or from one to the next, is irregular (damage, holes, repeats): its units here do not count. Of the others the sum is
-taken before they are written, and `units_fault` compares it with what lies on the disk. Any process; others may write
+or from one to the next, is irregular (damage, holes, repeats): its entries here do not count. Of the others the sum is
+taken before they are written, and `entries_fault` compares it with what lies on the disk. Any process; others may write
 other places of the same files at the same time.
 """
 
@@ -28,16 +28,16 @@ from embermq.columns import (
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.model.flags import PREPARED
-from embermq.repair.rebuild.bulk_checksums import added, unit_terms
+from embermq.repair.rebuild.bulk_checksums import added, entry_terms
 from embermq.store.queues import BLANK, RECORD_BYTES_MIN, is_directory_name
 
-_UNITS_AT_ONCE = 1 << 16
+_ENTRIES_AT_ONCE = 1 << 16
 _NARROW_MAX = 1 << 15  # So many queues have numbers that are sorted in one go over them.
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRun:
-    """Units of a queue that one slice has, or several in a row: offsets [start, end), `is_regular` if each was there
+    """Entries of a queue that one slice has, or several in a row: offsets [start, end), `is_regular` if each was there
     once, in order."""
 
     topic: bytes  # as records have it; the directory is named by the text it makes
@@ -46,7 +46,7 @@ class QueueRun:
     end: int
     is_regular: bool
     physical_end: int  # where its last record ends
-    sum: int  # of its units, by bulk_checksums.py; of no use if it is irregular
+    sum: int  # of its entries, by bulk_checksums.py; of no use if it is irregular
 
     @property
     def names(self) -> tuple[str, int]:
@@ -66,11 +66,11 @@ class QueueRun:
         )
 
 
-class SliceUnits:
-    """Collects the units of a slice, and writes them queue by queue."""
+class SliceEntries:
+    """Collects the entries of a slice, and writes them queue by queue."""
 
     def __init__(self, deleted: Mapping[str, int]) -> None:
-        """`deleted`: topics that were deleted, and where the log ended then; records before that have no units."""
+        """`deleted`: topics that were deleted, and where the log ended then; records before that have no entries."""
         self._table = queue_table()
         self._deleted = deleted
         self._queues: list[tuple[bytes, int]] = []
@@ -85,12 +85,12 @@ class SliceUnits:
             self._table.add(*self._queues[-1])
             slots = self._table.route(batch)
         rows = batch.rows
-        has_unit = (rows[:, C_SYS_FLAG] & PREPARED) == 0  # Rolled back ones have this bit too.
+        has_entry = (rows[:, C_SYS_FLAG] & PREPARED) == 0  # Rolled back ones have this bit too.
         if self._deleted:
             begun = [self._deleted.get(topic.decode("utf-8", "replace"), 0) for topic, _ in self._queues]
-            has_unit &= rows[:, C_PHYSICAL] >= np.array(begun, np.int64)[slots]
-        if not has_unit.all():
-            rows, slots = rows[has_unit], slots[has_unit]
+            has_entry &= rows[:, C_PHYSICAL] >= np.array(begun, np.int64)[slots]
+        if not has_entry.all():
+            rows, slots = rows[has_entry], slots[has_entry]
         part = np.empty((5, len(rows)), np.int64)
         part[0] = slots
         for number, column in enumerate((C_QUEUE_OFFSET, C_PHYSICAL, C_SIZE, C_TAG_CODE), 1):
@@ -107,27 +107,27 @@ class SliceUnits:
         order = np.argsort(slots.astype(narrow), kind="stable")
         slots = slots[order]
         offsets, *rest = (column[order] for column in columns)
-        units = np.empty(len(order), ENTRY_DTYPE)
+        entries = np.empty(len(order), ENTRY_DTYPE)
         for name, column in zip(ENTRY_DTYPE.names or (), rest, strict=True):
-            units[name] = column
-        terms = unit_terms(offsets, *rest)
+            entries[name] = column
+        terms = entry_terms(offsets, *rest)
         for start, end in pairwise([0, *(np.flatnonzero(np.diff(slots)) + 1).tolist(), len(order)]):
             if start == end:
                 continue
             mine = slice(start, end)
-            run = self._run(self._queues[int(slots[start])], offsets[mine], units[mine], int(terms[mine].sum()))
+            run = self._run(self._queues[int(slots[start])], offsets[mine], entries[mine], int(terms[mine].sum()))
             if not is_directory_name(run.names[0]):
                 continue
             if run.is_regular:
-                write_units(queue_directory(root, run), run.start, units[mine], file_bytes)
+                write_entries(queue_directory(root, run), run.start, entries[mine], file_bytes)
             queue = run.topic, run.queue_id
             self.runs[queue] = self.runs[queue].then(run) if queue in self.runs else run
 
     def _run(
-        self, queue: tuple[bytes, int], offsets: NDArray[np.int64], units: NDArray[np.void], total: int
+        self, queue: tuple[bytes, int], offsets: NDArray[np.int64], entries: NDArray[np.void], total: int
     ) -> QueueRun:
-        physical_offset, size, _ = units[-1].item()
-        possible = 0 <= int(offsets[0]) <= int(units[0]["physical_offset"]) // RECORD_BYTES_MIN
+        physical_offset, size, _ = entries[-1].item()
+        possible = 0 <= int(offsets[0]) <= int(entries[0]["physical_offset"]) // RECORD_BYTES_MIN
         is_regular = possible and bool((np.diff(offsets) == 1).all())
         return QueueRun(*queue, int(offsets.min()), int(offsets.max()) + 1, is_regular, physical_offset + size, total)
 
@@ -136,12 +136,12 @@ def queue_directory(root: Path, run: QueueRun) -> Path:
     return root / run.names[0] / str(run.queue_id)
 
 
-def write_units(directory: Path, first: int, units: NDArray[np.void], file_bytes: int) -> None:
-    """Put units at their places, in as many files as they reach into; files have their full size from the start."""
+def write_entries(directory: Path, first: int, entries: NDArray[np.void], file_bytes: int) -> None:
+    """Put entries at their places, in as many files as they reach into; files have their full size from the start."""
     directory.mkdir(parents=True, exist_ok=True)
     per_file = file_bytes // ENTRY_BYTES
-    data = units.view(np.uint8).data
-    at, end = first, first + len(units)
+    data = entries.view(np.uint8).data
+    at, end = first, first + len(entries)
     while at < end:
         file_start = at - at % per_file
         until = min(end, file_start + per_file)
@@ -171,10 +171,10 @@ def blank_before(directory: Path, first: int, file_bytes: int) -> None:
     if count:
         blanks = np.empty(count, ENTRY_DTYPE)
         blanks[:] = BLANK
-        write_units(directory, first - count, blanks, file_bytes)
+        write_entries(directory, first - count, blanks, file_bytes)
 
 
-def units_fault(directory: Path, run: QueueRun, file_bytes: int) -> str | None:
+def entries_fault(directory: Path, run: QueueRun, file_bytes: int) -> str | None:
     """Is what lies on the disk what the records said when it was written? The text of the fault, if not."""
     per_file, at, sums = file_bytes // ENTRY_BYTES, run.start, []
     while at < run.end:
@@ -185,13 +185,13 @@ def units_fault(directory: Path, run: QueueRun, file_bytes: int) -> str | None:
             with path.open("rb", buffering=0) as file:
                 file.seek((at - file_start) * ENTRY_BYTES)
                 while at < until:
-                    data = file.read(min(until - at, _UNITS_AT_ONCE) * ENTRY_BYTES)
+                    data = file.read(min(until - at, _ENTRIES_AT_ONCE) * ENTRY_BYTES)
                     found = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
                     if not len(found) or len(data) % ENTRY_BYTES:
                         return f"the file {path.name} ends too soon"
                     columns = (found[name].astype(np.int64) for name in ENTRY_DTYPE.names or ())
-                    sums.append(int(unit_terms(np.arange(at, at + len(found)), *columns).sum()))
+                    sums.append(int(entry_terms(np.arange(at, at + len(found)), *columns).sum()))
                     at += len(found)
         except FileNotFoundError:
             return f"the file {path.name} is missing"
-    return None if added(sums) == run.sum else f"units {run.start} to {run.end} are not those of their records"
+    return None if added(sums) == run.sum else f"entries {run.start} to {run.end} are not those of their records"

@@ -127,7 +127,7 @@ class Follower:
         proof = self._load_proof()
         findings = self.queues.load()
         if proof is not None:
-            findings += self._units_lost_since(proof)
+            findings += self._entries_lost_since(proof)
         if self.index is not None:
             self.index.load()
             findings += self.index.restore(proof.index) if proof is not None else []
@@ -141,13 +141,13 @@ class Follower:
         self.position = self._replay_from = max(start, self._survey.log_min)
         self.queues.begin_replay()
 
-    def _units_lost_since(self, proof: FollowerProof) -> list[Finding]:
-        """A queue may well go further than the proof: its units were written, and will be written again."""
+    def _entries_lost_since(self, proof: FollowerProof) -> list[Finding]:
+        """A queue may well go further than the proof: its entries were written, and will be written again."""
         known = QueueState.parse(proof.queues, self.queues.file_bytes)
         if known is None:
             return [Finding(self.queues.name, "", "was derived with another file size", 0)]
         return [
-            Finding(self.queues.name, row.where, "has lost units", 0)
+            Finding(self.queues.name, row.where, "has lost entries", 0)
             for key, row in known.items()
             if (queue := self.queues.find(*key)) is None
             or queue.max_offset < row.max_offset

@@ -1,7 +1,7 @@
 """Rebuild: queues and index made again from the log, aside, compared with it, and swapped in.
 
     build      below embermq.rebuild/new, by the sinks that live dispatch feeds: byte for byte the same files
-    compare    every unit and every key with its record (verify.py)
+    compare    every entry and every key with its record (verify.py)
     ready      the journal says that what is to come can be finished by anybody
     swap       proofs are withdrawn; the old directory moves to embermq.rebuild/old, the new one into its place
     prove      proofs about the new files; then the rest of embermq.rebuild goes
@@ -75,7 +75,7 @@ class Rebuilt:
     log_end: int
     records: int
     queues: int
-    units: int
+    queue_entries: int
     index_entries: int
     resumed_at: int | None  # The place in the log where an earlier call had come to.
     seconds: float
@@ -138,7 +138,8 @@ def _together(made: list[Rebuilt]) -> Rebuilt:
     first = made[0]
     for other in made[1:]:
         first.families += other.families
-        first.queues, first.units = first.queues + other.queues, first.units + other.units
+        first.queues += other.queues
+        first.queue_entries += other.queue_entries
         first.index_entries, first.seconds = first.index_entries + other.index_entries, first.seconds + other.seconds
         first.records = max(first.records, other.records)
         first.resumed_at = first.resumed_at if other.resumed_at is None else other.resumed_at
@@ -368,7 +369,7 @@ class _Rebuild:
             log_end=journal.end,
             records=built.records if built is not None else 0,
             queues=len(journal.queues.get("queues", [])),
-            units=sum(row[3] - row[2] for row in journal.queues.get("queues", [])),
+            queue_entries=sum(row[3] - row[2] for row in journal.queues.get("queues", [])),
             index_entries=sum(row[1] - 1 for row in files),
             resumed_at=journal.end if built is None else built.resumed_at,
             seconds=time.monotonic() - self._began,

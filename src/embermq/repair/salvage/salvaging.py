@@ -40,7 +40,7 @@ from embermq.files import (
     remove_tree,
 )
 from embermq.format.names import segment_name
-from embermq.inspect import Watched, is_about_missing_file, newest_end, units_of, vouched_end
+from embermq.inspect import Watched, is_about_missing_file, newest_end, queue_entries_of, vouched_end
 from embermq.repair.salvage.log_files import Placed, Refused, place_files
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
@@ -67,7 +67,7 @@ from embermq.store.recovery import DerivedFiles
 REPORT = "embermq.salvage.json"
 MARK = "embermq.salvage.partial"  # In a directory that is not complete, and ours to remove.
 _COPY_BYTES = 1 << 20
-_STEP_UNITS = 100_000
+_STEP_ENTRIES = 100_000
 _LOST_END = "the log ends here, and once went further"
 _TRIES_MAX = 5
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -391,13 +391,13 @@ class _Salvage:
                 report.lost_messages.append(LostMessages(topic, int(queue_id), first, first + flaw.count))
 
     def _count_messages(self, old: ConsumeQueues) -> None:
-        """Messages before and behind those of the new queues: units of the old ones that lead to what is lost."""
+        """Messages before and behind those of the new queues: entries of the old ones that lead to what is lost."""
         new = self._queues_below(self.partial)
         for queue in old.all():
             here = new.find(queue.topic, queue.queue_id)
             low, end = queue.min_offset, queue.max_offset
             outside = [(low, end)]
-            if here is not None and here.has_units():
+            if here is not None and here.has_entries():
                 outside = [(low, min(here.min_offset, end)), (max(here.max_offset, low), end)]
             for start, stop in outside:
                 self._report.lost_messages += self._lost_of(queue, start, stop)
@@ -405,11 +405,11 @@ class _Salvage:
         self._report.lost_messages.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.first))
 
     def _lost_of(self, queue: ConsumeQueue, start: int, end: int) -> Iterator[LostMessages]:
-        """Runs of queue offsets in [start, end) whose units lead to a lost range."""
-        for at in range(start, end, _STEP_UNITS):
-            units = units_of(queue, at, min(at + _STEP_UNITS, end))
-            places = units["physical_offset"].astype(np.int64)
-            is_lost = np.zeros(len(units), np.bool_)
+        """Runs of queue offsets in [start, end) whose entries lead to a lost range."""
+        for at in range(start, end, _STEP_ENTRIES):
+            entries = queue_entries_of(queue, at, min(at + _STEP_ENTRIES, end))
+            places = entries["physical_offset"].astype(np.int64)
+            is_lost = np.zeros(len(entries), np.bool_)
             for lost in self._report.lost_ranges:
                 is_lost |= (places >= lost.physical_offset) & (places < lost.end)
             edges = np.flatnonzero(np.diff(is_lost, prepend=False, append=False)).tolist()

@@ -1,11 +1,11 @@
-"""Log against queues: every record has its unit where it says, and every unit has its record.
+"""Log against queues: every record has its entry where it says, and every entry has its record.
 
 The pieces of the log (store/compare/entries.py) are put together in order. What does not agree is a suspect: of a store
-that is being written the unit may only be on its way, so suspects are looked at again before they are told (`finish`).
-Units that no record claimed are looked at one by one: they may stand for a record of another topic (light queues), fill
-the place of a lost one, or be wrong.
+that is being written the entry may only be on its way, so suspects are looked at again before they are told (`finish`).
+Entries that no record claimed are looked at one by one: they may stand for a record of another topic (light queues),
+fill the place of a lost one, or be wrong.
 
-`check_structure` is the fast form: the units alone, without the log. One thread. Reads only.
+`check_structure` is the fast form: the entries alone, without the log. One thread. Reads only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +32,11 @@ from embermq.store.queues import NOT_SEEN, QUEUE_FAMILY, ConsumeQueue, Jump, is_
 _SUSPECTS_MAX = 10_000
 _UNCLAIMED_MAX = 10_000
 _DUE_MS_MAX = 1000 * 24 * 3_600_000  # No level of delayed messages is longer.
-_STEP_UNITS = 100_000
+_STEP_ENTRIES = 100_000
 _ANYWHERE = 1 << 62
 
 FrameAt = Callable[[int], Frame | None]
-Unit = tuple[int, int, int]
+Entry = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Bounds:
 
     log_min: int
     log_end: int
-    believed: int  # A start believes that units of all records below this place are there.
+    believed: int  # A start believes that entries of all records below this place are there.
     is_live: bool
 
 
@@ -66,7 +66,7 @@ class _Queue:
     restart: OffsetRun | None = None  # A record of offset 0 after others; what comes next decides.
 
     def begin_anew(self) -> None:
-        """The topic was deleted and made again: its older records have no units any more."""
+        """The topic was deleted and made again: its older records have no entries any more."""
         self.restart = None
         self.first, self.next, self.jump = -1, -1, None
         self.holes, self.repeats, self.strays, self.suspects, self.kept = [], [], [], [], 0
@@ -154,8 +154,8 @@ class QueueCheck:
         self._queues: dict[QueueName, _Queue] = {}
         self._attach()
         self._damages: list[DamagedRange] = []
-        self.units = 0
-        self.pending = 0  # Records whose units nobody vouches for yet.
+        self.entries = 0
+        self.pending = 0  # Records whose entries nobody vouches for yet.
 
     def _attach(self) -> None:
         """Find the files that are there now."""
@@ -196,7 +196,7 @@ class QueueCheck:
             queue.suspect(suspects)
 
     def look_again(self) -> bool:
-        """Read the units of suspects once more; True if some are still suspect."""
+        """Read the entries of suspects once more; True if some are still suspect."""
         deleted = self.files.deleted_since()
         self._attach()
         left = False
@@ -212,10 +212,10 @@ class QueueCheck:
         return left
 
     def _right(self, queue: _Queue, suspects: Suspects) -> NDArray[np.bool_]:
-        """Which suspects have the right unit after all."""
+        """Which suspects have the right entry after all."""
         if not len(suspects.offsets):
             return np.zeros(0, np.bool_)
-        found = [self.files.units(queue.name, offset, 1)[0].item() for offset in suspects.offsets.tolist()]
+        found = [self.files.entries(queue.name, offset, 1)[0].item() for offset in suspects.offsets.tolist()]
         physicals, sizes, tags = (np.array(column, np.int64) for column in zip(*found, strict=True))
         right: NDArray[np.bool_] = (physicals == suspects.physicals) & (sizes == suspects.sizes)
         differ = np.flatnonzero(right & (tags != suspects.tag_codes))
@@ -242,7 +242,7 @@ class QueueCheck:
         it: ranges that hold no record, also those that fillers close."""
         self._damages = damages
         filed = [queue.files for queue in self._queues.values() if queue.files is not None]
-        self.units = sum(files.max_offset - files.low_offset for files in filed)
+        self.entries = sum(files.max_offset - files.low_offset for files in filed)
         yield from self._load_flaws()
         deleted = self.files.deleted_since()
         for _, queue in sorted(self._queues.items()):
@@ -250,13 +250,13 @@ class QueueCheck:
                 continue  # Part of what was read is of a life that has ended.
             queue.finish()
             yield from self._flaws_of_records(queue, log_min)
-            yield from self._flaws_of_units(queue, log_min)
+            yield from self._flaws_of_entries(queue, log_min)
 
     def _load_flaws(self, more: Sequence[Finding] = ()) -> Iterator[Flaw]:
         for finding in (*self.files.findings, *more):
             severity = Severity.FAULT if finding.replay_from < self._bounds.believed else Severity.NOTE
             if self._bounds.is_live:
-                continue  # A file may be seen between its making and its first unit; its units are compared.
+                continue  # A file may be seen between its making and its first entry; its entries are compared.
             yield Flaw(
                 severity=severity,
                 family=finding.family,
@@ -267,7 +267,7 @@ class QueueCheck:
             )
 
     def _flaws_of_records(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
-        """Records whose units are missing or wrong, and offsets that were given twice."""
+        """Records whose entries are missing or wrong, and offsets that were given twice."""
         if queue.suspects:
             every = joined(queue.suspects)
             wrong = every.chosen(~self._right(queue, every) & (every.physicals >= log_min))  # Retention may be faster.
@@ -308,16 +308,16 @@ class QueueCheck:
     def _record_flaw(self, queue: _Queue, wrong: Suspects) -> Flaw:
         first = wrong.chosen(slice(0, 1))
         offset, place, size = (int(column[0]) for column in first[:3])
-        found = self.files.units(queue.name, offset, 1)[0].item()
+        found = self.files.entries(queue.name, offset, 1)[0].item()
         if found[1] == 0:
-            fault = f"the record of queue offset {offset} has no unit"
+            fault = f"the record of queue offset {offset} has no entry"
         elif found[:2] == (place, size) and is_address(found[2]):
             return self._extension.flaw(queue.name, found[2], first, len(wrong.offsets))
         elif found[:2] == (place, size):
-            fault = f"the unit of queue offset {offset} has tag code {found[2]}, its record {int(first.tag_codes[0])}"
+            fault = f"the entry of queue offset {offset} has tag code {found[2]}, its record {int(first.tag_codes[0])}"
         else:
             fault = (
-                f"the unit of queue offset {offset} leads to {found[0]} (size {found[1]}), its record is at {place}"
+                f"the entry of queue offset {offset} leads to {found[0]} (size {found[1]}), its record is at {place}"
                 f" (size {size})"
             )
         return self._flaw(queue, offset, place, fault, len(wrong.offsets))
@@ -333,7 +333,7 @@ class QueueCheck:
         severity: Severity = Severity.FAULT,
         remedy: str | None = None,
     ) -> Flaw:
-        start = queue_offset - queue_offset % self.files.units_per_file
+        start = queue_offset - queue_offset % self.files.entries_per_file
         file = f"{QUEUE_FAMILY}/{queue.name[0]}/{queue.name[1]}/{segment_name(start * ENTRY_BYTES)}"
         return Flaw(
             severity=severity,
@@ -347,9 +347,9 @@ class QueueCheck:
             count=count,
         )
 
-    # -- units without a record ------------------------------------------------------------------------------
+    # -- entries without a record ------------------------------------------------------------------------------
 
-    def _flaws_of_units(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
+    def _flaws_of_entries(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
         files = queue.files
         if files is None:
             yield from (self._lost(queue, start, end, end - start) for start, end in queue.holes)
@@ -366,17 +366,19 @@ class QueueCheck:
     def _hole(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
         """Queue offsets that no record has: lost to damage, or a light queue between its own records. Retention may
         have taken a file of the log between the reading of the one before it and its own."""
-        behind = self.files.units(queue.name, end, 1)[0].item()
+        behind = self.files.entries(queue.name, end, 1)[0].item()
         lost = max(end - start - _UNCLAIMED_MAX, 0)
-        units = self.files.units(queue.name, start, min(end - start, _UNCLAIMED_MAX)).tolist()
-        for offset, unit in enumerate(units, start):
-            said = self._queue_offset_behind(queue, unit)
+        entries = self.files.entries(queue.name, start, min(end - start, _UNCLAIMED_MAX)).tolist()
+        for offset, entry in enumerate(entries, start):
+            said = self._queue_offset_behind(queue, entry)
             if said == offset:
                 continue  # Its record came after one that said more than it should.
-            if unit == behind or unit[1] == 0 or self._is_damaged(unit[0]) or (said is not None and said > offset):
+            if entry == behind or entry[1] == 0 or self._is_damaged(entry[0]) or (said is not None and said > offset):
                 lost += 1  # It stands for a record further up in the queue, which made the hole by its own account.
-            elif unit[0] >= log_min and not self._is_of_other_topic(queue, unit):
-                yield self._flaw(queue, offset, unit[0], f"the unit of queue offset {offset} leads to no record of it")
+            elif entry[0] >= log_min and not self._is_of_other_topic(queue, entry):
+                yield self._flaw(
+                    queue, offset, entry[0], f"the entry of queue offset {offset} leads to no record of it"
+                )
                 return
         if lost:
             yield self._lost(queue, start, end, lost)
@@ -393,30 +395,30 @@ class QueueCheck:
         )
 
     def _unclaimed(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
-        """Units before the first and after the last record of the log: expired, in flight, of others, or wrong."""
+        """Entries before the first and after the last record of the log: expired, in flight, of others, or wrong."""
         bounds = self._bounds
-        for at in range(start, end, _STEP_UNITS):
-            units = self.files.units(queue.name, at, min(end - at, _STEP_UNITS))
-            physicals = units["physical_offset"].astype(np.int64)
-            inside = (physicals >= log_min) & (physicals < bounds.log_end) & (units["size"] != BLANK_SIZE)
-            beyond = (physicals >= bounds.log_end) & (units["size"] > 0)
+        for at in range(start, end, _STEP_ENTRIES):
+            entries = self.files.entries(queue.name, at, min(end - at, _STEP_ENTRIES))
+            physicals = entries["physical_offset"].astype(np.int64)
+            inside = (physicals >= log_min) & (physicals < bounds.log_end) & (entries["size"] != BLANK_SIZE)
+            beyond = (physicals >= bounds.log_end) & (entries["size"] > 0)
             if beyond.any() and not bounds.is_live:
                 number = int(np.argmax(beyond))
                 yield self._beyond(queue, at + number, int(physicals[number]), int(beyond.sum()))
             for number in np.flatnonzero(inside)[:_UNCLAIMED_MAX].tolist():
-                unit = units[number].item()
-                if self._is_damaged(unit[0]) or self._is_of_other_topic(queue, unit):
+                entry = entries[number].item()
+                if self._is_damaged(entry[0]) or self._is_of_other_topic(queue, entry):
                     continue
-                said = self._queue_offset_behind(queue, unit)
+                said = self._queue_offset_behind(queue, entry)
                 if self._damages and said is not None and said > at + number:
                     continue  # It fills the place of a record that was lost to damage, before all that are left.
                 yield self._flaw(
                     queue,
                     at + number,
-                    unit[0],
-                    f"the unit of queue offset {at + number} leads to {unit[0]}, where no record of it is",
+                    entry[0],
+                    f"the entry of queue offset {at + number} leads to {entry[0]}, where no record of it is",
                     int(inside.sum()),
-                    severity=Severity.FAULT if unit[0] < bounds.believed else Severity.NOTE,
+                    severity=Severity.FAULT if entry[0] < bounds.believed else Severity.NOTE,
                 )
                 break
 
@@ -431,23 +433,23 @@ class QueueCheck:
             queue,
             queue_offset,
             place,
-            f"the unit leads past the end of the log ({self._bounds.log_end})",
+            f"the entry leads past the end of the log ({self._bounds.log_end})",
             count,
             severity=Severity.FAULT if is_believed else Severity.NOTE,
             remedy=self._remedies.queues if is_believed else self._remedies.start,
         )
 
-    def _queue_offset_behind(self, queue: _Queue, unit: Unit) -> int | None:
-        """The queue offset that the record of a unit says it has; None if it is no record of this queue."""
-        frame = self._frame_at(unit[0])
-        if frame is None or frame.size != unit[1] or (frame.topic, frame.queue_id) != queue.name:
+    def _queue_offset_behind(self, queue: _Queue, entry: Entry) -> int | None:
+        """The queue offset that the record of an entry says it has; None if it is no record of this queue."""
+        frame = self._frame_at(entry[0])
+        if frame is None or frame.size != entry[1] or (frame.topic, frame.queue_id) != queue.name:
             return None
         return frame.queue_offset
 
-    def _is_of_other_topic(self, queue: _Queue, unit: Unit) -> bool:
-        """Does the unit stand for a record of another topic that names this queue (multi dispatch)?"""
-        frame = self._frame_at(unit[0])
-        if frame is None or frame.size != unit[1]:
+    def _is_of_other_topic(self, queue: _Queue, entry: Entry) -> bool:
+        """Does the entry stand for a record of another topic that names this queue (multi dispatch)?"""
+        frame = self._frame_at(entry[0])
+        if frame is None or frame.size != entry[1]:
             return False
         names = decode_properties(bytes(frame.properties)).get(MULTI_DISPATCH, "").split(",")
         return queue.name[0] in names
@@ -457,34 +459,34 @@ class QueueCheck:
     def check_structure(
         self, log_min: int, closed: dict[str, Any] | None, damages: list[DamagedRange]
     ) -> Iterator[Flaw]:
-        """Units alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
+        """Entries alone: in the order of the log, inside it, and the newest one with its record. `closed` is what the
         last clean close said about the queues, if there was one; `damages` are ranges of the log that were lost."""
         self._damages = damages
         yield from self._load_flaws(self.files.matches(closed) if closed is not None else [])
         for _, queue in sorted(self._queues.items()):
             if queue.files is not None:
-                yield from self._check_units(queue, queue.files, log_min)
+                yield from self._check_entries(queue, queue.files, log_min)
 
-    def _check_units(self, queue: _Queue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
+    def _check_entries(self, queue: _Queue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
         at, end, before = files.low_offset, files.max_offset, -1
-        self.units += end - at
+        self.entries += end - at
         while at < end:
-            units = files.units_on_disk(at, min(end - at, _STEP_UNITS))
-            if not len(units):
+            entries = files.entries_on_disk(at, min(end - at, _STEP_ENTRIES))
+            if not len(entries):
                 yield self._flaw(queue, at, None, f"the file with queue offset {at} cannot be read")
                 return
-            physicals = units["physical_offset"].astype(np.int64)
-            wrong = np.flatnonzero((np.diff(physicals, prepend=before) < 0) | (units["size"] <= 0))
+            physicals = entries["physical_offset"].astype(np.int64)
+            wrong = np.flatnonzero((np.diff(physicals, prepend=before) < 0) | (entries["size"] <= 0))
             if len(wrong):
                 offset = at + int(wrong[0])
-                fault = f"the unit of queue offset {offset} is out of the order of the log"
+                fault = f"the entry of queue offset {offset} is out of the order of the log"
                 yield self._flaw(queue, offset, int(physicals[wrong[0]]), fault, len(wrong))
                 return
-            at, before = at + len(units), int(physicals[-1])
+            at, before = at + len(entries), int(physicals[-1])
         yield from self._check_newest(queue, files, log_min)
 
     def _check_newest(self, queue: _Queue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
-        """The newest unit of records that are surely there leads to its record."""
+        """The newest entry of records that are surely there leads to its record."""
         bounds, newest = self._bounds, files.peek(files.max_offset - 1)
         if newest is None or newest[0] < log_min:
             return
@@ -498,4 +500,4 @@ class QueueCheck:
         frame = self._frame_at(newest[0])
         place = None if frame is None else (frame.topic, frame.queue_id, frame.queue_offset)
         if place != (*queue.name, offset) and not self._is_of_other_topic(queue, newest):
-            yield self._flaw(queue, offset, newest[0], f"the unit of queue offset {offset} leads to no record of it")
+            yield self._flaw(queue, offset, newest[0], f"the entry of queue offset {offset} leads to no record of it")

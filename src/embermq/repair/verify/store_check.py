@@ -1,7 +1,7 @@
 """Is a store sound? Log, queues, extension, index, checkpoint, config and proofs, each compared with the others.
 
-    full    every record with its sum; every unit and every index entry against its record, and the other way round
-    fast    names, lengths, headers, and the order of units; the log itself is not read but for single records
+    full    every record with its sum; every entry and every index entry against its record, and the other way round
+    fast    names, lengths, headers, and the order of entries; the log itself is not read but for single records
 
 A fault is what the next start would not mend by itself. Reads only: no lock, works on a directory that is being
 written, ours or the reference's, of whatever file sizes. What is only on its way there is no fault: of a live store
@@ -55,9 +55,9 @@ class VerifyReport:
     segments: int = 0
     records: int = 0
     queues: int = 0
-    units: int = 0
+    queue_entries: int = 0
     index_entries: int = 0
-    pending_units: int = 0  # Records that the next start, or the running writer, has still to put into queues
+    pending_entries: int = 0  # Records that the next start, or the running writer, has still to put into queues
     pending_keys: int = 0  # or into the index.
     seconds: float = 0.0
     flaws: list[Flaw] = field(default_factory=list)
@@ -195,8 +195,8 @@ class _Verification:
         report.flaws += state.flaws(survey.log_end, self._newest_ms, queues.ends())
         report.flaws += self._bad_blocks()
         report.flaws += self._tail()
-        report.queues, report.units, report.index_entries = queues.queue_count, queues.units, index.entries
-        report.pending_units, report.pending_keys = queues.pending, index.pending
+        report.queues, report.queue_entries, report.index_entries = queues.queue_count, queues.entries, index.entries
+        report.pending_entries, report.pending_keys = queues.pending, index.pending
         report.flaws.sort(key=lambda flaw: (not flaw.is_fault, flaw.family, flaw.file, flaw.physical_offset or 0))
         report.seconds = time.monotonic() - self._began
         queues.close()
@@ -215,7 +215,7 @@ class _Verification:
             INDEX: aside.index_shape,
         }
         report.flaws = [flaw for flaw in report.flaws if made.get(flaw.family) is not None]
-        report.queues, report.units, report.index_entries = queues.queue_count, queues.units, index.entries
+        report.queues, report.queue_entries, report.index_entries = queues.queue_count, queues.entries, index.entries
         report.seconds = time.monotonic() - self._began
         queues.close()
         self._frames.close()
@@ -251,13 +251,13 @@ class _Verification:
         return QueueCheck(root, self._files, file_bytes, bounds, self._frames.at, self._remedies, store=self._root)
 
     def _queues_believed(self) -> int:
-        """Units of all records below this place are believed to be there, by a start or by those who read now."""
+        """Entries of all records below this place are believed to be there, by a start or by those who read now."""
         if self._is_clean:
             return EVERYTHING if self._has_queues else 0  # Of a log alone a start makes all of them.
         page = self._survey.state_page
         if page is not None:
             return page.queues_written if page.boot != 0 and page.boot == self._files.boot() else page.queues_durable
-        return self._survey.newest_unit_end() if self._is_live else 0
+        return self._survey.newest_entry_end() if self._is_live else 0
 
     def _index_believed(self) -> int | None:
         if self._is_clean:
@@ -295,11 +295,11 @@ class _Verification:
             report.flaws.append(self._filler_note())
 
     def _repaired(self) -> list[DamagedRange]:
-        """Ranges that fillers close. Queues that end with records lost there keep these offsets, and their units."""
+        """Ranges that fillers close. Queues that end with records lost there keep these offsets, and their entries."""
         return [DamagedRange(start, end, "repaired") for start, end in repaired_ranges(self._files, self._root)]
 
     def _wait_for_writer(self, queues: QueueCheck) -> None:
-        """Units of the newest records may be on their way to the disk."""
+        """Entries of the newest records may be on their way to the disk."""
         deadline = time.monotonic() + LOOK_AGAIN_SECONDS
         while queues.look_again() and time.monotonic() < deadline:
             time.sleep(_PAUSE_SECONDS)

@@ -3,7 +3,7 @@
     found = audit(spark, ["/data/broker-a"])
     found.is_sound, found.findings, found.frame(spark)
 
-Sums, sizes and places of every record; queue offsets that go on; queue units and index entries against records, and
+Sums, sizes and places of every record; queue offsets that go on; queue entries and index entries against records, and
 the other way round; messages that a topic has twice; times without messages; records by topic, tag and hour.
 
 The log is read once, by tasks over even slices (audit_pieces.py); they are put together by the code of `verify`, so

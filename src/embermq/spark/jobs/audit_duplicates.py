@@ -51,9 +51,9 @@ class DuplicatesOfPart(NamedTuple):
     more_messages: int
 
 
-def part_count(log_bytes: int, unit_count: int, cores: int) -> int:
+def part_count(log_bytes: int, entry_count: int, cores: int) -> int:
     """How many parts: the same number for each core. By what the queues have, which may be missing, or wrong."""
-    messages = max(min(unit_count, log_bytes // RECORD_BYTES_MIN), log_bytes // _RECORD_BYTES_MAX)
+    messages = max(min(entry_count, log_bytes // RECORD_BYTES_MIN), log_bytes // _RECORD_BYTES_MAX)
     if messages <= KEYS_WORTH_A_TASK:
         return 1
     return -(-messages // (KEYS_PER_PART * cores)) * cores

@@ -32,7 +32,7 @@ from embermq.store.log import LogSegment
 
 TASK_BYTES_MAX = 512 << 20  # To begin and end a task takes Spark and a worker as long as to read 32 MiB.
 TASK_BYTES_MIN = 4 << 20
-PIECE_BYTES = 64 << 20  # Each piece reads the units of every queue anew, and threads need not share the pieces here.
+PIECE_BYTES = 64 << 20  # Each piece reads the entries of every queue anew, and threads need not share the pieces here.
 LINK_TASK_BYTES = 64 << 20
 _NOWHERE = EntryPlace(-1, -1)  # of a piece that could not be compared with the index
 
@@ -146,7 +146,7 @@ class SparkPieces(LogPieces):
             queues.file_bytes,
             tuple(AuditedIndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts),
             reading.step_ms,
-            part_count(end - start, queues.unit_count, cores),
+            part_count(end - start, queues.entry_count, cores),
         )
 
     @property

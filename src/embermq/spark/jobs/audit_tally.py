@@ -24,9 +24,9 @@ from embermq.columns import (
     NO_TEXT,
     RecordColumns,
     hash_column_for,
-    is_loaded,
     is_system_topic,
     mixed,
+    pays,
     text_hash,
 )
 from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
@@ -112,7 +112,7 @@ class PieceTally:
     def __init__(self, step_ms: int) -> None:
         self._step_ms = step_ms
         # As the rest of the audit: what is read by kernels is counted with them.
-        self._hash_column = hash_column_for(compiled=is_loaded("check"))
+        self._hash_column = hash_column_for(compiled=pays("check", 0))
         self._topics = _Topics()
         self._batches: list[Numbers] = []
         self._tags: dict[int, str] = {int(NO_TEXT): ""}

@@ -4,7 +4,7 @@
     rebuild(spark, "/data/broker-a", into="/data/derived")        # beside it
 
 What `embermq store rebuild` makes on one core, byte for byte, and swapped in by the same steps; there is no shuffle:
-a record says itself where its queue unit belongs. Tasks write below `embermq.rebuild` in the store, or beside `into`,
+a record says itself where its queue entry belongs. Tasks write below `embermq.rebuild` in the store, or beside `into`,
 and must see both under the same path as the driver. Killed at any step, the same call goes on, or begins anew; tasks
 that a killed driver left behind can do no harm. Driver side.
 """

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from embermq.spark.options.read_options import parse
-from embermq.spark.planning.plan import JUMP_BYTES, UNIT_BYTES, Cut, LogCut, Method, PlacesCut, StorePlan, queue_bytes
+from embermq.spark.planning.plan import ENTRY_BYTES, JUMP_BYTES, Cut, LogCut, Method, PlacesCut, StorePlan, queue_bytes
 from embermq.spark.planning.pushdown import Pushed
 from embermq.spark.planning.read_request import StoreWork
 from embermq.spark.reading.batch_reader import plan_read
@@ -70,5 +70,5 @@ def _slice(work: StoreWork, cut: Cut) -> SliceExplained:
         max(part.end_physical for part in cut.parts),
         len(cut.parts),
         sum(part.count for part in parts),
-        sum(int(part.count * UNIT_BYTES + queue_bytes(part) * part.wanted_share) for part in parts),
+        sum(int(part.count * ENTRY_BYTES + queue_bytes(part) * part.wanted_share) for part in parts),
     )

@@ -22,7 +22,7 @@ from embermq.format.config_json import parse_config
 
 EARLIEST = -2
 LATEST = -1
-# Milliseconds between these two are the years 1973 to 5138: other numbers are other units.
+# Milliseconds between these two are the years 1973 to 5138: other numbers are other entries.
 _MS_LEAST = 100_000_000_000
 _MS_MOST = 100_000_000_000_000
 _LIKENESS = 0.6  # how much a wrong name must resemble a right one to be worth mentioning
@@ -125,19 +125,19 @@ def parse_time(option: str, text: str) -> AtTime:
 
 
 def check_time(option: str, time_ms: int) -> int:
-    """The time, unless it can only be meant in another unit."""
+    """The time, unless it can only be meant in another entry."""
     if time_ms == 0 or _MS_LEAST <= time_ms < _MS_MOST:
         return time_ms
     if time_ms < 0:
         raise OptionInvalid(option, "a time before 1970 finds nothing; use 0 for everything", value=time_ms)
-    for unit, as_ms in (
+    for entry, as_ms in (
         ("seconds", time_ms * 1_000),
         ("microseconds", time_ms // 1_000),
         ("nanoseconds", time_ms // 1_000_000),
     ):
         if _MS_LEAST <= as_ms < _MS_MOST:
             when = datetime.fromtimestamp(as_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-            raise OptionInvalid(option, f"this is {when} in {unit}; milliseconds are expected: {as_ms}", value=time_ms)
+            raise OptionInvalid(option, f"this is {when} in {entry}; milliseconds are expected: {as_ms}", value=time_ms)
     raise OptionInvalid(option, "milliseconds since 1970-01-01 UTC are expected", value=time_ms)
 
 

@@ -2,11 +2,11 @@
 
     log      the log in order, [start, end) of physical offsets; each cut is moved to the next record, so that a slice
              begins where a record begins and whatever lies before the next slice belongs to this one, damage too
-    queue    records by the units of their queues; every slice takes its part of every queue, so that it reads one
+    queue    records by the entries of their queues; every slice takes its part of every queue, so that it reads one
              region of the log and not the whole of it
     places   records whose places are known, from the index
 
-Reading in order costs the bytes that are passed, reading by queue 20 bytes a unit and a jump for each record that is
+Reading in order costs the bytes that are passed, reading by queue 20 bytes an entry and a jump for each record that is
 wanted: the cheaper one is taken, and the reason is kept as text. Slices are even by bytes. Nothing is read here:
 sizes are samples that somebody took, and the next record is found by a callable.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-UNIT_BYTES = 20
+ENTRY_BYTES = 20
 # A jump to a record costs about as much as passing so many bytes in order: with everything in memory, both ways took
 # the same CPU time at some 60 % of the records wanted, of 240 as of 1,170 bytes. A cold disk is less fond of jumps.
 JUMP_BYTES = 1_000
@@ -53,7 +53,7 @@ class QueueNeed:
     first_physical: int
     end_physical: int
     sizes: tuple[SizeSample, ...] = ()
-    wanted_share: float = 1.0  # how many of them pass a filter that their units can tell (tags)
+    wanted_share: float = 1.0  # how many of them pass a filter that their entries can tell (tags)
 
     @property
     def count(self) -> int:
@@ -159,7 +159,7 @@ def choose(need: StoreNeed) -> Choice:
         return Choice(need, "log", reason, log_bytes)
     records = sum(queue.count * queue.wanted_share for queue in need.queues)
     wanted_bytes = int(sum(queue_bytes(queue) * queue.wanted_share for queue in need.queues))
-    queue_cost = sum(queue.count for queue in need.queues) * UNIT_BYTES + wanted_bytes + int(records * JUMP_BYTES)
+    queue_cost = sum(queue.count for queue in need.queues) * ENTRY_BYTES + wanted_bytes + int(records * JUMP_BYTES)
     share = f"about {format_bytes(wanted_bytes)} of {format_bytes(log_bytes)} of log is wanted"
     names = _count(len(need.queues), "queue")
     if need.log_because:
@@ -168,8 +168,8 @@ def choose(need: StoreNeed) -> Choice:
             reason += f", {format_bytes(log_bytes)} of {format_bytes(log_end - log_start)}"
         return Choice(need, "log", reason, log_bytes)
     if queue_cost < log_bytes or not need.queues:
-        units = sum(queue.count for queue in need.queues) * UNIT_BYTES
-        return Choice(need, "queue", f"{share}: through {names}", units + wanted_bytes)
+        entries = sum(queue.count for queue in need.queues) * ENTRY_BYTES
+        return Choice(need, "queue", f"{share}: through {names}", entries + wanted_bytes)
     return Choice(need, "log", f"{share}, in {names}: the log is read in order", log_bytes)
 
 
@@ -305,9 +305,9 @@ def _bytes_before(queue: QueueNeed) -> list[float]:
 
 def format_bytes(size: float) -> str:
     """For people: `1.2 GiB`."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
+    for entry in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+            return f"{size:.0f} {entry}" if entry == "bytes" else f"{size:.1f} {entry}"
         size /= 1024
     return f"{size:.1f} TiB"
 

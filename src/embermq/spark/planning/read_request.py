@@ -301,8 +301,8 @@ class NeedFinder:
             low, high = wanted.start, wanted.end
             while low < high:
                 middle = (low + high) // 2
-                unit = self._survey.units(span.topic, span.queue_id, middle, middle + 1)
-                if len(unit) and int(unit["physical_offset"][0]) < physical_offset:
+                entry = self._survey.entries(span.topic, span.queue_id, middle, middle + 1)
+                if len(entry) and int(entry["physical_offset"][0]) < physical_offset:
                     low = middle + 1
                 else:
                     high = middle
@@ -363,7 +363,7 @@ def _both(option: Iterable[T] | None, pushed: frozenset[T] | None) -> frozenset[
 def only_log_because(survey: Survey, options: ReadOptions) -> str:
     """Why queue files are of no use, whatever is in them; empty if they may be."""
     if options.include_system_topics:
-        # And units of parked records have the time they are due where others have the hash of their tag.
+        # And entries of parked records have the time they are due where others have the hash of their tag.
         return "records of the system are wanted, and not all of them are in a queue"
     if not survey.has_queue_files:
         return "there are no queue files in a shipped store"

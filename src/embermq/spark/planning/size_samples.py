@@ -1,6 +1,6 @@
 """Samples of queue files: how large records are, how many a tag leaves, and whether the files are complete enough.
 
-A few reads of some units each, on the driver, while planning. What is found only decides which way to read is
+A few reads of some entries each, on the driver, while planning. What is found only decides which way to read is
 cheaper and where to cut, never which rows there are.
 """
 
@@ -18,9 +18,9 @@ from embermq.spark.reading.queue_files import QueueEntryFiles
 
 _READS_IN_ALL = 1024  # over all queues of a store
 _READS_MAX = 16  # of one queue
-_UNITS_PER_READ = 32
-_LAG_UNITS_MAX = 10_000
-_EXTENSION_ADDRESS_MAX = -(1 << 31) - 1  # tag codes up to here are addresses of an extension unit
+_ENTRIES_PER_READ = 32
+_LAG_ENTRIES_MAX = 10_000
+_EXTENSION_ADDRESS_MAX = -(1 << 31) - 1  # tag codes up to here are addresses of an extension entry
 
 TagCodes = NDArray[np.int64]
 
@@ -37,8 +37,8 @@ def sampled(
         lag += need.end - files.known_end(need.start, need.end)
         found.append(_sample(need, files, reads, codes))
     total = sum(need.count for need in needs)
-    if lag > _LAG_UNITS_MAX or lag * 10 > total:
-        return tuple(found), f"queue files lack {lag:,} of {total:,} units"
+    if lag > _LAG_ENTRIES_MAX or lag * 10 > total:
+        return tuple(found), f"queue files lack {lag:,} of {total:,} entries"
     return tuple(found), ""
 
 
@@ -46,23 +46,23 @@ def _sample(need: QueueNeed, files: QueueEntryFiles, reads: int, codes: TagCodes
     sizes: list[SizeSample] = []
     matching = seen = 0
     for at in sorted({need.start + need.count * k // reads for k in range(reads)}):
-        units = files.units(at, min(at + _UNITS_PER_READ, need.end))
-        units = units[units["size"] > 0]
-        if len(units):
-            sizes.append(SizeSample(at, float(units["size"].mean())))
-            seen += len(units)
-            matching += len(units) if codes is None else int(can_match(units["tag_code"], codes).sum())
+        entries = files.entries(at, min(at + _ENTRIES_PER_READ, need.end))
+        entries = entries[entries["size"] > 0]
+        if len(entries):
+            sizes.append(SizeSample(at, float(entries["size"].mean())))
+            seen += len(entries)
+            matching += len(entries) if codes is None else int(can_match(entries["tag_code"], codes).sum())
     # A tag that no sample has may still be there: never count on less than one of what was seen.
     share = max(matching, 1) / seen if seen else 1.0
     return replace(need, sizes=tuple(sizes), wanted_share=share)
 
 
 def tag_codes(tags: frozenset[str]) -> TagCodes:
-    """The hashes of tags, as units have them."""
+    """The hashes of tags, as entries have them."""
     return np.array(sorted(string_hash(tag) for tag in tags), np.int64)
 
 
 def can_match(stored: NDArray[Any], wanted: TagCodes) -> NDArray[np.bool_]:
-    """Units whose tag can be one of the wanted ones: by hash, or not known since the code is an address."""
+    """Entries whose tag can be one of the wanted ones: by hash, or not known since the code is an address."""
     codes = stored.astype(np.int64)
     return np.isin(codes, wanted) | (codes <= _EXTENSION_ADDRESS_MAX)

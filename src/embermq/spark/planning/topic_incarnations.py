@@ -1,6 +1,6 @@
 """Topics that were deleted and used again: of a queue, only what came after the deletion.
 
-The log keeps the records of both lives, under the same queue offsets. Reading by units meets the newer ones alone;
+The log keeps the records of both lives, under the same queue offsets. Reading by entries meets the newer ones alone;
 reading the log in order, or where an index points to, meets both, and then the place tells them apart. Made on the
 driver, used by tasks; one thread.
 """

@@ -1,4 +1,4 @@
-"""Reading records whose places are known, from queue units or from the index, without passing what lies between.
+"""Reading records whose places are known, from queue entries or from the index, without passing what lies between.
 
 Log files are mapped a stretch at a time, so that a worker's memory does not grow with the log. In tasks only.
 """
@@ -25,7 +25,7 @@ NO_NUMBERS: Numbers = np.zeros(0, np.int64)  # also: no delay levels, as codes o
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Places to look at, ascending. `part` and `offset` say which unit each comes from."""
+    """Places to look at, ascending. `part` and `offset` say which entry each comes from."""
 
     place: Numbers
     size: Numbers

@@ -1,6 +1,6 @@
-"""Units of a queue straight from its files, for processes that know nothing but the store's path.
+"""Entries of a queue straight from its files, for processes that know nothing but the store's path.
 
-What the files do not have comes as a unit of size 0; whether a unit leads to its record is for the caller to see.
+What the files do not have comes as an entry of size 0; whether an entry leads to its record is for the caller to see.
 Reads only, one thread; files may come and go meanwhile.
 """
 
@@ -14,7 +14,7 @@ from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.layout import CONSUME_QUEUE
 
-Units = NDArray[np.void]
+Entries = NDArray[np.void]
 
 
 class QueueEntryFiles:
@@ -23,7 +23,7 @@ class QueueEntryFiles:
     def __init__(self, store: Path, topic: str, queue_id: int, files: Files | None = None) -> None:
         self._files = files or RealFiles()
         self._directory = store / CONSUME_QUEUE / topic / str(queue_id)
-        self._parts: list[tuple[int, int, Path]] = []  # first unit, units, file
+        self._parts: list[tuple[int, int, Path]] = []  # first entry, entries, file
         try:
             entries = self._files.list_directory(self._directory)
         except (FileNotFoundError, NotADirectoryError):
@@ -37,12 +37,12 @@ class QueueEntryFiles:
 
     @property
     def end(self) -> int:
-        """The first offset behind the files; units before it may still be blank."""
+        """The first offset behind the files; entries before it may still be blank."""
         return self._parts[-1][0] + self._parts[-1][1] if self._parts else 0
 
-    def units(self, start: int, end: int) -> Units:
-        """Units of queue offsets [start, end): as many as asked for, of size 0 where there is none."""
-        found: Units = np.zeros(max(0, end - start), ENTRY_DTYPE)
+    def entries(self, start: int, end: int) -> Entries:
+        """Entries of queue offsets [start, end): as many as asked for, of size 0 where there is none."""
+        found: Entries = np.zeros(max(0, end - start), ENTRY_DTYPE)
         for first, count, path in self._parts:
             low, high = max(start, first), min(end, first + count)
             if low < high:
@@ -52,19 +52,19 @@ class QueueEntryFiles:
         return found
 
     def known_end(self, start: int, end: int) -> int:
-        """Where in [start, end) the units written so far end, by bisection: they are written in order."""
+        """Where in [start, end) the entries written so far end, by bisection: they are written in order."""
         low, high = start, min(end, self.end)
-        if low < high == end and int(self.units(end - 1, end)["size"][0]) > 0:
+        if low < high == end and int(self.entries(end - 1, end)["size"][0]) > 0:
             return end
         while low < high:
             middle = (low + high) // 2
-            if int(self.units(middle, middle + 1)["size"][0]) > 0:
+            if int(self.entries(middle, middle + 1)["size"][0]) > 0:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _read(self, path: Path, start: int, end: int) -> Units:
+    def _read(self, path: Path, start: int, end: int) -> Entries:
         try:
             file = self._files.open(path, False)
         except FileNotFoundError:

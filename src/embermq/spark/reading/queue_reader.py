@@ -1,8 +1,8 @@
-"""Reading records by the units of their queues.
+"""Reading records by the entries of their queues.
 
-A unit is believed only when the record at its place has the unit's size, topic, queue and offset. Where it does not,
-the record is looked for in the log between those of its neighbours, as units of one queue ascend; what is found there
-is read, what is damaged there is damage like any other. Units that the files do not have yet are found the same way.
+An entry is believed only when the record at its place has the entry's size, topic, queue and offset. Where it does not,
+the record is looked for in the log between those of its neighbours, as entries of one queue ascend; what is found there
+is read, what is damaged there is damage like any other. Entries that the files do not have yet are found the same way.
 In tasks only.
 """
 
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from embermq.columns import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns, pays, queue_table
 from embermq.files import RealFiles
 from embermq.format.frame import FIXED_BYTES, Frame
-from embermq.spark.planning.plan import UNIT_BYTES, QueueCut
+from embermq.spark.planning.plan import ENTRY_BYTES, QueueCut
 from embermq.spark.planning.size_samples import can_match, tag_codes
 from embermq.spark.reading.known_places import Candidates, Picker
 from embermq.spark.reading.queue_files import QueueEntryFiles
 from embermq.spark.reading.slice_rows import SliceReader, chooser
 from embermq.store.log import MISSING, DamagedRange, LogSegment, frame_at, segment_at
 
-STEP_UNITS = 1 << 17  # units held at a time, over all queues of a slice
-_NEIGHBOURS = 64  # so many units before and behind a step are tried, before the whole queue's range is searched
+STEP_ENTRIES = 1 << 17  # entries held at a time, over all queues of a slice
+_NEIGHBOURS = 64  # so many entries before and behind a step are tried, before the whole queue's range is searched
 
 Ranges = Sequence[tuple[int, int]]  # queue offsets, one range for each part
 
@@ -43,11 +43,11 @@ class QueueReader:
         self._table: Any = None
         tags = slice_.selection.tags
         self._codes = None if tags is None else tag_codes(tags)
-        self._units = sum(part.end - part.start for part in cut.parts)
-        self._choose = chooser(slice_.selection, self._units * 1024)
+        self._entries = sum(part.end - part.start for part in cut.parts)
+        self._choose = chooser(slice_.selection, self._entries * 1024)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        steps = -(-self._units // STEP_UNITS)
+        steps = -(-self._entries // STEP_ENTRIES)
         for k in range(steps):
             lengths = [(part.start, part.end - part.start) for part in self._parts]
             yield from self._read_step(
@@ -73,16 +73,16 @@ class QueueReader:
             yield from self._search(missing, Candidates.joined(good), ranges)
 
     def _candidates(self, ranges: Ranges) -> tuple[Candidates, Candidates]:
-        """What the units of some offsets say: places worth a look, in log order, and units of no use."""
+        """What the entries of some offsets say: places worth a look, in log order, and entries of no use."""
         found = []
         for number, (queue, (start, end)) in enumerate(zip(self._queues, ranges, strict=True)):
-            units = queue.units(start, end)
-            self._reader.counts.bytes_read += UNIT_BYTES * len(units)
+            entries = queue.entries(start, end)
+            self._reader.counts.bytes_read += ENTRY_BYTES * len(entries)
             offset = np.arange(start, end, dtype=np.int64)
             if self._codes is not None:
-                rows = np.flatnonzero((units["size"] <= 0) | can_match(units["tag_code"], self._codes))
-                units, offset = units[rows], offset[rows]
-            place, size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+                rows = np.flatnonzero((entries["size"] <= 0) | can_match(entries["tag_code"], self._codes))
+                entries, offset = entries[rows], offset[rows]
+            place, size = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
             found.append(Candidates(place, size, np.full(len(place), number, np.int64), offset))
         every = Candidates.joined(found)
         in_log = (every.place >= self._first[every.part]) & (every.place < self._end[every.part])
@@ -91,7 +91,7 @@ class QueueReader:
         return usable.take(np.argsort(usable.place, kind="stable")), every.take(np.flatnonzero(~is_usable))
 
     def _are_right(self, records: RecordColumns, here: Candidates) -> NDArray[np.bool_]:
-        """Is each record the one its unit stands for?"""
+        """Is each record the one its entry stands for?"""
         right: NDArray[np.bool_] = records.column(C_QUEUE_ID) == self._queue_ids[here.part]
         right &= records.column(C_QUEUE_OFFSET) == here.offset
         right &= self._topics_right(records, here)
@@ -108,7 +108,7 @@ class QueueReader:
         routed: NDArray[np.bool_] = self._table.route(records) == here.part
         return routed
 
-    # -- units that do not lead to their record --------------------------------------------------------------
+    # -- entries that do not lead to their record --------------------------------------------------------------
 
     def _search(self, lost: Candidates, good: Candidates, ranges: Ranges) -> Iterator[pa.RecordBatch]:
         """Look for lost records where they must be: between their neighbours in the queue."""
@@ -152,11 +152,11 @@ class QueueReader:
         return self._parts[number].end_physical if frame is None else frame.physical_offset
 
     def _first_right(self, number: int, offsets: Iterable[int]) -> Frame | None:
-        """The record of the first of some units, outside this step, that leads to its own."""
+        """The record of the first of some entries, outside this step, that leads to its own."""
         part, queue = self._parts[number], self._queues[number]
         for offset in offsets:
-            unit = queue.units(offset, offset + 1)
-            frame = _frame(self._reader.slice.segments, int(unit["physical_offset"][0]), int(unit["size"][0]))
+            entry = queue.entries(offset, offset + 1)
+            frame = _frame(self._reader.slice.segments, int(entry["physical_offset"][0]), int(entry["size"][0]))
             if frame and (frame.topic, frame.queue_id, frame.queue_offset) == (part.topic, part.queue_id, offset):
                 return frame
         return None

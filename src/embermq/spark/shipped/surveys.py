@@ -66,7 +66,7 @@ class ShippedLog(LogView):
 
 
 class ShippedQueues(QueueView):
-    """Queues by the summaries; where units are asked for, by a scan of a stretch."""
+    """Queues by the summaries; where entries are asked for, by a scan of a stretch."""
 
     def __init__(self, root: Path, log: ShippedLog) -> None:
         super().__init__(root, log.files, log)

@@ -23,11 +23,11 @@ from embermq.spark.streaming.stream_limits import shares
 from embermq.spark.streaming.stream_offsets import QueueName, StoreOffset, StreamOffset
 from embermq.spark.streaming.stream_stores import FollowedStore
 
-# A batch that lies within so much log is read in order without a look at queue files: the newest units are not in
+# A batch that lies within so much log is read in order without a look at queue files: the newest entries are not in
 # them yet, and looking at a thousand queues takes longer than passing what is not wanted.
 NEAR_BYTES = 64 << 20
 _SAMPLED_QUEUES = 8
-_SAMPLED_UNITS = 32
+_SAMPLED_ENTRIES = 32
 # Of so many queues it is looked up where the last record that was read ends. Of further ones, if there are, where the
 # next one begins is near enough.
 _EXACT_QUEUES_MAX = 32
@@ -163,8 +163,8 @@ class QueueFollower:
         sizes = [1.0]
         for topic, broker_name, queue_id in behind:
             begin, end = ranges[topic, broker_name, queue_id]
-            units = surveys[broker_name].units(topic, queue_id, begin, min(end, begin + _SAMPLED_UNITS))
-            sizes += [float(size) for size in units["size"].tolist()]
+            entries = surveys[broker_name].entries(topic, queue_id, begin, min(end, begin + _SAMPLED_ENTRIES))
+            sizes += [float(size) for size in entries["size"].tolist()]
         return sum(sizes) / max(1, len(sizes) - 1)
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def _read_end(store: FollowedStore, queues: Mapping[QueueName, int]) -> int:
 
 
 def _end_before(store: FollowedStore, span: QueueSpan, queue_offset: int, first: int, limit: int) -> int:
-    """Where the record before a queue offset ends, by its unit if that is in [first, limit); else `limit`."""
-    unit = store.survey.units(span.topic, span.queue_id, queue_offset - 1, queue_offset)
-    place = int(unit[0]["physical_offset"]) if len(unit) else limit
-    return min(place + int(unit[0]["size"]), limit) if first <= place < limit else limit
+    """Where the record before a queue offset ends, by its entry if that is in [first, limit); else `limit`."""
+    entry = store.survey.entries(span.topic, span.queue_id, queue_offset - 1, queue_offset)
+    place = int(entry[0]["physical_offset"]) if len(entry) else limit
+    return min(place + int(entry[0]["size"]), limit) if first <= place < limit else limit

@@ -1,8 +1,8 @@
-"""Records against queue units, where they are read: what each thread of `verify` does for queues.
+"""Records against queue entries, where they are read: what each thread of `verify` does for queues.
 
 A `QueuePart` takes the records of one piece of the log and keeps what is small: for each queue the runs of queue
-offsets it met, and the records whose units are not as they should be. Units come through windows: a stretch of each
-queue's units lies in a pool of memory, and is read anew when a record needs another one.
+offsets it met, and the records whose entries are not as they should be. Entries come through windows: a stretch of each
+queue's entries lies in a pool of memory, and is read anew when a record needs another one.
 
 `QueueFiles` is shared by the threads; a part belongs to one.
 """
@@ -44,9 +44,9 @@ from embermq.store.queues.loading import QUEUE_FAMILY
 from embermq.store.sink import Finding
 
 POOL_BYTES = 12 << 20
-_WINDOW_UNITS_MAX = 1 << 16
-_WINDOW_UNITS_MIN = 32
-_WINDOW_UNITS_FIRST = 2_048
+_WINDOW_ENTRIES_MAX = 1 << 16
+_WINDOW_ENTRIES_MIN = 32
+_WINDOW_ENTRIES_FIRST = 2_048
 _SUSPECTS_MAX = 10_000
 _WRONG_MAX = 4_096
 
@@ -55,7 +55,7 @@ QueueName = tuple[str, int]
 
 
 class Suspects(NamedTuple):
-    """Records whose units are not as expected, one element each."""
+    """Records whose entries are not as expected, one element each."""
 
     offsets: Numbers
     physicals: Numbers
@@ -91,7 +91,7 @@ class VerifiedQueueFiles:
         self._loaded: ConsumeQueues | None = None
         self._is_lent = False
         self._ends: dict[QueueName, int] = {}
-        self.usual_units: dict[int, int] = {}  # By number of the queue: how many a piece of the log needs, and some.
+        self.usual_entries: dict[int, int] = {}  # By number of the queue: how many a piece of the log needs, and some.
         self._pools: list[NDArray[np.uint8]] = []
         self._free = threading.Lock()
 
@@ -125,7 +125,7 @@ class VerifiedQueueFiles:
         """The queue offset after the last file there is, whether it can be used or not."""
         refused = [parse_segment_name(path.name) or 0 for path in queue.stale_files]
         starts = [*queue.file_starts, *(start // ENTRY_BYTES for start in refused)]
-        return max(starts, default=0) + self.units_per_file
+        return max(starts, default=0) + self.entries_per_file
 
     def matches(self, closed: dict[str, Any]) -> list[Finding]:
         """How the files differ from what the last clean close said."""
@@ -137,13 +137,13 @@ class VerifiedQueueFiles:
         return len(self._loaded.all()) if self._is_lent and self._loaded is not None else len(self._ends)
 
     @property
-    def unit_count(self) -> int:
-        """How many units there seem to be: nothing was compared for this."""
+    def entry_count(self) -> int:
+        """How many entries there seem to be: nothing was compared for this."""
         assert self._loaded is not None
         return sum(max(queue.max_offset - queue.min_offset, 0) for queue in self._loaded.all())
 
     @property
-    def units_per_file(self) -> int:
+    def entries_per_file(self) -> int:
         assert self._loaded is not None
         return self._loaded.file_bytes // ENTRY_BYTES
 
@@ -153,7 +153,7 @@ class VerifiedQueueFiles:
         return max(self._deleted.values(), default=0)
 
     def living(self, batch: RecordColumns, numbers: Numbers, names: list[QueueName]) -> tuple[RecordColumns, Numbers]:
-        """Those records, and the numbers of their queues, that should have units: not of a topic deleted since."""
+        """Those records, and the numbers of their queues, that should have entries: not of a topic deleted since."""
         ends = np.array([self._deleted.get(topic, 0) for topic, _ in names], np.int64)
         lives = batch.rows[:, C_PHYSICAL] >= ends[numbers]
         return RecordColumns(batch.data, batch.base, batch.rows[lives]), numbers[lives]
@@ -162,8 +162,8 @@ class VerifiedQueueFiles:
         if self._loaded is not None and not self._is_lent:
             self._loaded.close()
 
-    def units(self, name: QueueName, start: int, count: int) -> NDArray[np.void]:
-        """Units of consecutive queue offsets; zeros where there are none."""
+    def entries(self, name: QueueName, start: int, count: int) -> NDArray[np.void]:
+        """Entries of consecutive queue offsets; zeros where there are none."""
         assert self._loaded is not None
         queue = self._loaded.find(*name)
         if queue is None:
@@ -172,12 +172,12 @@ class VerifiedQueueFiles:
             self._ends[name] = self._end_of_files(queue)
         at, end = max(start, queue.low_offset), min(start + count, self._ends[name])
         if at == start and end == start + count <= queue.roll_next_file(start):
-            found = queue.units_on_disk(start, count)  # Nearly always.
+            found = queue.entries_on_disk(start, count)  # Nearly always.
             if len(found) == count:
                 return found
         out: NDArray[np.void] = np.zeros(count, ENTRY_DTYPE)
         while at < end:
-            found = queue.units_on_disk(at, end - at)
+            found = queue.entries_on_disk(at, end - at)
             out[at - start : at - start + len(found)] = found
             at = at + len(found) if len(found) else queue.roll_next_file(at)
         return out
@@ -200,10 +200,10 @@ class QueuePieceCheck:
     """What one piece of the log says about the queues. One thread."""
 
     def __init__(self, files: VerifiedQueueFiles, pool: NDArray[np.uint8], tools: CheckLoops) -> None:
-        self._files, self._check_units = files, tools.check_units
+        self._files, self._check_entries = files, tools.check_entries
         self.pool = pool
         self.table: Numbers = np.zeros((0, Q_COLUMNS), np.int64)
-        self._window_units = 0
+        self._window_entries = 0
         self._wrong = np.empty(_WRONG_MAX, np.int64)
         self._run_places: dict[int, int] = {}
         self.runs: dict[int, list[OffsetRun]] = defaultdict(list)
@@ -219,7 +219,7 @@ class QueuePieceCheck:
         self.make_room(len(names))
         row = 0
         while row < len(batch):
-            row, stop, count = self._check_units(batch.rows, numbers, self.table, self.pool, row, self._wrong)
+            row, stop, count = self._check_entries(batch.rows, numbers, self.table, self.pool, row, self._wrong)
             if count:
                 self._suspect(batch, numbers, self._wrong[:count])
             if stop == CheckStop.WINDOW:
@@ -237,22 +237,22 @@ class QueuePieceCheck:
         grown[len(self.table) :, Q_FIRST] = -1
         grown[:, Q_WINDOW_START] = grown[:, Q_WINDOW_END] = -1
         self.table = grown
-        self._window_units = min(len(self.pool) // ENTRY_BYTES // len(grown), _WINDOW_UNITS_MAX)
-        if self._window_units < _WINDOW_UNITS_MIN:
-            self._window_units = _WINDOW_UNITS_MIN
-            self.pool = np.zeros(len(grown) * _WINDOW_UNITS_MIN * ENTRY_BYTES, np.uint8)
+        self._window_entries = min(len(self.pool) // ENTRY_BYTES // len(grown), _WINDOW_ENTRIES_MAX)
+        if self._window_entries < _WINDOW_ENTRIES_MIN:
+            self._window_entries = _WINDOW_ENTRIES_MIN
+            self.pool = np.zeros(len(grown) * _WINDOW_ENTRIES_MIN * ENTRY_BYTES, np.uint8)
 
     def load_window(self, number: int, name: QueueName, queue_offset: int) -> None:
-        """Read units from `queue_offset` on: as many as the piece before needed, then twice as many each time."""
+        """Read entries from `queue_offset` on: as many as the piece before needed, then twice as many each time."""
         row = self.table[number]
-        wanted = 2 * int(row[Q_WINDOW_END] - row[Q_WINDOW_START]) or self._files.usual_units.get(number, 0)
-        count = min(max(wanted, _WINDOW_UNITS_FIRST), self._window_units)
+        wanted = 2 * int(row[Q_WINDOW_END] - row[Q_WINDOW_START]) or self._files.usual_entries.get(number, 0)
+        count = min(max(wanted, _WINDOW_ENTRIES_FIRST), self._window_entries)
         if not 0 <= queue_offset < 1 << 58:
-            units: NDArray[np.void] = np.zeros(count, ENTRY_DTYPE)  # An impossible offset has no unit.
+            entries: NDArray[np.void] = np.zeros(count, ENTRY_DTYPE)  # An impossible offset has no entry.
         else:
-            units = self._files.units(name, queue_offset, count)
-        at = number * self._window_units * ENTRY_BYTES
-        self.pool[at : at + count * ENTRY_BYTES] = units.view(np.uint8)
+            entries = self._files.entries(name, queue_offset, count)
+        at = number * self._window_entries * ENTRY_BYTES
+        self.pool[at : at + count * ENTRY_BYTES] = entries.view(np.uint8)
         row[Q_WINDOW_START], row[Q_WINDOW_END], row[Q_WINDOW_AT] = queue_offset, queue_offset + count, at
 
     def end_run(self, number: int, place: int) -> None:
@@ -277,7 +277,7 @@ class QueuePieceCheck:
         """No more records come. The pool is given back, so the table goes too."""
         for number in np.flatnonzero(self.table[:, Q_FIRST] >= 0).tolist():
             first, after = self.table[number, [Q_FIRST, Q_NEXT]].tolist()
-            self._files.usual_units[number] = (after - first) + (after - first) // 8
+            self._files.usual_entries[number] = (after - first) + (after - first) // 8
             self.end_run(number, -1)
         self.table = np.zeros((0, Q_COLUMNS), np.int64)
         self.pool = np.zeros(0, np.uint8)

@@ -1,9 +1,9 @@
 """A piece of the log that is sound, compared in one walk (columns/compiled/check_log.py): what nearly every piece is.
 
-The walk stops for what belongs to it, a queue not met before, units or entries that are not in memory yet; at the first
-thing that is not as it should be the piece is given up, and read again step by step (store/compare/log_pieces.py),
-which knows all the cases. So this way finds nothing, and says that there is nothing to find. A piece belongs to one
-thread.
+The walk stops for what belongs to it, a queue not met before, queue or index entries that are not in memory yet; at the
+first thing that is not as it should be the piece is given up, and read again step by step
+(store/compare/log_pieces.py), which knows all the cases. So this way finds nothing, and says that there is nothing to
+find. A piece belongs to one thread.
 """
 
 import threading

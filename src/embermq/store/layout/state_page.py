@@ -4,7 +4,7 @@
      0   magic                 b"EMBRMQ01"
      8   epoch                 random, made with the store: another store at the same path has another one
     16   flushed               every log byte below is durable
-    24   queues_written        queue units of records below are in the queue files, for other processes
+    24   queues_written        queue entries of records below are in the queue files, for other processes
     32   queues_durable        ... and durable
     40   queue_files           how many queue files there are
     48   tail_mark             a record begins here, some way before the end: a start reads at least from here

@@ -82,10 +82,10 @@ class QueueChecksums:
 
     def _sum(self, file: FullFile) -> tuple[int, int] | None:
         """Place of the first entry, and CRC-32; None if the file is gone."""
-        units = file.queue.units_on_disk(file.start, self._per_file)
-        if len(units) < self._per_file:
+        entries = file.queue.entries_on_disk(file.start, self._per_file)
+        if len(entries) < self._per_file:
             return None
-        return int(units[0]["physical_offset"]), zlib.crc32(units.tobytes())
+        return int(entries[0]["physical_offset"]), zlib.crc32(entries.tobytes())
 
     def take(self, *, all_compared: bool = False) -> None:
         """Take the checksums that are not there yet, of files that this process filled, or of all; and write them down.

@@ -1,8 +1,8 @@
 """One consume queue: the places of one topic's messages in the log, by queue offset.
 
-The unit of queue offset n lies at byte 20*n of the queue's files, always: a unit's place comes from the
+The entry of queue offset n lies at byte 20*n of the queue's files, always: an entry's place comes from the
 record itself, so writing it twice changes nothing and files can be made again in any order.
-Units not yet written are read from the pending list of all queues (`queue_books`).
+Entries not yet written are read from the pending list of all queues (`queue_books`).
 
 Reading is for any thread at any time; what is cut or deleted meanwhile is answered as not there.
 The methods that change anything take the books' locks; the caller is the dispatcher, recovery or retention.
@@ -19,22 +19,22 @@ from embermq.files import OpenFile
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.queues.extension import QueueExtension
-from embermq.store.queues.pending_entries import Fill, Units
+from embermq.store.queues.pending_entries import Entries, Fill
 from embermq.store.queues.queue_state import NO_PHYSICAL, SharedQueueState
 
 BLANK = (0, BLANK_SIZE, 0)
 UNREADABLE = -1  # what a store_time_of answers for a record it cannot read
-_NO_UNITS: Units = np.empty(0, ENTRY_DTYPE)
-_FILL_UNITS = 50_000
-_LOOK_UNITS = 4_096
+_NO_ENTRIES: Entries = np.empty(0, ENTRY_DTYPE)
+_FILL_ENTRIES = 50_000
+_LOOK_ENTRIES = 4_096
 
-Unit = tuple[int, int, int]
+Entry = tuple[int, int, int]
 StoreTimeOf = Callable[[int, int], int]
 
 
-def is_valid(unit: Unit) -> bool:
-    """Could be a unit: zeros, as in the unwritten part of a file, could not."""
-    return unit[0] >= 0 and unit[1] > 0
+def is_valid(entry: Entry) -> bool:
+    """Could be an entry: zeros, as in the unwritten part of a file, could not."""
+    return entry[0] >= 0 and entry[1] > 0
 
 
 class ConsumeQueue:
@@ -54,7 +54,7 @@ class ConsumeQueue:
         self.slot = slot
         self.extension = extension
         self._books = books
-        # Start offsets (in units) of the files that hold this queue. Changers only.
+        # Start offsets (in entries) of the files that hold this queue. Changers only.
         self.file_starts: set[int] = set()
         # Files found at load that nobody vouches for; gone before a replay writes the queue again.
         self.stale_files: list[Path] = []
@@ -77,42 +77,42 @@ class ConsumeQueue:
 
     @property
     def written_offset(self) -> int:
-        """Units below this queue offset are in files."""
+        """Entries below this queue offset are in files."""
         return int(self._books.written[self.slot])
 
     @property
     def max_physical(self) -> int:
-        """End of the newest unit's record, or -1."""
+        """End of the newest entry's record, or -1."""
         return int(self._books.max_physical[self.slot])
 
     def last_physical(self) -> int:
-        """End of the record of the newest unit, read from the unit itself; -1 without units."""
-        unit = self.unit(self.max_offset - 1)
-        return NO_PHYSICAL if unit is None or not is_valid(unit) else unit[0] + unit[1]
+        """End of the record of the newest entry, read from the entry itself; -1 without entries."""
+        entry = self.entry(self.max_offset - 1)
+        return NO_PHYSICAL if entry is None or not is_valid(entry) else entry[0] + entry[1]
 
     def roll_next_file(self, queue_offset: int) -> int:
         """The first queue offset of the file after the one that holds `queue_offset`."""
-        per_file = self._books.units_per_file
+        per_file = self._books.entries_per_file
         return queue_offset + per_file - queue_offset % per_file
 
     # Reading
 
-    def units(self, start: int, limit: int) -> Units:
-        """Up to `limit` units from queue offset `start` on, as a copy; never past the file that holds
+    def entries(self, start: int, limit: int) -> Entries:
+        """Up to `limit` entries from queue offset `start` on, as a copy; never past the file that holds
         `start`, and none when `start` lies outside the queue."""
-        return self._read(start, start + limit) if start >= self.min_offset else _NO_UNITS
+        return self._read(start, start + limit) if start >= self.min_offset else _NO_ENTRIES
 
-    def unit(self, queue_offset: int) -> Unit | None:
-        """Physical offset, record size and tag code (or extension address) of one unit."""
+    def entry(self, queue_offset: int) -> Entry | None:
+        """Physical offset, record size and tag code (or extension address) of one entry."""
         return self.peek(queue_offset) if queue_offset >= self.min_offset else None
 
-    def peek(self, queue_offset: int) -> Unit | None:
-        """As unit(), below the minimum too."""
+    def peek(self, queue_offset: int) -> Entry | None:
+        """As entry(), below the minimum too."""
         found = self._read(queue_offset, queue_offset + 1)
         return None if not len(found) else found[0].item()
 
-    def _read(self, start: int, end: int) -> Units:
-        """Units start..end, up to the end of the first one's file, wherever the queue's minimum is."""
+    def _read(self, start: int, end: int) -> Entries:
+        """Entries start..end, up to the end of the first one's file, wherever the queue's minimum is."""
         books, slot = self._books, self.slot
         with books.lock:
             next_offset, written = int(books.next[slot]), int(books.written[slot])
@@ -120,63 +120,63 @@ class ConsumeQueue:
             leaving = None if books.leaving is None else books.leaving.view()
         end = min(end, next_offset, self.roll_next_file(start))
         if start < 0 or start >= end:
-            return _NO_UNITS
+            return _NO_ENTRIES
         if end <= written and ordered:
             return self._read_file(start, end)
-        out: Units = np.zeros(end - start, ENTRY_DTYPE)
+        out: Entries = np.zeros(end - start, ENTRY_DTYPE)
         if start < written:
             found = self._read_file(start, min(end, written))
             if not len(found) and ordered:
-                return _NO_UNITS  # The file was deleted meanwhile.
+                return _NO_ENTRIES  # The file was deleted meanwhile.
             out[: len(found)] = found
         for view in (leaving, pending):
             if view is not None:
                 view.overlay(slot, start, out, first=written if ordered else None)
         return out
 
-    def units_on_disk(self, start: int, limit: int) -> Units:
-        """As units(), of whatever lies in the file that holds `start`: also past the queue's end as it is known,
-        and of units that were never written. None if there is no such file."""
+    def entries_on_disk(self, start: int, limit: int) -> Entries:
+        """As entries(), of whatever lies in the file that holds `start`: also past the queue's end as it is known,
+        and of entries that were never written. None if there is no such file."""
         return self._read_file(start, min(start + limit, self.roll_next_file(start)))
 
-    def _read_file(self, start: int, end: int) -> Units:
-        per_file = self._books.units_per_file
+    def _read_file(self, start: int, end: int) -> Entries:
+        per_file = self._books.entries_per_file
         file = self._books.files.find(self.path_of(start - start % per_file))
         if file is None:
-            return _NO_UNITS
+            return _NO_ENTRIES
         data = file.pread((end - start) * ENTRY_BYTES, start % per_file * ENTRY_BYTES)
         return np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
 
     def path_of(self, file_start: int) -> Path:
-        """The file whose first unit has queue offset `file_start`."""
+        """The file whose first entry has queue offset `file_start`."""
         return self.directory / segment_name(file_start * ENTRY_BYTES)
 
-    def _first(self, start: int, end: int, wanted: Callable[[Unit], bool]) -> int:
-        """The first queue offset in [start, end) whose unit is `wanted`, else `end`. Units that cannot be
-        read are not; all after a wanted one are wanted too. A damaged unit counts as the next sound one does."""
+    def _first(self, start: int, end: int, wanted: Callable[[Entry], bool]) -> int:
+        """The first queue offset in [start, end) whose entry is `wanted`, else `end`. Entries that cannot be
+        read are not; all after a wanted one are wanted too. A damaged entry counts as the next sound one does."""
 
         def is_wanted(queue_offset: int) -> bool:
-            unit = self.peek(queue_offset)
-            if unit is not None and not self._could_be(unit):
-                unit = self._next_sound(queue_offset, end) or unit
-            return unit is not None and wanted(unit)
+            entry = self.peek(queue_offset)
+            if entry is not None and not self._could_be(entry):
+                entry = self._next_sound(queue_offset, end) or entry
+            return entry is not None and wanted(entry)
 
         return bisect_left(range(start, end), True, key=is_wanted) + start
 
-    def _could_be(self, unit: Unit) -> bool:
-        """Can this be a unit of the queue? It leads to no record past the newest one, then, or is a blank."""
-        return is_valid(unit) and (unit[1] == BLANK_SIZE or unit[0] + unit[1] <= self.max_physical)
+    def _could_be(self, entry: Entry) -> bool:
+        """Can this be an entry of the queue? It leads to no record past the newest one, then, or is a blank."""
+        return is_valid(entry) and (entry[1] == BLANK_SIZE or entry[0] + entry[1] <= self.max_physical)
 
-    def _next_sound(self, start: int, end: int) -> Unit | None:
-        """The first unit in [start, end) that can be one; None if there is none. Of zeroed and overwritten pages."""
+    def _next_sound(self, start: int, end: int) -> Entry | None:
+        """The first entry in [start, end) that can be one; None if there is none. Of zeroed and overwritten pages."""
         while start < end:
-            units = self._read(start, min(end, start + _LOOK_UNITS))
-            physicals, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
+            entries = self._read(start, min(end, start + _LOOK_ENTRIES))
+            physicals, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
             sound = (physicals >= 0) & (sizes > 0) & ((sizes == BLANK_SIZE) | (physicals <= self.max_physical - sizes))
             if sound.any():
-                unit: Unit = units[int(np.argmax(sound))].item()
-                return unit
-            start = start + len(units) if len(units) else self.roll_next_file(start)
+                entry: Entry = entries[int(np.argmax(sound))].item()
+                return entry
+            start = start + len(entries) if len(entries) else self.roll_next_file(start)
         return None
 
     # By time
@@ -200,7 +200,7 @@ class ConsumeQueue:
 
     def _nearest(self, low: int, end: int, timestamp: int, store_time_of: StoreTimeOf, log_min: int) -> int:
         """Bisection over [low, end) of one file, step by step as the reference does it."""
-        per_file = self._books.units_per_file
+        per_file = self._books.entries_per_file
         base = low - low % per_file  # The middle is taken from positions inside the file.
         low, high = low - base, end - base - 1
         left = right = -1
@@ -208,13 +208,13 @@ class ConsumeQueue:
         right_time: int | None = None
         while high >= low:
             middle = (low + high) // 2
-            unit = self.peek(base + middle)
-            if unit is None:
+            entry = self.peek(base + middle)
+            if entry is None:
                 return 0
-            if unit[0] < log_min:
+            if entry[0] < log_min:
                 left, low = middle, middle + 1
                 continue
-            time_ms = store_time_of(unit[0], unit[1])
+            time_ms = store_time_of(entry[0], entry[1])
             if time_ms == UNREADABLE:
                 return 0
             if time_ms == timestamp:
@@ -233,28 +233,28 @@ class ConsumeQueue:
 
     @property
     def low_offset(self) -> int:
-        """Queue offset of the first unit there is, expired and blank ones included."""
+        """Queue offset of the first entry there is, expired and blank ones included."""
         return min(self.file_starts | {self.min_offset})
 
-    def write(self, queue_offset: int, units: Units) -> None:
-        """Write units that lie in one file."""
-        at = queue_offset % self._books.units_per_file
+    def write(self, queue_offset: int, entries: Entries) -> None:
+        """Write entries that lie in one file."""
+        at = queue_offset % self._books.entries_per_file
         file = self._obtain(queue_offset - at)
-        file.pwrite(units.view(np.uint8).data, at * ENTRY_BYTES)
+        file.pwrite(entries.view(np.uint8).data, at * ENTRY_BYTES)
         self._books.files.touch(file.path)
 
     def write_fill(self, fill: Fill) -> None:
         at = fill.start
         while at < fill.end:
-            end = min(fill.end, self.roll_next_file(at), at + _FILL_UNITS)
-            self.write(at, np.full(end - at, np.array(fill.unit, ENTRY_DTYPE), ENTRY_DTYPE))
+            end = min(fill.end, self.roll_next_file(at), at + _FILL_ENTRIES)
+            self.write(at, np.full(end - at, np.array(fill.entry, ENTRY_DTYPE), ENTRY_DTYPE))
             at = end
 
     def _obtain(self, file_start: int) -> OpenFile:
         path = self.path_of(file_start)
         known = file_start in self.file_starts
         # A file that is there without being known holds nothing anybody vouches for.
-        file = self._books.files.obtain(path, self._books.units_per_file * ENTRY_BYTES, fresh=not known)
+        file = self._books.files.obtain(path, self._books.entries_per_file * ENTRY_BYTES, fresh=not known)
         if not known:
             self.file_starts.add(file_start)
             if path in self.stale_files:
@@ -263,7 +263,7 @@ class ConsumeQueue:
 
     def cut(self, next_offset: int) -> None:
         """Make `next_offset` the end of the queue. What lies past it is zeroed, so that no later start
-        takes it for units."""
+        takes it for entries."""
         books, slot = self._books, self.slot
         with books.disk, books.change:
             last = self.peek(next_offset - 1)
@@ -277,14 +277,14 @@ class ConsumeQueue:
                 books.max_physical[slot] = NO_PHYSICAL if last is None else last[0] + last[1]
 
     def has_bytes_at(self, queue_offset: int) -> bool:
-        """Is there anything but zeros where the unit of this offset is, or will be, in its file?"""
-        per_file = self._books.units_per_file
+        """Is there anything but zeros where the entry of this offset is, or will be, in its file?"""
+        per_file = self._books.entries_per_file
         start = queue_offset - queue_offset % per_file
         file = self._books.files.find(self.path_of(start)) if start in self.file_starts else None
         return file is not None and any(file.pread(ENTRY_BYTES, (queue_offset - start) * ENTRY_BYTES))
 
     def _cut_files(self, next_offset: int) -> None:
-        per_file = self._books.units_per_file
+        per_file = self._books.entries_per_file
         for start in sorted(self.file_starts, reverse=True):  # The newest first: never a gap.
             if start >= next_offset:
                 self._books.files.remove(self.path_of(start))
@@ -295,29 +295,29 @@ class ConsumeQueue:
                 self._books.files.touch(file.path)
 
     def truncate_to(self, physical_offset: int) -> bool:
-        """Cut the units of records at or past `physical_offset`; False when no unit is left."""
+        """Cut the entries of records at or past `physical_offset`; False when no entry is left."""
         with self._books.disk, self._books.change:
             if self.max_physical > physical_offset:
                 end = self.max_offset
-                self.cut(self._first(self.low_offset, end, lambda unit: unit[0] >= physical_offset))
-            return self.has_units()
+                self.cut(self._first(self.low_offset, end, lambda entry: entry[0] >= physical_offset))
+            return self.has_entries()
 
-    def has_units(self) -> bool:
-        """Whether a record stands behind the newest unit (blanks have none)."""
+    def has_entries(self) -> bool:
+        """Whether a record stands behind the newest entry (blanks have none)."""
         newest = self.peek(self.max_offset - 1)
         return newest is not None and is_valid(newest) and newest != BLANK
 
     def skip_blanks(self) -> None:
-        """Make the first unit with a record the minimum."""
-        first = self._first(self.low_offset, self.max_offset, lambda unit: is_valid(unit) and unit != BLANK)
+        """Make the first entry with a record the minimum."""
+        first = self._first(self.low_offset, self.max_offset, lambda entry: is_valid(entry) and entry != BLANK)
         with self._books.lock:
             self._books.min[self.slot] = first
 
     def proven_before(self, queue_offset: int, physical_offset: int) -> int:
-        """The end of the units below `queue_offset` that are of records before `physical_offset`."""
+        """The end of the entries below `queue_offset` that are of records before `physical_offset`."""
 
-        def is_beyond(unit: Unit) -> bool:
-            return not is_valid(unit) or unit[0] >= physical_offset
+        def is_beyond(entry: Entry) -> bool:
+            return not is_valid(entry) or entry[0] >= physical_offset
 
         low = self.low_offset
         newest = self.peek(queue_offset - 1)
@@ -328,25 +328,25 @@ class ConsumeQueue:
     def drop_files_before(self, queue_offset: int) -> None:
         """Remove the files that end at or before `queue_offset`."""
         for start in sorted(self.file_starts):
-            if start + self._books.units_per_file > queue_offset:
+            if start + self._books.entries_per_file > queue_offset:
                 break
             self._books.files.remove(self.path_of(start))
             self.file_starts.discard(start)
 
     def correct_min(self, log_min: int) -> None:
-        """Make the first unit whose record is still in the log the queue's minimum; if there is none,
+        """Make the first entry whose record is still in the log the queue's minimum; if there is none,
         the minimum stays."""
         books = self._books
         with books.disk:
             low, end = self.low_offset, self.max_offset
-            first = self._first(low, end, lambda unit: unit[0] >= log_min and is_valid(unit) and unit != BLANK)
+            first = self._first(low, end, lambda entry: entry[0] >= log_min and is_valid(entry) and entry != BLANK)
             if first == end:
                 return
             with books.lock:
                 books.min[self.slot] = first
-            unit = self.peek(first)
-            if self.extension is not None and unit is not None and not books.read_only:
-                self.extension.delete_before(unit[2])
+            entry = self.peek(first)
+            if self.extension is not None and entry is not None and not books.read_only:
+                self.extension.delete_before(entry[2])
 
     def let_go_before(self, log_min: int) -> int:
         """Take the files all of whose records have left the log out of the queue, never the last file; answers
@@ -384,7 +384,7 @@ class ConsumeQueue:
         return self.remove_let_go()
 
     def remove_stale_files(self) -> None:
-        """Files that load refused. Their units come back from the log, or their records are gone."""
+        """Files that load refused. Their entries come back from the log, or their records are gone."""
         for path in self.stale_files:
             self._books.files.remove(path)
         self.stale_files.clear()

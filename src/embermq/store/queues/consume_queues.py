@@ -1,8 +1,8 @@
 """All consume queues of a store: the sink that derives them from the log.
 
-A taken record becomes a row of the pending list (`unit_intake`, `pending_units`); rows are written out
-together, grouped by queue (`unit_files`), when there are many or the oldest is a second old. A start after a
-crash needs none of them: the log has everything, and whoever walks it again gives each unit the same place.
+A taken record becomes a row of the pending list (`entry_intake`, `pending_entries`); rows are written out
+together, grouped by queue (`entry_files`), when there are many or the oldest is a second old. A start after a
+crash needs none of them: the log has everything, and whoever walks it again gives each entry the same place.
 
 `take`, `truncate_to` and the replay are for the thread that walks the log. `write_out`, `flush`, `discard` and
 `delete_before` may come from another thread at any time. `find`, `topics`, `next_offset` are for any thread.
@@ -24,12 +24,12 @@ from embermq.format.queue_extension import is_address
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import within
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
-from embermq.store.queues.entry_files import UnitFiles
-from embermq.store.queues.entry_intake import QueueExpired, UnitIntake
+from embermq.store.queues.entry_files import EntryFiles
+from embermq.store.queues.entry_intake import EntryIntake, QueueExpired
 from embermq.store.queues.extension import EXTENSION_FAMILY, ExtensionSettings
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueLoader, QueueState, Written, compare
 from embermq.store.queues.multi_dispatch import MultiDispatch
-from embermq.store.queues.pending_entries import Fill, PendingUnits, PendingView, Units
+from embermq.store.queues.pending_entries import Entries, Fill, PendingEntries, PendingView
 from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
 from embermq.store.queues.queue_table import Queues
 from embermq.store.sink import Finding
@@ -37,7 +37,7 @@ from embermq.store.sink import Finding
 log = logging.getLogger(__name__)
 
 PENDING_ROWS_MAX = 512 * 1024
-# How many units are many: enough for each file to share a write among them.
+# How many entries are many: enough for each file to share a write among them.
 PENDING_ROWS_MANY = 64 * 1024
 PENDING_ROWS_PER_QUEUE = 64
 # Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
@@ -67,19 +67,19 @@ class ConsumeQueues:
         check_writer: Callable[[], None] | None = None,
     ) -> None:
         """`check_writer` raises an OSError when nothing may be written any more."""
-        units_per_file = -(-file_bytes // ENTRY_BYTES)
+        entries_per_file = -(-file_bytes // ENTRY_BYTES)
         self.root = root
-        self.file_bytes = units_per_file * ENTRY_BYTES
+        self.file_bytes = entries_per_file * ENTRY_BYTES
         self.position = 0
         self._files = files
         self._clock = clock
         self._check_writer = check_writer
         self._has_extension = extension is not None
         self._open = OpenFiles(files, read_only=read_only, quarantine=root.parent / directory.QUARANTINE)
-        self._books = SharedQueueState(units_per_file, self._open, read_only=read_only, log_min=log_min)
+        self._books = SharedQueueState(entries_per_file, self._open, read_only=read_only, log_min=log_min)
         self._queues = Queues(root, self._books, extension)
-        self._unit_files = UnitFiles(self._books, self._queues.by_slot)
-        self._intake = UnitIntake(self._books, self._queues, extension, multi_dispatch)
+        self._entry_files = EntryFiles(self._books, self._queues.by_slot)
+        self._intake = EntryIntake(self._books, self._queues, extension, multi_dispatch)
         self._pending_since: float | None = None
         self.lacking: list[str] = []  # Queues whose files lacked records from before the last replay began.
         self.on_many_pending: Callable[[], None] = _ignore  # For whoever writes out; called by the one who takes.
@@ -114,7 +114,7 @@ class ConsumeQueues:
 
     @property
     def pending_count(self) -> int:
-        """Units taken and not yet written."""
+        """Entries taken and not yet written."""
         return self._books.pending.count
 
     @property
@@ -130,7 +130,7 @@ class ConsumeQueues:
 
     @property
     def unsynced_files(self) -> int:
-        """How many files hold units that were written and not synced."""
+        """How many files hold entries that were written and not synced."""
         return self._open.unsynced_count
 
     # Taking and writing
@@ -169,7 +169,7 @@ class ConsumeQueues:
         self._queues.look_ahead(batch)
 
     def write_out(self) -> None:
-        """Write all pending units to their files. On OSError they stay pending, readable and to be retried.
+        """Write all pending entries to their files. On OSError they stay pending, readable and to be retried.
 
         Records can be taken meanwhile; those are not waited for.
         """
@@ -185,7 +185,7 @@ class ConsumeQueues:
                         assert queue.extension is not None
                         queue.extension.set_aside()
                 with books.lock:
-                    books.leaving, books.pending = books.pending, PendingUnits()
+                    books.leaving, books.pending = books.pending, PendingEntries()
                 self._pending_since = None
             leaving = books.leaving.view()
             written = None
@@ -194,7 +194,7 @@ class ConsumeQueues:
                     for queue in list(self._queues.by_slot):
                         assert queue.extension is not None
                         queue.extension.write_out()
-                written = self._unit_files.write(leaving)
+                written = self._entry_files.write(leaving)
             finally:
                 if written is None:
                     self._take_back(leaving)
@@ -204,27 +204,27 @@ class ConsumeQueues:
                 books.written[slots] = np.maximum(books.written[slots], ends)
 
     def _take_back(self, leaving: PendingView) -> None:
-        """Put units that could not be written before those taken since."""
+        """Put entries that could not be written before those taken since."""
         books = self._books
         with books.change, books.lock:
             newer = books.pending.view()
-            books.pending, books.leaving = PendingUnits(), None
+            books.pending, books.leaving = PendingEntries(), None
             books.pending.append_all(leaving)
             books.pending.append_all(newer)
             self._pending_since = self._clock.monotonic()
 
-    def mend(self, queue: ConsumeQueue, queue_offset: int, units: Units) -> bool:
-        """Write units of one file again that were found to be wrong; False if the queue, or the file, is gone."""
+    def mend(self, queue: ConsumeQueue, queue_offset: int, entries: Entries) -> bool:
+        """Write entries of one file again that were found to be wrong; False if the queue, or the file, is gone."""
         books = self._books
         with books.disk:
-            start = queue_offset - queue_offset % books.units_per_file
+            start = queue_offset - queue_offset % books.entries_per_file
             if self.find(queue.topic, queue.queue_id) is not queue or start not in queue.file_starts:
                 return False
-            if queue_offset + len(units) > books.written[queue.slot]:
+            if queue_offset + len(entries) > books.written[queue.slot]:
                 return False  # Still to be written out.
             if self._check_writer is not None:
                 self._check_writer()
-            queue.write(queue_offset, units)
+            queue.write(queue_offset, entries)
             return True
 
     def flush(self) -> None:
@@ -237,7 +237,7 @@ class ConsumeQueues:
         try:
             self.flush()
         finally:
-            self._unit_files.let_go()
+            self._entry_files.let_go()
             self._open.close()
 
     # Cutting and deleting
@@ -279,11 +279,11 @@ class ConsumeQueues:
     # Recovery
 
     def begin_replay(self, walk_start: int = 0, deleted: Mapping[str, int] = _NONE) -> None:
-        """From now on units are overwritten at their places. Files that load refused are removed here: drop
+        """From now on entries are overwritten at their places. Files that load refused are removed here: drop
         whatever vouches for the queues first, or a crash in the middle goes unnoticed.
 
         The log will be walked from `walk_start` on. `deleted`: topics that were deleted, and where the log ended then.
-        Their older records get no units: damage may have taken the record of queue offset 0 by which a walk would see
+        Their older records get no entries: damage may have taken the record of queue offset 0 by which a walk would see
         that the topic began again.
         """
         books = self._books
@@ -304,15 +304,15 @@ class ConsumeQueues:
                     self._remove(queue)
 
     def _is_of_ended_life(self, queue: ConsumeQueue, begun: int, walk_start: int) -> bool:
-        """Does a queue have units from before the place where its topic began again? One that has newer units as well
-        goes only if the walk meets all of these."""
+        """Does a queue have entries from before the place where its topic began again? One that has newer entries as
+        well goes only if the walk meets all of these."""
         if not begun or queue.max_physical <= begun:
             return begun > 0
         first = queue.peek(queue.min_offset)
         return walk_start <= begun and first is not None and first != BLANK and first[0] < begun
 
     def finish_replay(self, walk_start: int, log_end: int, *, keep_ends: bool = False) -> None:
-        """The log was walked from `walk_start` to its end: units of records there that were not met go.
+        """The log was walked from `walk_start` to its end: entries of records there that were not met go.
 
         With `keep_ends` they stay: records in the middle were lost to damage, and offsets that were given once
         must not be given again, or a consumer would skip the new messages.
@@ -346,7 +346,7 @@ class ConsumeQueues:
     def _confirm(self, queue: ConsumeQueue, walk_start: int, keep_below: int) -> bool:
         """Cut a queue that the walk has met to what was met, and mend what lies just before.
 
-        Units behind it stay if their records lie below `keep_below`.
+        Entries behind it stay if their records lie below `keep_below`.
         """
         books = self._books
         first, end = int(books.walk_first[queue.slot]), int(books.walk_next[queue.slot])
@@ -354,13 +354,13 @@ class ConsumeQueues:
         proven = queue.proven_before(first, walk_start)
         begins_here = proven <= low < first  # Nothing before it is known to be right.
         if begins_here and not books.read_only:
-            queue.drop_files_before(first - first % books.units_per_file)
-            proven = first - first % books.units_per_file
+            queue.drop_files_before(first - first % books.entries_per_file)
+            proven = first - first % books.entries_per_file
         if proven < first:
-            unit = queue.peek(first)
-            assert unit is not None
+            entry = queue.peek(first)
+            assert entry is not None
             with books.lock:
-                books.pending.add_fill(Fill(queue.slot, proven, first, BLANK if begins_here else unit))
+                books.pending.add_fill(Fill(queue.slot, proven, first, BLANK if begins_here else entry))
         with books.lock:
             if begins_here or first < books.min[queue.slot]:
                 books.min[queue.slot] = first
@@ -368,12 +368,12 @@ class ConsumeQueues:
             if not self._ends_with_lost_records(queue, end, keep_below):
                 queue.cut(end)
         elif walk_start <= books.log_min() and not books.read_only and queue.has_bytes_at(end):
-            queue.cut(end)  # The files were damaged: nothing behind the end is a unit.
-        return queue.has_units()
+            queue.cut(end)  # The files were damaged: nothing behind the end is an entry.
+        return queue.has_entries()
 
     @staticmethod
     def _ends_with_lost_records(queue: ConsumeQueue, end: int, keep_below: int) -> bool:
-        """Do the units from `end` on stand for records behind the newest that was met, and below `keep_below`? Others
+        """Do the entries from `end` on stand for records behind the newest that was met, and below `keep_below`? Others
         are of an earlier life of the topic, or were never written."""
         met, last = queue.peek(end - 1), queue.peek(queue.max_offset - 1)
         if last is None or not is_valid(last):
@@ -424,11 +424,11 @@ class ConsumeQueues:
         if extension.misplaced:
             where = f"{queue.topic}/{queue.queue_id}/{extension.misplaced[0].name}"
             return [Finding(EXTENSION_FAMILY, where, "is a directory where a file should be", 0)]
-        unit = queue.peek(queue.max_offset - 1)
-        if unit is None or not is_address(unit[2]) or extension.vouch_for(unit[2]):
+        entry = queue.peek(queue.max_offset - 1)
+        if entry is None or not is_address(entry[2]) or extension.vouch_for(entry[2]):
             return []
         where = f"{queue.topic}/{queue.queue_id}"
-        return [Finding(EXTENSION_FAMILY, where, "the newest queue unit names no extension unit", 0)]
+        return [Finding(EXTENSION_FAMILY, where, "the newest queue entry names no extension entry", 0)]
 
     def state(self) -> dict[str, Any]:
         """What a start can compare the directory with; take it after flush()."""
@@ -436,7 +436,7 @@ class ConsumeQueues:
             return {"file_bytes": self.file_bytes, "queues": sorted(QueueState.of(queue).row() for queue in self.all())}
 
     def matches(self, state: Any) -> list[Finding]:
-        """How the directory differs from a state(): names, lengths, and the newest unit of each file."""
+        """How the directory differs from a state(): names, lengths, and the newest entry of each file."""
         known = QueueState.parse(state, self.file_bytes)
         if known is None:
             return [Finding(QUEUE_FAMILY, "", "the recorded state cannot be read", 0)]

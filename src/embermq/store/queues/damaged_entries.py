@@ -76,7 +76,7 @@ class DamagedEntries:
         right, and its record is gone."""
         if size <= 0 or physical < 0 or physical >= self._log.readable_offset:
             return False
-        before, after = queue.unit(queue_offset - 1), queue.unit(queue_offset + 1)
+        before, after = queue.entry(queue_offset - 1), queue.entry(queue_offset + 1)
         if (before is not None and before[0] > physical) or (after is not None and after[0] < physical):
             return False
         return physical < self._log.min_offset or self.stretches.around(physical) is not None
@@ -119,8 +119,8 @@ class DamagedEntries:
     def _first_sound(self, queue: ConsumeQueue, offsets: Iterable[int]) -> StoredMessage | None:
         """The record of the first of these entries that is sound."""
         for offset in offsets:
-            unit = queue.unit(offset)
-            message = self._records.at(unit[0], unit[1]) if unit is not None else None
+            entry = queue.entry(offset)
+            message = self._records.at(entry[0], entry[1]) if entry is not None else None
             if message is not None and belongs(message, queue, offset):
                 return message
         return None

@@ -1,4 +1,4 @@
-"""Writing queue units out: many units of many queues, grouped by queue, one write per stretch.
+"""Writing queue entries out: many entries of many queues, grouped by queue, one write per stretch.
 
 With a thousand queues a turn writes to a thousand files, so a file is not looked up by its name each time: the one
 a queue was written to last is kept at hand. It is the right one as long as the queue still knows its start: whoever
@@ -21,7 +21,7 @@ from embermq.store.queues.queue_state import SharedQueueState
 Ends = tuple[NDArray[np.int32], NDArray[np.int64]]
 
 
-class UnitFiles:
+class EntryFiles:
     """The files of all queues, for writing."""
 
     def __init__(self, books: SharedQueueState, queues: Sequence[ConsumeQueue], at_hand_max: int = OPEN_MAX) -> None:
@@ -30,7 +30,7 @@ class UnitFiles:
         self._at_hand: dict[int, tuple[int, OpenFile]] = {}  # slot -> start of its newest file, and the file
 
     def write(self, leaving: PendingView) -> Ends:
-        """Write units; answers slots and up to where each is written now."""
+        """Write entries; answers slots and up to where each is written now."""
         for fill in leaving.fills:
             self._at_hand.pop(fill.slot, None)
             self._queues[fill.slot].write_fill(fill)
@@ -39,20 +39,20 @@ class UnitFiles:
         slots, offsets = leaving.slots[rows], leaving.offsets[rows]
         if not len(slots):
             return slots, offsets
-        self._write_stretches(slots, offsets, leaving.units[rows])
+        self._write_stretches(slots, offsets, leaving.entries[rows])
         first = np.flatnonzero(np.append(True, slots[1:] != slots[:-1]))
         return slots[first], np.maximum.reduceat(offsets, first) + 1
 
-    def _write_stretches(self, slots: NDArray[np.int32], offsets: NDArray[np.int64], units: NDArray[np.void]) -> None:
-        """One write per stretch of consecutive units in one file. A later unit of the same place wins."""
-        per_file = self._books.units_per_file
+    def _write_stretches(self, slots: NDArray[np.int32], offsets: NDArray[np.int64], entries: NDArray[np.void]) -> None:
+        """One write per stretch of consecutive entries in one file. A later entry of the same place wins."""
+        per_file = self._books.entries_per_file
         breaks = (slots[1:] != slots[:-1]) | (offsets[1:] != offsets[:-1] + 1)
         breaks |= offsets[1:] % per_file == 0
         starts = np.append(0, np.flatnonzero(breaks) + 1)
         ends = np.append(starts[1:], len(slots))
         places = offsets[starts] % per_file
         stretches = (slots[starts], offsets[starts] - places, places, starts, ends)
-        data = units.view(np.uint8).data
+        data = entries.view(np.uint8).data
         touch = self._books.files.touch
         for slot, file_start, place, start, end in zip(*(column.tolist() for column in stretches), strict=True):
             known_start, file = self._at_hand.get(slot, _NONE)
@@ -60,7 +60,7 @@ class UnitFiles:
                 file.pwrite(data[start * ENTRY_BYTES : end * ENTRY_BYTES], place * ENTRY_BYTES)
                 touch(file.path)
             else:
-                self._queues[slot].write(file_start + place, units[start:end])
+                self._queues[slot].write(file_start + place, entries[start:end])
                 self._keep_at_hand(slot, file_start)
 
     def _keep_at_hand(self, slot: int, file_start: int) -> None:

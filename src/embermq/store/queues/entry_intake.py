@@ -1,6 +1,6 @@
-"""From records to pending queue units: which record becomes a unit, where, and what it needs around it.
+"""From records to pending queue entries: which record becomes an entry, where, and what it needs around it.
 
-Two ways of taking. Live: a queue offset that is already there is ignored. Replaying (recovery): every unit
+Two ways of taking. Live: a queue offset that is already there is ignored. Replaying (recovery): every entry
 takes its place again, and the walk is remembered so that what it did not meet can be cut afterwards.
 And two speeds: one by one in plain Python, which is what light traffic needs and the clear statement of the
 rules; and by columns, where only queues with something unusual go one by one.
@@ -26,12 +26,12 @@ from embermq.columns import (
     C_TOPIC_AT,
     C_TOPIC_LEN,
     RecordColumns,
-    is_loaded,
+    pays,
 )
 from embermq.format.frame import FIXED_BYTES
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.flags import PREPARED, has_queue_entry
-from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Unit
+from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Entry
 from embermq.store.queues.extension import ExtensionSettings
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.pending_entries import NO_SLOT, Fill, order_by_slot
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 # A lost stretch of log leaves a hole. One larger than a whole log file of the smallest records, or with more
 # records before it than the log can ever have had, can only come from a damaged queue offset, and filling it
 # would fill the disk.
-HOLE_UNITS_MAX = 1 << 24
+HOLE_ENTRIES_MAX = 1 << 24
 RECORD_BYTES_MIN = FIXED_BYTES + 1
 QUEUE_OFFSET_MAX = (1 << 62) // ENTRY_BYTES
 # Up to so many rows one by one is the faster way; columns pay earlier when the kernel that routes them is at hand.
@@ -54,13 +54,13 @@ Columns = list[NDArray[Any]]  # slot, queue offset, physical offset, size, tag c
 
 
 def is_possible(queue_offset: int) -> bool:
-    """Whether there can be a file with a unit of this queue offset."""
+    """Whether there can be a file with an entry of this queue offset."""
     return 0 <= queue_offset < QUEUE_OFFSET_MAX
 
 
 def is_too_far(next_offset: int, queue_offset: int, physical_offset: int) -> bool:
     """Whether a queue that has come to `next_offset` cannot have a record of `queue_offset` there in the log."""
-    return queue_offset - next_offset > HOLE_UNITS_MAX or (
+    return queue_offset - next_offset > HOLE_ENTRIES_MAX or (
         queue_offset > next_offset and queue_offset > physical_offset // RECORD_BYTES_MIN
     )
 
@@ -74,7 +74,7 @@ class QueueExpired(Exception):
         self.queue, self.queue_offset = queue, queue_offset
 
 
-class UnitIntake:
+class EntryIntake:
     """Takes batches of records for all queues."""
 
     def __init__(
@@ -89,12 +89,12 @@ class UnitIntake:
         self._ended_below = 0  # No record from here on is of an ended life.
 
     def begin_walk(self, ended: Mapping[str, int]) -> None:
-        """A replay begins. Records of a deleted topic below the end that the log had then have no unit."""
+        """A replay begins. Records of a deleted topic below the end that the log had then have no entry."""
         self._ended, self._ended_below = ended, max(ended.values(), default=0)
 
     def take(self, batch: RecordColumns) -> None:
         """Raises QueueExpired when a queue must be removed first; nothing is wrong then with taking again."""
-        few = FEW_ROWS_WITH_KERNEL if is_loaded("derive") else FEW_ROWS
+        few = FEW_ROWS_WITH_KERNEL if pays("derive", 0) else FEW_ROWS
         if len(batch) < few or self._extension is not None:
             self._take_one_by_one(batch)
         else:
@@ -119,14 +119,14 @@ class UnitIntake:
                     slot = self._queues.slot_of(name, queue_id)
                     self._offer(slot, queue_offset, (row[C_PHYSICAL], row[C_SIZE], row[C_TAG_CODE]))
 
-    def _offer(self, slot: int, queue_offset: int, unit: Unit) -> None:
-        if slot == NO_SLOT or self._is_of_ended_life(slot, unit[0]) or not self._accept(slot, queue_offset, unit):
+    def _offer(self, slot: int, queue_offset: int, entry: Entry) -> None:
+        if slot == NO_SLOT or self._is_of_ended_life(slot, entry[0]) or not self._accept(slot, queue_offset, entry):
             return
         books = self._books
         with books.lock:
-            books.pending.append_one(slot, queue_offset, ENTRY.pack(*unit))
+            books.pending.append_one(slot, queue_offset, ENTRY.pack(*entry))
             books.next[slot] = max(int(books.next[slot]), queue_offset + 1)
-            books.max_physical[slot] = max(int(books.max_physical[slot]), unit[0] + unit[1])
+            books.max_physical[slot] = max(int(books.max_physical[slot]), entry[0] + entry[1])
 
     def _is_of_ended_life(self, slot: int, physical_offset: int) -> bool:
         """Was the topic of this queue deleted after this record was stored? Known in a replay only."""
@@ -134,8 +134,8 @@ class UnitIntake:
             return False
         return physical_offset < self._ended.get(self._queues.by_slot[slot].topic, 0)
 
-    def _accept(self, slot: int, queue_offset: int, unit: Unit) -> bool:
-        """Whether a unit may take its place; prepares the place if the queue does not reach to it."""
+    def _accept(self, slot: int, queue_offset: int, entry: Entry) -> bool:
+        """Whether an entry may take its place; prepares the place if the queue does not reach to it."""
         books = self._books
         if not is_possible(queue_offset):
             queue = self._queues.by_slot[slot]
@@ -144,16 +144,16 @@ class UnitIntake:
         if not books.born[slot]:
             self.begin(slot, queue_offset)
         elif books.replaying:
-            return self._accept_again(slot, queue_offset, unit)
+            return self._accept_again(slot, queue_offset, entry)
         elif queue_offset != books.next[slot]:
-            return queue_offset > books.next[slot] and self._bridge(slot, int(books.next[slot]), queue_offset, unit)
+            return queue_offset > books.next[slot] and self._bridge(slot, int(books.next[slot]), queue_offset, entry)
         return True
 
     def begin(self, slot: int, queue_offset: int) -> None:
-        """The first unit of a queue. One that does not begin at 0 gets blanks before it, in the same file."""
+        """The first entry of a queue. One that does not begin at 0 gets blanks before it, in the same file."""
         books = self._books
         with books.lock:
-            start = queue_offset - queue_offset % books.units_per_file
+            start = queue_offset - queue_offset % books.entries_per_file
             books.pending.add_fill(Fill(slot, start, queue_offset, BLANK))
             books.born[slot] = True
             books.min[slot] = books.next[slot] = books.written[slot] = queue_offset
@@ -162,31 +162,31 @@ class UnitIntake:
                 books.walk_jumps[slot] = Jump(NOT_SEEN, queue_offset, 0)
         self._queues.show([slot])
 
-    def _bridge(self, slot: int, start: int, end: int, unit: Unit) -> bool:
-        """Fill a hole with copies of the unit behind it: a reader sees that the record is of another offset."""
+    def _bridge(self, slot: int, start: int, end: int, entry: Entry) -> bool:
+        """Fill a hole with copies of the entry behind it: a reader sees that the record is of another offset."""
         books, queue = self._books, self._queues.by_slot[slot]
         if books.walk_next[slot] == NOT_SEEN and queue.max_physical <= books.log_min():
             raise QueueExpired(queue, end)
-        if is_too_far(start, end, unit[0]):
+        if is_too_far(start, end, entry[0]):
             log.warning("queue_offset_too_far queue=%r queue_offset=%d", queue, end)
             return False
         log.warning("queue_hole queue=%r start=%d end=%d", queue, start, end)
         if books.replaying:
             books.walk_jumps[slot] = Jump(start, end, int(books.next[slot]))
         with books.lock:
-            books.pending.add_fill(Fill(slot, start, end, unit))
+            books.pending.add_fill(Fill(slot, start, end, entry))
             books.next[slot] = max(int(books.next[slot]), end)
         return True
 
     # Replaying
 
-    def _accept_again(self, slot: int, queue_offset: int, unit: Unit) -> bool:
-        """As _accept, for a queue that has units, in a replay."""
+    def _accept_again(self, slot: int, queue_offset: int, entry: Entry) -> bool:
+        """As _accept, for a queue that has entries, in a replay."""
         books = self._books
         seen = int(books.walk_next[slot])
         if seen == NOT_SEEN:
             if queue_offset > books.next[slot]:
-                if not self._bridge(slot, int(books.next[slot]), queue_offset, unit):
+                if not self._bridge(slot, int(books.next[slot]), queue_offset, entry):
                     return False
             else:
                 self._blank_before(slot, queue_offset)
@@ -194,7 +194,7 @@ class UnitIntake:
             return True
         restart = books.walk_restarts.pop(slot, None)
         if queue_offset == 0 and seen > 0:
-            books.walk_restarts[slot] = Restart(unit)
+            books.walk_restarts[slot] = Restart(entry)
             return False
         if restart is not None and queue_offset == 1:
             self._restart(slot, restart)
@@ -202,8 +202,8 @@ class UnitIntake:
         elif restart is not None:
             log.warning("queue_offset_repeated queue=%r queue_offset=0", self._queues.by_slot[slot])
         if queue_offset < seen:
-            return self._accept_late(slot, queue_offset, unit)
-        if queue_offset > seen and not self._bridge(slot, seen, queue_offset, unit):
+            return self._accept_late(slot, queue_offset, entry)
+        if queue_offset > seen and not self._bridge(slot, seen, queue_offset, entry):
             return False
         books.walk_next[slot] = queue_offset + 1
         return True
@@ -213,7 +213,7 @@ class UnitIntake:
         books = self._books
         with books.lock:
             books.pending.drop_from(slot, 0)
-            books.pending.append_one(slot, 0, ENTRY.pack(*restart.unit))
+            books.pending.append_one(slot, 0, ENTRY.pack(*restart.entry))
         books.walk_first[slot], books.walk_next[slot] = 0, 1
         books.walk_jumps.pop(slot, None)
 
@@ -224,7 +224,7 @@ class UnitIntake:
         self._books.walk_restarts.clear()
         self.begin_walk({})
 
-    def _accept_late(self, slot: int, queue_offset: int, unit: Unit) -> bool:
+    def _accept_late(self, slot: int, queue_offset: int, entry: Entry) -> bool:
         """A record with an offset below the newest one: one of the two is damaged, for no sum covers it.
 
         If the newest one came by a jump, and none has followed it yet, it was that one: the queue goes on where it
@@ -251,7 +251,7 @@ class UnitIntake:
             books.next[slot] = max(jump.next, jump.start)
         books.walk_first[slot] = min(int(books.walk_first[slot]), queue_offset)
         books.walk_jumps.pop(slot)
-        if queue_offset > jump.start and not self._bridge(slot, jump.start, queue_offset, unit):
+        if queue_offset > jump.start and not self._bridge(slot, jump.start, queue_offset, entry):
             books.walk_next[slot] = jump.start
             return False
         books.walk_next[slot] = queue_offset + 1
@@ -261,7 +261,7 @@ class UnitIntake:
         """A replay that begins before the queue's first file makes a new first file."""
         books = self._books
         starts = self._queues.by_slot[slot].file_starts
-        start = queue_offset - queue_offset % books.units_per_file
+        start = queue_offset - queue_offset % books.entries_per_file
         if starts and start < min(starts):
             with books.lock:
                 books.pending.add_fill(Fill(slot, start, queue_offset, BLANK))
@@ -319,8 +319,8 @@ class UnitIntake:
         unusual = self._unusual_slots(columns[0][order], columns[1][order])
         if unusual:
             plain = ~np.isin(columns[0], unusual)
-            for slot, queue_offset, *unit in zip(*(column[~plain].tolist() for column in columns), strict=True):
-                self._offer(slot, queue_offset, (unit[0], unit[1], unit[2]))
+            for slot, queue_offset, *entry in zip(*(column[~plain].tolist() for column in columns), strict=True):
+                self._offer(slot, queue_offset, (entry[0], entry[1], entry[2]))
             columns = _chosen(columns, plain)
             order = order_by_slot(columns[0], books.slot_count)
         if len(order):

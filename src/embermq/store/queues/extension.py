@@ -1,9 +1,9 @@
 """The extension of one consume queue: tag code, store time and filter bit map of each message.
 
-The queue's unit then holds the address of an extension unit in place of the tag code. Units have different
+The queue's entry then holds the address of an extension entry in place of the tag code. Entries have different
 lengths and follow one another; one that does not fit the rest of a file goes to the next, behind an end mark.
-A unit is put before the queue unit that names it, and reaches its file before it too, so an address never
-leads to nothing; units that nobody names are harmless and stay.
+An entry is put before the queue entry that names it, and reaches its file before it too, so an address never
+leads to nothing; entries that nobody names are harmless and stay.
 
 `put` and `set_aside` are called under the change lock of the queues, `write_out` and what deletes under their
 disk lock (`queue_books`); `find` by any thread. Nothing is written before `write_out`.
@@ -18,16 +18,16 @@ from embermq.files import Files, OpenFiles, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import (
     END_MARK,
-    UNIT_BYTES_MAX,
-    UNIT_HEAD_BYTES,
-    ExtensionUnit,
+    ENTRY_BYTES_MAX,
+    ENTRY_HEAD_BYTES,
+    ExtensionEntry,
     address_of,
-    decode_unit,
-    encode_unit,
+    decode_entry,
+    encode_entry,
+    entry_size,
     fits,
     is_address,
     offset_of,
-    unit_size,
 )
 
 __all__ = ["EXTENSION_FAMILY", "BitMapFor", "ExtensionSettings", "QueueExtension", "is_address"]
@@ -57,13 +57,13 @@ class QueueExtension:
         self._file_bytes = file_bytes
         self._file_starts: set[int] = set()
         self.misplaced: list[Path] = []  # Directories that have the names of files.
-        self._end = 0  # where the next unit goes, unless it does not fit
-        # Position -> bytes, of units and end marks, in order: what comes in, and what is to be written next.
+        self._end = 0  # where the next entry goes, unless it does not fit
+        # Position -> bytes, of entries and end marks, in order: what comes in, and what is to be written next.
         self._pending: dict[int, bytes] = {}
         self._leaving: dict[int, bytes] = {}
 
     def load(self, files: Files) -> None:
-        """Find the files and the end of the last one that holds units."""
+        """Find the files and the end of the last one that holds entries."""
         for entry in entries_of(files, self.directory):
             start = parse_segment_name(entry.name)
             if entry.is_directory and start is not None and start % self._file_bytes == 0:
@@ -80,32 +80,32 @@ class QueueExtension:
         return [self._path_of(start) for start in sorted(self._file_starts)]
 
     def _walk(self, start: int) -> int:
-        """The position after the last unit of one file."""
+        """The position after the last entry of one file."""
         file = self._files.find(self._path_of(start))
         if file is None:
             return start  # Its writer has removed it.
         at, held, data = 0, 0, b""
         while True:
-            if at + UNIT_HEAD_BYTES > held + len(data):
+            if at + ENTRY_HEAD_BYTES > held + len(data):
                 held, data = at, file.pread(_WALK_BYTES, at)
-            size = unit_size(data, at - held, len(data))
+            size = entry_size(data, at - held, len(data))
             if size == 0 and held < at:  # It may only reach past what was read.
                 held, data = at, file.pread(_WALK_BYTES, at)
-                size = unit_size(data, 0, len(data))
+                size = entry_size(data, 0, len(data))
             if size == 0:
                 return start + at
             at += size
 
     def vouch_for(self, address: int) -> bool:
-        """A queue unit names `address`: new units go past it. False when there is no unit there."""
-        unit = self.find(address)
-        if unit is None:
+        """A queue entry names `address`: new entries go past it. False when there is no entry there."""
+        entry = self.find(address)
+        if entry is None:
             return False
-        self._end = max(self._end, offset_of(address) + unit.size)
+        self._end = max(self._end, offset_of(address) + entry.size)
         return True
 
-    def find(self, address: int) -> ExtensionUnit | None:
-        """The unit at an address, or None: not an address, or nothing there."""
+    def find(self, address: int) -> ExtensionEntry | None:
+        """The entry at an address, or None: not an address, or nothing there."""
         if not is_address(address):
             return None
         position = offset_of(address)
@@ -121,21 +121,21 @@ class QueueExtension:
             size = int.from_bytes(data[:2], "big", signed=True)
             if size > len(data):
                 data = file.pread(size, at)
-        return decode_unit(data, 0, len(data))
+        return decode_entry(data, 0, len(data))
 
     def put(self, tag_code: int, store_time: int, bitmap: bytes) -> int | None:
-        """Add a unit; its address, or None when no file could hold it."""
-        unit = ExtensionUnit(tag_code, store_time, bitmap)
-        if unit.size > UNIT_BYTES_MAX or not fits(unit.size, 0, self._file_bytes):
+        """Add an entry; its address, or None when no file could hold it."""
+        entry = ExtensionEntry(tag_code, store_time, bitmap)
+        if entry.size > ENTRY_BYTES_MAX or not fits(entry.size, 0, self._file_bytes):
             return None
         at = self._end % self._file_bytes
-        if not fits(unit.size, at, self._file_bytes):
+        if not fits(entry.size, at, self._file_bytes):
             if at + len(END_MARK) <= self._file_bytes:
                 self._pending[self._end] = END_MARK
             self._end += self._file_bytes - at
         address = address_of(self._end)
-        self._pending[self._end] = encode_unit(unit)
-        self._end += unit.size
+        self._pending[self._end] = encode_entry(entry)
+        self._end += entry.size
         return address
 
     def set_aside(self) -> None:
@@ -172,7 +172,7 @@ class QueueExtension:
         return self.directory / segment_name(start)
 
     def delete_before(self, address: int) -> None:
-        """Delete the files that lie wholly before `address`, the first one still named by a queue unit."""
+        """Delete the files that lie wholly before `address`, the first one still named by a queue entry."""
         if not is_address(address):
             return
         keep = offset_of(address)

@@ -29,7 +29,7 @@ from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.damaged_entries import DamagedEntries, belongs, fills_hole
 from embermq.store.queues.extension import is_address
 
-UNIT_BYTES = 20
+ENTRY_BYTES = 20
 # At least this many bytes of entries are looked through in one call, however few messages are wanted.
 SCAN_BYTES_MIN = 16_000
 BILLING_BYTES = 65_536
@@ -107,11 +107,11 @@ class Fetcher:
             return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
         if offset > high:
             return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_BADLY, [], self._corrected(offset, high), low, high)
-        units = queue.units(offset, max(SCAN_BYTES_MIN, UNIT_BYTES * max_messages) // UNIT_BYTES)
-        if len(units) == 0:
+        entries = queue.entries(offset, max(SCAN_BYTES_MIN, ENTRY_BYTES * max_messages) // ENTRY_BYTES)
+        if len(entries) == 0:
             onward = self._corrected(offset, queue.roll_next_file(offset))
             return FetchOutcome(FetchStatus.OFFSET_FOUND_NULL, [], onward, low, high)
-        return self._scan(queue, units.tolist(), offset, max_messages, tag_texts(tags), low, high)
+        return self._scan(queue, entries.tolist(), offset, max_messages, tag_texts(tags), low, high)
 
     def _corrected(self, asked: int, right: int) -> int:
         """Where to go on. A slave may be behind its master and, unless told to, corrects nobody."""
@@ -121,7 +121,7 @@ class Fetcher:
     def _scan(
         self,
         queue: ConsumeQueue,
-        units: list[tuple[int, int, int]],
+        entries: list[tuple[int, int, int]],
         offset: int,
         max_messages: int,
         wanted: frozenset[str] | None,
@@ -136,7 +136,7 @@ class Fetcher:
         skip_below = -1  # After a record that is gone, its whole segment is.
         looked_at = 0
         last_physical = 0
-        for physical, size, tag_code in units:
+        for physical, size, tag_code in entries:
             is_skipped = 0 <= last_physical <= physical < skip_below  # An entry that is out of order is damaged.
             last_physical = physical
             if not is_skipped:
@@ -174,8 +174,8 @@ class Fetcher:
         """The tag code of an entry, or None if it is in an extension that is gone."""
         if queue.extension is None or not is_address(tag_code):
             return tag_code
-        unit = queue.extension.find(tag_code)
-        return None if unit is None else unit.tag_code
+        entry = queue.extension.find(tag_code)
+        return None if entry is None else entry.tag_code
 
     def _next_segment(self, physical_offset: int) -> int:
         """Where the records after an unreadable one may be readable again."""

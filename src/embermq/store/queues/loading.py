@@ -15,18 +15,18 @@ from embermq.errors import StorePathInvalid
 from embermq.files import Files, OpenFiles, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
-from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Unit, is_valid
+from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Entry, is_valid
 from embermq.store.queues.queue_state import SharedQueueState
 from embermq.store.sink import Finding
 
 QUEUE_FAMILY = "consumequeue"
 _IS_DIRECTORY = -1  # As the size of a file: it is none.
-_SCAN_UNITS = 3276  # just under 64 KiB
+_SCAN_ENTRIES = 3276  # just under 64 KiB
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """One queue as it was after a clean close; file numbers are in units."""
+    """One queue as it was after a clean close; file numbers are in entries."""
 
     topic: str
     queue_id: int
@@ -70,8 +70,8 @@ class QueueState:
             return None
         return {(row[0], row[1]): QueueState(*row) for row in known.queues}
 
-    def file_starts(self, units_per_file: int) -> list[int]:
-        return [self.first_file + i * units_per_file for i in range(self.file_count)]
+    def file_starts(self, entries_per_file: int) -> list[int]:
+        return [self.first_file + i * entries_per_file for i in range(self.file_count)]
 
     @property
     def where(self) -> str:
@@ -85,7 +85,7 @@ class _States(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _FoundQueueFile:
-    """A file of a queue: start in units (None: no place a file of this size can have), path, length."""
+    """A file of a queue: start in entries (None: no place a file of this size can have), path, length."""
 
     start: int | None
     path: Path
@@ -94,7 +94,7 @@ class _FoundQueueFile:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is known of the log before queues are loaded: units of all records below `proven` were written, so a gap
+    """What is known of the log before queues are loaded: entries of all records below `proven` were written, so a gap
     before one of them is damage; no record lies past `log_end`."""
 
     proven: int = 0
@@ -108,13 +108,13 @@ class QueueLoader:
         self._books = books
         self._written = written
         self._files = files
-        self._file_bytes = books.units_per_file * ENTRY_BYTES
+        self._file_bytes = books.entries_per_file * ENTRY_BYTES
 
     def load(self, queue: ConsumeQueue, known: QueueState | None) -> list[Finding]:
         """Give `queue` its numbers and files; what is wrong with it is the answer."""
         found = self._list(queue.directory)
         if known is not None and self._is_as_known(found, known):
-            queue.file_starts = set(known.file_starts(self._books.units_per_file))
+            queue.file_starts = set(known.file_starts(self._books.entries_per_file))
             self._books.restore(queue.slot, known.min_offset, known.max_offset, known.max_physical)
             return []
         findings = self._scan(queue, found)
@@ -145,14 +145,14 @@ class QueueLoader:
         for entry in entries_of(self._files, directory):
             start = parse_segment_name(entry.name)
             if entry.is_file and start is not None:
-                unit = None if start % self._file_bytes else start // ENTRY_BYTES
-                found.append(_FoundQueueFile(unit, directory / entry.name, entry.size))
+                first = None if start % self._file_bytes else start // ENTRY_BYTES
+                found.append(_FoundQueueFile(first, directory / entry.name, entry.size))
             elif entry.is_directory and start is not None and start % self._file_bytes == 0:
                 found.append(_FoundQueueFile(start // ENTRY_BYTES, directory / entry.name, _IS_DIRECTORY))
         return found
 
     def _is_as_known(self, found: list[_FoundQueueFile], known: QueueState) -> bool:
-        per_file = self._books.units_per_file
+        per_file = self._books.entries_per_file
         if [file.start for file in found] != known.file_starts(per_file) or not found:
             return False
         if self._usable(found) != (found, None):
@@ -160,8 +160,8 @@ class QueueLoader:
         if not found[0].start <= known.max_offset - 1 < found[-1].start + per_file:  # type: ignore[operator]
             return False
         end = known.max_offset % per_file
-        last = self._unit(found[-1], (end or per_file) - 1)
-        after = self._unit(found[-1], end) if end else None
+        last = self._entry(found[-1], (end or per_file) - 1)
+        after = self._entry(found[-1], end) if end else None
         return is_valid(last) and sum(last[:2]) == known.max_physical and (after is None or not is_valid(after))
 
     def _scan(self, queue: ConsumeQueue, found: list[_FoundQueueFile]) -> list[Finding]:
@@ -171,7 +171,7 @@ class QueueLoader:
         findings = []
         if last is None or last == BLANK:
             queue.stale_files = [file.path for file in found]
-            problem = problem or (found[0], "holds no unit") if found else None
+            problem = problem or (found[0], "holds no entry") if found else None
         else:
             queue.file_starts = {file.start for file in usable if file.start is not None}
             first = usable[0].start
@@ -197,48 +197,48 @@ class QueueLoader:
             if file.size != self._file_bytes:
                 return usable, (file, f"is {file.size} bytes long, not {self._file_bytes}")
             if usable:
-                before = self._unit(usable[-1], -1)
+                before = self._entry(usable[-1], -1)
                 if not is_valid(before):
-                    return usable, (usable[-1], "does not end with a unit, and is not the last file")
-                if file.start != (usable[-1].start or 0) + self._books.units_per_file:
+                    return usable, (usable[-1], "does not end with an entry, and is not the last file")
+                if file.start != (usable[-1].start or 0) + self._books.entries_per_file:
                     if before[0] >= self._books.log_min():
                         return usable, (file, "the file before it is missing")
                     usable = []  # Left over from deletion: its records are gone.
-                elif is_valid(first := self._unit(file, 0)) and first[0] < before[0]:
+                elif is_valid(first := self._entry(file, 0)) and first[0] < before[0]:
                     return usable, (file, "begins before the end of the file before it")
-            if not is_valid(self._unit(file, 0)):
-                return usable, (file, "does not begin with a unit")
+            if not is_valid(self._entry(file, 0)):
+                return usable, (file, "does not begin with an entry")
             usable.append(file)
         return usable, None
 
-    def _unit(self, file: _FoundQueueFile, number: int) -> Unit:
-        return read_unit(self._books.files, file.path, number % self._books.units_per_file)
+    def _entry(self, file: _FoundQueueFile, number: int) -> Entry:
+        return read_entry(self._books.files, file.path, number % self._books.entries_per_file)
 
-    def _end_of(self, file: _FoundQueueFile) -> tuple[int, Unit | None]:
-        """Queue offset after the last unit of a file, and that unit. Physical offsets never go down."""
+    def _end_of(self, file: _FoundQueueFile) -> tuple[int, Entry | None]:
+        """Queue offset after the last entry of a file, and that entry. Physical offsets never go down."""
         opened = self._books.files.find(file.path)
         assert file.start is not None
         if opened is None:
             return file.start, None  # Its writer has removed it.
         count, last = 0, None
-        while count < self._books.units_per_file:
-            data = opened.pread(_SCAN_UNITS * ENTRY_BYTES, count * ENTRY_BYTES)
-            units = np.frombuffer(data, ENTRY_DTYPE)
-            physicals = units["physical_offset"].astype(np.int64)
-            good = (physicals >= 0) & (units["size"] > 0)
+        while count < self._books.entries_per_file:
+            data = opened.pread(_SCAN_ENTRIES * ENTRY_BYTES, count * ENTRY_BYTES)
+            entries = np.frombuffer(data, ENTRY_DTYPE)
+            physicals = entries["physical_offset"].astype(np.int64)
+            good = (physicals >= 0) & (entries["size"] > 0)
             good[1:] &= physicals[1:] >= physicals[:-1]
             if last is not None:
                 good[0] &= physicals[0] >= last[0]
-            valid = len(units) if good.all() else int(np.argmin(good))
+            valid = len(entries) if good.all() else int(np.argmin(good))
             if valid:
-                last = units[valid - 1].item()
+                last = entries[valid - 1].item()
             count += valid
-            if valid < len(units) or not valid:
+            if valid < len(entries) or not valid:
                 break
         return file.start + count, last
 
-    def _goes_on(self, file: _FoundQueueFile, end: int, last: Unit) -> bool:
-        """Are there units of proven records behind what looks like the end of a queue?"""
+    def _goes_on(self, file: _FoundQueueFile, end: int, last: Entry) -> bool:
+        """Are there entries of proven records behind what looks like the end of a queue?"""
         opened = self._books.files.find(file.path)
         assert opened is not None
         assert file.start is not None
@@ -246,19 +246,19 @@ class QueueLoader:
         if known.proven <= last[0] + last[1] <= known.log_end:
             return False
         before = last[0] if last[0] < known.proven else 0
-        for at in range(end - file.start, self._books.units_per_file, _SCAN_UNITS):
-            count = min(_SCAN_UNITS, self._books.units_per_file - at)
-            units = np.frombuffer(opened.pread(count * ENTRY_BYTES, at * ENTRY_BYTES), ENTRY_DTYPE)
-            physicals = units["physical_offset"].astype(np.int64)
-            if ((physicals > before) & (physicals < known.proven) & (units["size"] > 0)).any():
+        for at in range(end - file.start, self._books.entries_per_file, _SCAN_ENTRIES):
+            count = min(_SCAN_ENTRIES, self._books.entries_per_file - at)
+            entries = np.frombuffer(opened.pread(count * ENTRY_BYTES, at * ENTRY_BYTES), ENTRY_DTYPE)
+            physicals = entries["physical_offset"].astype(np.int64)
+            if ((physicals > before) & (physicals < known.proven) & (entries["size"] > 0)).any():
                 return True
-            if at > end - file.start and not units["size"].any():
+            if at > end - file.start and not entries["size"].any():
                 return False  # Nothing was written here any more.
         return False
 
 
-def read_unit(files: OpenFiles, path: Path, number: int) -> Unit:
-    """Unit `number` of a file; zeros when it is not there."""
+def read_entry(files: OpenFiles, path: Path, number: int) -> Entry:
+    """Entry `number` of a file; zeros when it is not there."""
     file = files.find(path)
     data = b"" if file is None else file.pread(ENTRY_BYTES, number * ENTRY_BYTES)
     return ENTRY.unpack(data) if len(data) == ENTRY_BYTES else (0, 0, 0)
@@ -277,9 +277,9 @@ def compare(known: QueueState, root: Path, files: Files, opened: OpenFiles, file
             return [Finding(QUEUE_FAMILY, f"{known.where}/{name}", reason, replay_from)]
         last = min(known.max_offset - start, per_file) - 1
         for number in (0, last):
-            unit = read_unit(opened, directory / name, number)
-            if not is_valid(unit):
-                reason = f"holds no unit at {start + number}"
+            found = read_entry(opened, directory / name, number)
+            if not is_valid(found):
+                reason = f"holds no entry at {start + number}"
                 return [Finding(QUEUE_FAMILY, f"{known.where}/{name}", reason, replay_from)]
-            replay_from = unit[0] if number == last else replay_from
+            replay_from = found[0] if number == last else replay_from
     return []

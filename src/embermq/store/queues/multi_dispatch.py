@@ -1,6 +1,6 @@
 """Records that go to several queues: INNER_MULTI_DISPATCH names them, INNER_MULTI_QUEUE_OFFSET gives the places.
 
-The writer chose the queue offsets when it stored the record, so a derived unit's place is a fact of the log.
+The writer chose the queue offsets when it stored the record, so a derived entry's place is a fact of the log.
 Off by default; pure, any thread.
 """
 

@@ -1,8 +1,8 @@
-"""Queue units that were taken from the log and are not yet in their files.
+"""Queue entries that were taken from the log and are not yet in their files.
 
-All queues share one list in log order. Writing each unit to its own file at once would cost a system call
+All queues share one list in log order. Writing each entry to its own file at once would cost a system call
 per message as soon as traffic is spread over many topics; here a message costs the same with one topic and
-with thousands, and the units of one queue leave together.
+with thousands, and the entries of one queue leave together.
 
 Appended to by the thread that takes; read from any thread: a reader takes a `view` under the owner's lock
 and may use it as long as it likes, since rows below its count never move (a dropped row only loses its slot).
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 
-Units = NDArray[np.void]
+Entries = NDArray[np.void]
 _T = TypeVar("_T", bound=np.generic)
 NO_SLOT = -1
 _ROWS_MIN = 1024
@@ -25,13 +25,13 @@ _TAIL_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """The same unit for every queue offset in [start, end): the blanks before a queue's first message,
+    """The same entry for every queue offset in [start, end): the blanks before a queue's first message,
     or what stands in a hole."""
 
     slot: int
     start: int
     end: int
-    unit: tuple[int, int, int]  # physical offset, size, tag code
+    entry: tuple[int, int, int]  # physical offset, size, tag code
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class PendingView:
 
     slots: NDArray[np.int32]
     offsets: NDArray[np.int64]
-    units: Units
+    entries: Entries
     count: int
     fills: tuple[Fill, ...]
 
-    def overlay(self, slot: int, start: int, out: Units, *, first: int | None) -> None:
-        """Put the pending units of a queue over `out`, whose element 0 is queue offset `start`.
+    def overlay(self, slot: int, start: int, out: Entries, *, first: int | None) -> None:
+        """Put the pending entries of a queue over `out`, whose element 0 is queue offset `start`.
 
         `first` is the queue's first pending offset if its offsets ascend without gaps, as they do except
         while a log is replayed: a reader close to the end then finds all it needs in the last rows.
@@ -53,7 +53,7 @@ class PendingView:
         end = start + len(out)
         for fill in self.fills:
             if fill.slot == slot and fill.start < end and fill.end > start:
-                out[max(fill.start, start) - start : min(fill.end, end) - start] = fill.unit
+                out[max(fill.start, start) - start : min(fill.end, end) - start] = fill.entry
         low = 0 if first is None else max(self.count - _TAIL_ROWS, 0)
         while True:
             rows = np.flatnonzero(self.slots[low : self.count] == slot) + low
@@ -62,32 +62,32 @@ class PendingView:
             low = max(self.count - 8 * (self.count - low), 0)
         offsets = self.offsets[rows]
         inside = (offsets >= start) & (offsets < end)
-        out[offsets[inside] - start] = self.units[rows[inside]]
+        out[offsets[inside] - start] = self.entries[rows[inside]]
 
 
-class PendingUnits:
-    """Columns that grow: slot, queue offset, unit."""
+class PendingEntries:
+    """Columns that grow: slot, queue offset, entry."""
 
     def __init__(self) -> None:
         self.count = 0
         self.fills: tuple[Fill, ...] = ()
         self._slots = np.empty(_ROWS_MIN, np.int32)
         self._offsets = np.empty(_ROWS_MIN, np.int64)
-        self._units: Units = np.empty(_ROWS_MIN, ENTRY_DTYPE)
-        self._unit_bytes = _bytes_of(self._units)
+        self._entries: Entries = np.empty(_ROWS_MIN, ENTRY_DTYPE)
+        self._entry_bytes = _bytes_of(self._entries)
 
     def __bool__(self) -> bool:
         return self.count > 0 or bool(self.fills)
 
     def view(self) -> PendingView:
-        return PendingView(self._slots, self._offsets, self._units, self.count, self.fills)
+        return PendingView(self._slots, self._offsets, self._entries, self.count, self.fills)
 
-    def append_one(self, slot: int, offset: int, unit: bytes) -> None:
+    def append_one(self, slot: int, offset: int, entry: bytes) -> None:
         at = self.count
         end = self.reserve(1)
         self._slots[at] = slot
         self._offsets[at] = offset
-        self._unit_bytes[at * ENTRY_BYTES : end * ENTRY_BYTES] = unit
+        self._entry_bytes[at * ENTRY_BYTES : end * ENTRY_BYTES] = entry
         self.count = end
 
     def append_all(self, other: PendingView) -> None:
@@ -95,7 +95,7 @@ class PendingUnits:
         end = self.reserve(other.count)
         self._slots[self.count : end] = other.slots[: other.count]
         self._offsets[self.count : end] = other.offsets[: other.count]
-        self._units[self.count : end] = other.units[: other.count]
+        self._entries[self.count : end] = other.entries[: other.count]
         self.count = end
         self.fills = (*self.fills, *other.fills)
 
@@ -110,10 +110,10 @@ class PendingUnits:
         end = self.reserve(len(slots))
         self._slots[self.count : end] = slots
         self._offsets[self.count : end] = offsets
-        units = self._units[self.count : end]
-        units["physical_offset"] = physicals
-        units["size"] = sizes
-        units["tag_code"] = tag_codes
+        entries = self._entries[self.count : end]
+        entries["physical_offset"] = physicals
+        entries["size"] = sizes
+        entries["tag_code"] = tag_codes
         self.count = end
 
     def reserve(self, more: int) -> int:
@@ -123,8 +123,8 @@ class PendingUnits:
             capacity = max(end, 2 * len(self._slots))
             self._slots = _grown(self._slots, self.count, capacity)
             self._offsets = _grown(self._offsets, self.count, capacity)
-            self._units = _grown(self._units, self.count, capacity)
-            self._unit_bytes = _bytes_of(self._units)
+            self._entries = _grown(self._entries, self.count, capacity)
+            self._entry_bytes = _bytes_of(self._entries)
         return end
 
     def add_fill(self, fill: Fill) -> None:
@@ -132,13 +132,13 @@ class PendingUnits:
             self.fills = (*self.fills, fill)
 
     def drop_from(self, slot: int, queue_offset: int) -> None:
-        """Forget a queue's units at and past `queue_offset`."""
+        """Forget a queue's entries at and past `queue_offset`."""
         slots = self._slots[: self.count]
         slots[(slots == slot) & (self._offsets[: self.count] >= queue_offset)] = NO_SLOT
         kept = []
         for fill in self.fills:
             if fill.slot == slot:
-                fill = Fill(slot, fill.start, min(fill.end, queue_offset), fill.unit)
+                fill = Fill(slot, fill.start, min(fill.end, queue_offset), fill.entry)
             if fill.start < fill.end:
                 kept.append(fill)
         self.fills = tuple(kept)
@@ -155,5 +155,5 @@ def _grown(array: NDArray[_T], count: int, capacity: int) -> NDArray[_T]:
     return new
 
 
-def _bytes_of(units: Units) -> memoryview:
-    return units.view(np.uint8).data
+def _bytes_of(entries: Entries) -> memoryview:
+    return entries.view(np.uint8).data

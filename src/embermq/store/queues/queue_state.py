@@ -1,4 +1,4 @@
-"""What all consume queues share: their numbers, the pending units, the open files, and the locks.
+"""What all consume queues share: their numbers, the pending entries, the open files, and the locks.
 
 A queue has a slot, its row in every array here, for the life of the process. The locks, in the order in which
 they are taken:
@@ -7,7 +7,7 @@ they are taken:
              writing out thousands of files does not hold up dispatch.
     change   held by whoever changes what queues there are and what is in them: taking, cutting, deleting.
              Held over disk access only by those who hold `disk` too.
-    lock     held for a moment, by changers while they change numbers or pending units and by readers while
+    lock     held for a moment, by changers while they change numbers or pending entries and by readers while
              they look at them together. Never held over disk access.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.files import OpenFiles
-from embermq.store.queues.pending_entries import PendingUnits
+from embermq.store.queues.pending_entries import PendingEntries
 
 NOT_SEEN = -1
 NO_PHYSICAL = -1
@@ -38,37 +38,37 @@ class Restart(NamedTuple):
     """A record of queue offset 0, met in a replay after others of its queue: the begin of a new life of its topic, if
     1 comes next; a damaged offset if anything else does."""
 
-    unit: tuple[int, int, int]
+    entry: tuple[int, int, int]
 
 
 class SharedQueueState:
     """The arrays have one element per slot; they are replaced when they grow, so look them up each time."""
 
-    def __init__(self, units_per_file: int, files: OpenFiles, *, read_only: bool, log_min: Callable[[], int]) -> None:
-        self.units_per_file = units_per_file
+    def __init__(self, entries_per_file: int, files: OpenFiles, *, read_only: bool, log_min: Callable[[], int]) -> None:
+        self.entries_per_file = entries_per_file
         self.files = files
         self.read_only = read_only
         self.log_min = log_min
         self.disk = threading.RLock()
         self.change = threading.RLock()
         self.lock = threading.Lock()
-        self.pending = PendingUnits()
-        self.leaving: PendingUnits | None = None  # being written out; nothing is added any more
+        self.pending = PendingEntries()
+        self.leaving: PendingEntries | None = None  # being written out; nothing is added any more
         self.replaying = False
-        self.ordered = True  # pending units of a queue follow one another; not so while a log is replayed
+        self.ordered = True  # pending entries of a queue follow one another; not so while a log is replayed
         self.slot_count = 0
         self.min = np.zeros(_SLOTS_MIN, np.int64)  # first queue offset that can be read
-        self.next = np.zeros(_SLOTS_MIN, np.int64)  # queue offset of the next unit, pending ones included
+        self.next = np.zeros(_SLOTS_MIN, np.int64)  # queue offset of the next entry, pending ones included
         self.written = np.zeros(_SLOTS_MIN, np.int64)  # everything below was written to files
-        self.max_physical = np.full(_SLOTS_MIN, NO_PHYSICAL, np.int64)  # end of the newest unit's record
-        self.born = np.zeros(_SLOTS_MIN, np.bool_)  # has, or had and kept, a unit
+        self.max_physical = np.full(_SLOTS_MIN, NO_PHYSICAL, np.int64)  # end of the newest entry's record
+        self.born = np.zeros(_SLOTS_MIN, np.bool_)  # has, or had and kept, an entry
         self.walk_first = np.full(_SLOTS_MIN, NOT_SEEN, np.int64)  # first queue offset seen in this replay
         self.walk_next = np.full(_SLOTS_MIN, NOT_SEEN, np.int64)  # one past the newest seen in this replay
         self.walk_jumps: dict[int, Jump] = {}  # the newest one of each slot
         self.walk_restarts: dict[int, Restart] = {}  # by slot; what comes next decides
 
     def new_slot(self) -> int:
-        """A slot without units."""
+        """A slot without entries."""
         with self.lock:
             if self.slot_count == len(self.min):
                 self._grow()

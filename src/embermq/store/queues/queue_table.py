@@ -1,7 +1,7 @@
 """Which queue is a record's: topic and queue id -> slot -> ConsumeQueue.
 
 A slot is given once per topic and queue id and kept, also when the queue is deleted: a later message
-begins the queue anew in the same slot. `queues` holds those that have units; any thread may look something up
+begins the queue anew in the same slot. `queues` holds those that have entries; any thread may look something up
 there or take a list() of it, which is one step. Everything else is for holders of the change lock.
 """
 
@@ -70,18 +70,18 @@ class Queues:
         return slot
 
     def find_slot(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, with or without units, or None when nobody ever asked for it."""
+        """The queue, with or without entries, or None when nobody ever asked for it."""
         slot = self._slot_names.get((topic, queue_id))
         return None if slot is None else self.by_slot[slot]
 
     def show(self, slots: Iterable[int]) -> None:
-        """Queues that have just got their first unit."""
+        """Queues that have just got their first entry."""
         for slot in slots:
             queue = self.by_slot[slot]
             self.queues[queue.topic, queue.queue_id] = queue
 
     def hide(self, queue: ConsumeQueue) -> None:
-        """A queue that has no units any more."""
+        """A queue that has no entries any more."""
         self.queues.pop((queue.topic, queue.queue_id), None)
 
     def route(self, batch: RecordColumns) -> NDArray[np.int32]:

@@ -4,7 +4,7 @@ Queue files, by who vouches for them:
 
     ours, the state page fits       what the page says was written; after the machine stopped, what was synced
     closed cleanly                  the newest record that queues know: all of it was written before
-    RocketMQ, running               the same: it writes units in the order of the log
+    RocketMQ, running               the same: it writes entries in the order of the log
     anything else                   nothing: killed, or copied while it ran, some queues may have less than others
 
 Index files:
@@ -38,15 +38,15 @@ class DerivedTrust:
         self._files, self._root, self._page = files, root, page
         self._closed = directory.was_closed_cleanly(files, root)
 
-    def queues(self, newest_unit_end: Callable[[], int]) -> tuple[int, int]:
-        """Units of all records below a place are in files; and how many files there are at least.
+    def queues(self, newest_entry_end: Callable[[], int]) -> tuple[int, int]:
+        """Entries of all records below a place are in files; and how many files there are at least.
 
-        `newest_unit_end`: where the newest record ends that queue files know and the log confirms.
+        `newest_entry_end`: where the newest record ends that queue files know and the log confirms.
         """
         page = self._page
         if page is not None:
             return page.queues_written if self._is_as_written(page) else page.queues_durable, page.queue_files
-        return (newest_unit_end() if self._closed or self._is_foreign_and_running() else 0), 0
+        return (newest_entry_end() if self._closed or self._is_foreign_and_running() else 0), 0
 
     def index(self, index: IndexFiles, proof: IndexProof | None, *, is_sound: bool) -> int:
         """Keys of all records below this place are in the files that `index` uses from now on. An index that lacks any

@@ -386,7 +386,7 @@ class _Opening:
         queues, index = self.queues, self.index
         if queues is not None:
             known = inventory.queues if inventory is not None else None
-            findings += _texts(queues.load(known, self._units_written(page)))
+            findings += _texts(queues.load(known, self._entries_written(page)))
             differences += _texts(queues.matches(inventory.queues)) if inventory is not None else []
         queues_sound, index_sound = not findings and not differences, True
         if index is not None:
@@ -411,8 +411,8 @@ class _Opening:
             read_only=self.read_only,
         )
 
-    def _units_written(self, page: StatePage | PageNumbers | None) -> Written:
-        """Which units must be there, unless something happened to them."""
+    def _entries_written(self, page: StatePage | PageNumbers | None) -> Written:
+        """Which entries must be there, unless something happened to them."""
         last = self.segments.last
         if page is None or last is None:
             return Written()

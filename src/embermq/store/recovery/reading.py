@@ -96,8 +96,8 @@ class Reading:
         return in_log and not is_inside_record(self._log, page.flushed)
 
     def _queues_complete(self, queues: ConsumeQueues, trust: DerivedTrust, seen: FilesSeen, is_sound: bool) -> int:
-        """Units of all records below this place are in queue files."""
-        place, file_count = trust.queues(lambda: newest_unit_end(self._log, queues))
+        """Entries of all records below this place are in queue files."""
+        place, file_count = trust.queues(lambda: newest_entry_end(self._log, queues))
         if is_sound and seen.queue_files >= file_count and (seen.log_files_sound or not seen.clean):
             return place
         if not seen.clean and seen.log_files_sound:
@@ -113,10 +113,10 @@ def _proven_for_a_writer(plan: Plan) -> int | None:
     return None if plan.proven is None else max(plan.proven, plan.walk_from)
 
 
-def newest_unit_end(commit_log: CommitLog, queues: ConsumeQueues) -> int:
+def newest_entry_end(commit_log: CommitLog, queues: ConsumeQueues) -> int:
     """The end of the newest record that queues know, if the log has it: after a crash it may not."""
     newest = max(queues.all(), key=lambda queue: queue.max_physical, default=None)
-    unit = newest.unit(newest.max_offset - 1) if newest is not None else None
-    if unit is None or Records(commit_log).frame_at(unit[0], unit[1]) is None:
+    entry = newest.entry(newest.max_offset - 1) if newest is not None else None
+    if entry is None or Records(commit_log).frame_at(entry[0], entry[1]) is None:
         return 0
-    return unit[0] + unit[1]
+    return entry[0] + entry[1]

@@ -47,7 +47,7 @@ class Parked:
 
     queue_ids: Callable[[], Iterable[int]]
     bounds: Callable[[int], tuple[int, int] | None]  # queue id -> its min and max offset
-    units: Callable[[int, int], npt.NDArray[np.void]]  # queue id, start -> some ENTRY_DTYPE from there
+    entries: Callable[[int, int], npt.NDArray[np.void]]  # queue id, start -> some ENTRY_DTYPE from there
     message_at: Callable[[int, int], StoredMessage | None]  # physical offset, size
 
 
@@ -112,8 +112,8 @@ class DelayedMessages:
             first, end = self._parked.bounds(queue_id) or (0, 0)
             at = max(first, min(self._progress.get(queue_id + 1, 0), end))
             if at < end:
-                units = self._parked.units(queue_id, at)
-                places.append(int(units["physical_offset"][0]) if len(units) else 0)
+                entries = self._parked.entries(queue_id, at)
+                places.append(int(entries["physical_offset"][0]) if len(entries) else 0)
         return min(places, default=None)
 
     def runtime_info(self) -> dict[str, str]:
@@ -141,22 +141,22 @@ class DelayedMessages:
             log.warning("delayed.lost level=%d from=%d to=%d reason=deleted", level, start, at)
         turn_end = min(bounds[1], at + TURN_MESSAGES_MAX)
         while at < turn_end:
-            units = self._parked.units(level - 1, at).tolist()
-            if not units:
+            entries = self._parked.entries(level - 1, at).tolist()
+            if not entries:
                 return now_ms + LOOK_MS
-            for physical_offset, size, tag_code in units[: turn_end - at]:
-                look = self._deliver_unit(level, at, (physical_offset, size, tag_code), now_ms)
+            for physical_offset, size, tag_code in entries[: turn_end - at]:
+                look = self._deliver_entry(level, at, (physical_offset, size, tag_code), now_ms)
                 if look is not None:
                     return look
                 at += 1
                 self._progress[level] = at
         return now_ms if at < bounds[1] else None
 
-    def _deliver_unit(self, level: int, at: int, unit: tuple[int, int, int], now_ms: int) -> int | None:
-        """None: this unit is done with, go on. Otherwise when to look at it again."""
+    def _deliver_entry(self, level: int, at: int, entry: tuple[int, int, int], now_ms: int) -> int | None:
+        """None: this entry is done with, go on. Otherwise when to look at it again."""
         if self._stopping:
             return now_ms
-        physical_offset, size, due_ms = unit
+        physical_offset, size, due_ms = entry
         if due_ms > 0 and self._due_ms(level, due_ms, now_ms) > now_ms:
             return due_ms  # The common case while waiting costs no read of the log.
         message = self._parked.message_at(physical_offset, size)

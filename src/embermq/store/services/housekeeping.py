@@ -1,12 +1,12 @@
 """Housekeeping: what has to happen now and then, in one thread.
 
-Every second: statistics are sampled, pending queue units written out; is the log file in use still there, and is the
+Every second: statistics are sampled, pending queue entries written out; is the log file in use still there, and is the
 store still ours alone (fence.py)? Every
 minute or when asked (`make_durable`): queues and index are synced, then, and only then, the state page and the
 checkpoint say so. Every ten seconds: how full is the disk? What that means is in disk_watch.py.
 
 A start after a crash derives again what was not written out, or not synced, and a second can be half a gigabyte. So
-the queues wake this thread when they have many units, and what there is much of is written out, or synced, before its
+the queues wake this thread when they have many entries, and what there is much of is written out, or synced, before its
 time.
 
 Each family's proof is written after that family's own sync, so none vouches for another.
@@ -153,7 +153,7 @@ class Housekeeping:
         return min(positions, default=self._dispatcher.position)
 
     def write_out(self) -> None:
-        """Put pending queue units into their files, where other processes can see them."""
+        """Put pending queue entries into their files, where other processes can see them."""
         queues = self._queues
         self._fence.check()
         if queues is not None:

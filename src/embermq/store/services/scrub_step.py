@@ -1,10 +1,10 @@
 """One step of the scrub: a stretch of the log compared with the queues and the index of a running store.
 
 The comparing is that of `verify` (store/compare/log_pieces.py), on one thread. What it finds is looked at again here,
-because the store goes on meanwhile: units may have been written out since, files deleted by retention, topics deleted.
-What is left is mended if it is derived: a queue unit is written again, an index file is marked as damaged and made
-again by repair.py. A damaged range of the log is copied to the quarantine and reported; its bytes stay, for readers use
-them. One thread at a time.
+because the store goes on meanwhile: entries may have been written out since, files deleted by retention, topics
+deleted. What is left is mended if it is derived: a queue entry is written again, an index file is marked as damaged and
+made again by repair.py. A damaged range of the log is copied to the quarantine and reported; its bytes stay, for
+readers use them. One thread at a time.
 """
 
 import logging
@@ -29,7 +29,7 @@ from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import Quarantine
 from embermq.store.log.file_scan import DamagedRange, scan_segments
 from embermq.store.log.records import Records
-from embermq.store.queues.consume_queue import ConsumeQueue, Unit
+from embermq.store.queues.consume_queue import ConsumeQueue, Entry
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.damaged_entries import belongs
 
@@ -127,23 +127,23 @@ class ScrubStep:
                 report.healed += int(healed == wrong)
 
     def _heal(self, name: QueueName, suspects: Suspects) -> tuple[int, int]:
-        """How many units are wrong indeed, and how many of them were written again."""
+        """How many entries are wrong indeed, and how many of them were written again."""
         queue = self._queues.find(*name) if self._queues is not None else None
         if queue is None or self._queues is None:
             return 0, 0  # Its topic was deleted.
         wrong = healed = 0
-        for offset, *unit in zip(*(column.tolist() for column in suspects[:4]), strict=True):
-            if self._is_wrong(queue, offset, (unit[0], unit[1], unit[2])):
+        for offset, *entry in zip(*(column.tolist() for column in suspects[:4]), strict=True):
+            if self._is_wrong(queue, offset, (entry[0], entry[1], entry[2])):
                 wrong += 1
-                healed += self._queues.mend(queue, offset, np.array([tuple(unit)], ENTRY_DTYPE))
+                healed += self._queues.mend(queue, offset, np.array([tuple(entry)], ENTRY_DTYPE))
         return wrong, healed
 
-    def _is_wrong(self, queue: ConsumeQueue, offset: int, right: Unit) -> bool:
-        found = queue.unit(offset) if queue.min_offset <= offset < queue.max_offset else None
+    def _is_wrong(self, queue: ConsumeQueue, offset: int, right: Entry) -> bool:
+        found = queue.entry(offset) if queue.min_offset <= offset < queue.max_offset else None
         if found is None or found == right or right[0] < self._log.min_offset:
             return False
         if found[:2] == right[:2]:
-            # The tag code alone: it may be the address of an extension unit, or a time by other delay levels.
+            # The tag code alone: it may be the address of an extension entry, or a time by other delay levels.
             extension = queue.extension
             is_extended = extension is not None and is_address(found[2]) and extension.find(found[2]) is not None
             return not is_extended and queue.topic != SCHEDULE_TOPIC

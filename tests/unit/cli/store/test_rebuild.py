@@ -23,7 +23,7 @@ def test_both_are_made_again(command: Command, directory: Path) -> None:
 def test_json_and_one_family(command: Command, directory: Path, settings: StoreSettings) -> None:
     document = command("rebuild", directory, "--queues", "--output", "json").document
     assert document["rebuilt"]["families"] == ["queues"]
-    assert (document["rebuilt"]["queues"], document["rebuilt"]["units"]) == (2, 4)
+    assert (document["rebuilt"]["queues"], document["rebuilt"]["queue_entries"]) == (2, 4)
     assert document["damages"] == []
     assert command("rebuild", directory, "--index", "--output", "json").document["rebuilt"]["index_entries"] == 6
     with MessageStore.open(directory, settings) as store:

@@ -27,7 +27,7 @@ def test_json(command: Command, directory: Path, options: list[str]) -> None:
     assert document["findings"] == []
     store = document["store"]
     assert store["mode"] == ("structure" if options else "everything")
-    assert (store["queues"], store["units"], store["index_entries"]) == (2, 4, 6)
+    assert (store["queues"], store["queue_entries"], store["index_entries"]) == (2, 4, 6)
     assert store.get("records") == (None if options else 4)
     assert store["clean"] is True
     assert store["live"] is False

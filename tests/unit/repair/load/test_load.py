@@ -19,7 +19,6 @@ from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.repair.load import load as loading
 from embermq.repair.load.load import LoadReport, Source, Times, load_messages, open_source
 from embermq.settings import BrokerRole, FlushDisk
-from embermq.store.layout import directory
 from embermq.store.services.delayed import ProgressFile
 from embermq.testing.clock import ManualClock
 from tests.support import golden
@@ -356,7 +355,7 @@ def test_going_on_does_not_pass_over_what_waited_for_itself(tmp_path: Path) -> N
 
 
 def test_nothing_counts_as_delivered_that_may_not_be_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "was_closed_cleanly", lambda files, root: False)
+    monkeypatch.setattr("embermq.repair.load.load.was_closed_cleanly", lambda files, root: False)
     load(tmp_path / "new", lines_of(parked("bTA="), delivered("bTA=")))
     assert delivered_so_far(tmp_path / "new") == {}
 

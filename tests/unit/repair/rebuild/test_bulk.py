@@ -117,7 +117,11 @@ def test_any_slices_in_any_order(tmp_path: Path, seed: int) -> None:
     assert hands.done > 10
     check(root, live)
     report = verify(live.root)
-    assert (found.queues, found.units, found.index_entries) == (report.queues, report.units, report.index_entries)
+    assert (found.queues, found.queue_entries, found.index_entries) == (
+        report.queues,
+        report.queue_entries,
+        report.index_entries,
+    )
     assert (found.records, found.damages, found.resumed_at) == (report.records, [], None)
     walked = copied(live, tmp_path / "walked")
     rebuild(walked, live.settings, clock=ManualClock())
@@ -152,7 +156,7 @@ def test_an_empty_log(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "store")
     builder.open().close()
     found = made(builder.root, builder.settings, Hands())
-    assert (found.records, found.queues, found.units, found.index_entries) == (0, 0, 0, 0)
+    assert (found.records, found.queues, found.queue_entries, found.index_entries) == (0, 0, 0, 0)
     assert verify(builder.root).flaws == []
 
 
@@ -184,7 +188,7 @@ def test_queues_whose_messages_are_all_gone_keep_their_end(tmp_path: Path) -> No
         store.append(Message("Back", b"y"))
     (live.root / "embermq.offsets.json").unlink()
     walked, root = copied(live, tmp_path / "walked"), copied(live, tmp_path / "copy")
-    for one in (walked, root):  # As after a crash that took the unit of the new message.
+    for one in (walked, root):  # As after a crash that took the entry of the new message.
         for path in sorted((one / "consumequeue" / "Back" / "0").iterdir()):
             data = path.read_bytes()
             path.write_bytes(data.replace(data[20 * 3 : 20 * 4], bytes(20)) if int(path.name) else data)
@@ -355,16 +359,16 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def spoil_units(work: Path) -> None:
+def spoil_entries(work: Path) -> None:
     flip(sorted((work / "new" / "consumequeue").rglob("0*"))[0], 25)
 
 
-def cut_units(work: Path) -> None:
+def cut_entries(work: Path) -> None:
     path = sorted((work / "new" / "consumequeue").rglob("0*"))[0]
     path.write_bytes(path.read_bytes()[:30])
 
 
-def lose_units(work: Path) -> None:
+def lose_entries(work: Path) -> None:
     sorted((work / "new" / "consumequeue").rglob("0*"))[0].unlink()
 
 
@@ -372,7 +376,7 @@ def spoil_key(work: Path) -> None:
     flip(sorted((work / "keys").iterdir())[1], 24 * 3)
 
 
-@pytest.mark.parametrize("spoil", [spoil_units, cut_units, lose_units, spoil_key])
+@pytest.mark.parametrize("spoil", [spoil_entries, cut_entries, lose_entries, spoil_key])
 def test_what_does_not_agree_with_the_log_is_not_swapped_in(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     live = filled(tmp_path / "store", 120)
     root = copied(live, tmp_path / "copy")

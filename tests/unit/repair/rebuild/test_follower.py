@@ -69,7 +69,7 @@ def test_in_one_go(live: dict[str, bytes], bare: StoreBuilder) -> None:
 
 
 def test_delay_levels_of_the_settings(tmp_path: Path) -> None:
-    """A parked message's unit says when it is due: by the levels of this store, not by the usual ones."""
+    """A parked message's entry says when it is due: by the levels of this store, not by the usual ones."""
     how = numbered.TINY | {"delay_levels": "7s 9s"}
     live, bare = (StoreBuilder(tmp_path / name, clock=ManualClock(), **how) for name in ("live", "bare"))
     for store in (live.open(), log_only(bare)):
@@ -80,8 +80,8 @@ def test_delay_levels_of_the_settings(tmp_path: Path) -> None:
         follower.advance()
         follower.make_durable()
     assert derived(bare.root) == derived(live.root)
-    units = [derived(bare.root)[f"SCHEDULE_TOPIC_XXXX/{queue}/{0:020}"] for queue in (0, 1)]
-    due = [int.from_bytes(unit[12:20], "big") for unit in units]
+    entries = [derived(bare.root)[f"SCHEDULE_TOPIC_XXXX/{queue}/{0:020}"] for queue in (0, 1)]
+    due = [int.from_bytes(entry[12:20], "big") for entry in entries]
     assert due[1] - due[0] == 2_000
 
 

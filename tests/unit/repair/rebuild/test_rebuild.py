@@ -76,7 +76,11 @@ def test_both(live: LossyFiles) -> None:
     found = made(disk)
     check(disk, live)
     report = verify(ROOT, files=live)
-    assert (found.queues, found.units, found.index_entries) == (report.queues, report.units, report.index_entries)
+    assert (found.queues, found.queue_entries, found.index_entries) == (
+        report.queues,
+        report.queue_entries,
+        report.index_entries,
+    )
     assert (found.records, found.resumed_at, found.damages) == (report.records, None, [])
 
 
@@ -106,7 +110,7 @@ def test_a_store_that_was_killed() -> None:
     made(disk)
     report = verify(ROOT, files=disk)
     assert report.is_sound
-    assert report.pending_units == 0
+    assert report.pending_entries == 0
     with disks.builder().on(disk).open() as store:
         assert store.recovery.reason == "not closed cleanly"
         assert not store.recovery.damages
@@ -266,7 +270,7 @@ def test_settings_that_directories_show(tmp_path: Path) -> None:
 
 
 def test_an_extension(tmp_path: Path) -> None:
-    """It is made again without filter bits; units lead to their own."""
+    """It is made again without filter bits; entries lead to their own."""
     store = golden.restore("cqext", tmp_path)
     settings = StoreSettings.from_properties(golden.property_texts(golden.manifest("cqext").settings))
     rebuild(store, settings.replace(queue_extension=True))
@@ -286,7 +290,7 @@ def test_into_a_new_directory_beside_a_store_that_is_running(tmp_path: Path) -> 
         store.flush()
         before = golden.content(plan.root / "commitlog")
         found = rebuild(plan.root, plan.settings, into=tmp_path / "new")
-        assert found.units == 200
+        assert found.queue_entries == 200
         after = golden.content(plan.root / "commitlog")
         assert {name: after[name] for name in before} == before  # The store itself may have made files ahead.
         assert not (plan.root / WORK).exists()

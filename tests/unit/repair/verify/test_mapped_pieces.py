@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from embermq.columns.rows import C_PHYSICAL, new_rows
-from embermq.files import memory
 from embermq.store.compare.mapped_pieces import MappedScan, mapped_records
 from embermq.store.log.file_scan import DamagedRange, LogSegment, scan_segments
 from embermq.testing.lossy_files import LossyFiles
@@ -77,7 +76,7 @@ def test_a_file_that_cannot_be_mapped_or_is_not_there(disk: LossyFiles) -> None:
 
 
 def test_a_kernel_that_does_not_read_pages_in(disk: LossyFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "populate_for_reading", lambda view, start, end: False)
+    monkeypatch.setattr("embermq.store.compare.mapped_pieces.populate_for_reading", lambda view, start, end: False)
     assert mapped(disk, 0, 8192) == ([], MappedScan(0, False))
 
 

@@ -54,9 +54,9 @@ def counts(report: VerifyReport) -> tuple[int, ...]:
     return (
         report.records,
         report.queues,
-        report.units,
+        report.queue_entries,
         report.index_entries,
-        report.pending_units,
+        report.pending_entries,
         report.pending_keys,
     )
 

@@ -17,7 +17,7 @@ from embermq.model.hosts import Host
 from embermq.repair.verify.findings import Flaw
 from embermq.repair.verify.store_check import VerifyReport, verify
 from embermq.settings import FlushDisk
-from embermq.store.compare import entries as verify_units
+from embermq.store.compare import entries as verify_entries
 from embermq.store.compare import log_pieces as verify_log
 from embermq.store.services import retention
 from embermq.testing.builder import StoreBuilder
@@ -74,7 +74,7 @@ def test_a_store_closed_cleanly(sound: LossyFiles, tools: str) -> None:
     assert report.records == len(disks.places(sound))
     assert report.segments > 2
     assert report.queues > 5
-    assert report.units > 80
+    assert report.queue_entries > 80
     assert report.index_entries > 150
     assert disks.contents(sound) == before
 
@@ -83,7 +83,7 @@ def test_fast(sound: LossyFiles) -> None:
     report = look(sound, fast=True)
     assert report.flaws == []
     assert report.is_fast
-    assert report.units == look(sound).units
+    assert report.queue_entries == look(sound).queue_entries
 
 
 @pytest.mark.parametrize("flush", list(FlushDisk))
@@ -121,7 +121,7 @@ def test_messages_on_their_way_to_queues_are_counted_and_no_fault() -> None:
     store.close()
     report = look(left)
     assert report.is_sound
-    assert report.pending_units > 20
+    assert report.pending_entries > 20
     assert report.pending_keys == 0  # Without index files nobody knows whether there should be any.
 
 
@@ -145,7 +145,7 @@ def test_a_store_after_retention() -> None:
 
 
 def test_a_topic_that_was_deleted_and_made_again() -> None:
-    """Its older records are in the log and have no units any more."""
+    """Its older records are in the log and have no entries any more."""
     disk = LossyFiles()
     with disks.builder().on(disk).open() as store:
         for n in range(20):
@@ -168,7 +168,7 @@ def test_small_pieces_say_the_same(sound: LossyFiles, tools: str, monkeypatch: p
 
 
 def test_many_queues_and_little_memory(tools: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify_units, "POOL_BYTES", 4000)
+    monkeypatch.setattr(verify_entries, "POOL_BYTES", 4000)
     disk = LossyFiles()
     with disks.builder().on(disk).open() as store:
         for n in range(600):
@@ -343,7 +343,7 @@ def test_a_disk_with_bad_blocks(sound: LossyFiles) -> None:
 # -- damage in queues ----------------------------------------------------------------------------------
 
 
-def test_every_byte_of_a_queue_unit_counts(sound: LossyFiles) -> None:
+def test_every_byte_of_a_queue_entry_counts(sound: LossyFiles) -> None:
     path = paths(sound, "consumequeue/Topic0/1")[0]
     for at in range(40):
         disk = disks.copy(sound)
@@ -354,12 +354,12 @@ def test_every_byte_of_a_queue_unit_counts(sound: LossyFiles) -> None:
         assert "rebuild /store --queues" in flaw.remedy
 
 
-def test_a_unit_that_nobody_claims(sound: LossyFiles) -> None:
-    """Behind the last unit of a queue lies one that leads to a record of another queue."""
+def test_a_entry_that_nobody_claims(sound: LossyFiles) -> None:
+    """Behind the last entry of a queue lies one that leads to a record of another queue."""
     queue = ROOT / "consumequeue/Topic0/1"
     path = paths(sound, "consumequeue/Topic0/1")[-1]
-    units = sound.read_all(path)
-    end = next(at for at in range(0, len(units), 20) if not units[at + 8 : at + 12].strip(b"\0"))
+    entries = sound.read_all(path)
+    end = next(at for at in range(0, len(entries), 20) if not entries[at + 8 : at + 12].strip(b"\0"))
     start, after = disks.places(sound)[-1]
     disk = disks.copy(sound)
     disks.overwrite(disk, path, end, ENTRY.pack(start, after - start, 0))
@@ -393,12 +393,12 @@ def test_a_whole_queue_is_missing(sound: LossyFiles) -> None:
         disk.remove(path)
     flaw = only_fault(disk)
     assert flaw.queue_offset == 0
-    assert flaw.fault == "the record of queue offset 0 has no unit"
+    assert flaw.fault == "the record of queue offset 0 has no entry"
     assert flaw.count > 5
 
 
 def test_of_a_killed_store_only_what_a_start_believes_is_a_fault() -> None:
-    """Below the proofs a wrong unit stays wrong; behind them it is made again."""
+    """Below the proofs a wrong entry stays wrong; behind them it is made again."""
     disk = disks.killed(COUNT, at_rest=True)
     path = paths(disk, "consumequeue/Topic0/1")[0]
     disks.flip(disk, path, 8 * 3)
@@ -640,7 +640,7 @@ def test_a_fault_in_a_running_store_is_found(tmp_path: Path) -> None:
 def test_a_file_that_retention_takes_between_two_others_is_no_hole(
     sound: LossyFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first file was read, then both it and the second go: the queues still have units of the second."""
+    """The first file was read, then both it and the second go: the queues still have entries of the second."""
     disk = disks.copy(sound)
     first, second = paths(disk, "commitlog")[:2]
     read = verify_log.LogPieces.read_cut
@@ -666,8 +666,8 @@ def test_a_log_alone_is_sound(sound: LossyFiles) -> None:
             disk.remove(path)
     report = look(disk)
     assert faults(report) == []
-    assert report.units == 0
-    assert report.pending_units > COUNT // 2
+    assert report.queue_entries == 0
+    assert report.pending_entries > COUNT // 2
     assert faults(look(disk, fast=True)) == []
 
 

@@ -1,4 +1,4 @@
-"""Consume queues by hand-made logs: what becomes a unit and where, and what survives what."""
+"""Consume queues by hand-made logs: what becomes an entry and where, and what survives what."""
 
 import threading
 from pathlib import Path
@@ -12,8 +12,8 @@ from embermq.files.files import Files
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.flags import COMMIT, PREPARED, ROLLBACK
 from embermq.store.queues import consume_queues as module
-from embermq.store.queues import entry_intake as unit_intake
-from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Unit
+from embermq.store.queues import entry_intake as entry_intake
+from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Entry
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.testing.clock import ManualClock
@@ -22,12 +22,12 @@ from embermq.testing.lossy_files import LossyFiles
 from tests.support.records import LogOfRecords
 
 ROOT = Path("/store/consumequeue")
-UNITS = 10  # per file
+ENTRIES = 10  # per file
 
 
 def opened(files: Files, **options: object) -> ConsumeQueues:
     files.make_directory(ROOT)
-    return ConsumeQueues(ROOT, files, UNITS * ENTRY_BYTES, ManualClock(), **options)  # type: ignore[arg-type]
+    return ConsumeQueues(ROOT, files, ENTRIES * ENTRY_BYTES, ManualClock(), **options)  # type: ignore[arg-type]
 
 
 def reopened(files: Files, **options: object) -> ConsumeQueues:
@@ -37,20 +37,20 @@ def reopened(files: Files, **options: object) -> ConsumeQueues:
 
 
 def physicals(queue: ConsumeQueue | None) -> list[int]:
-    """Physical offsets of all units, read file by file."""
+    """Physical offsets of all entries, read file by file."""
     assert queue is not None
     found: list[int] = []
     at = queue.min_offset
     while at < queue.max_offset:
-        units = queue.units(at, 1000)
-        assert 0 < len(units) <= UNITS
-        found += units["physical_offset"].tolist()
-        at += len(units)
+        entries = queue.entries(at, 1000)
+        assert 0 < len(entries) <= ENTRIES
+        found += entries["physical_offset"].tolist()
+        at += len(entries)
     return found
 
 
 def path_of(topic: str, queue_id: int, number: int) -> Path:
-    return ROOT / topic / str(queue_id) / f"{number * UNITS * ENTRY_BYTES:020d}"
+    return ROOT / topic / str(queue_id) / f"{number * ENTRIES * ENTRY_BYTES:020d}"
 
 
 def log_of(count: int, topic: str = "T", first: int = 0) -> LogOfRecords:
@@ -60,11 +60,11 @@ def log_of(count: int, topic: str = "T", first: int = 0) -> LogOfRecords:
     return log
 
 
-# What becomes a unit
+# What becomes an entry
 
 
 @pytest.mark.parametrize("batch", [1, 1000], ids=["one by one", "together"])
-def test_only_plain_and_committed_records_get_a_unit(batch: int) -> None:
+def test_only_plain_and_committed_records_get_a_entry(batch: int) -> None:
     log = LogOfRecords()
     for n in range(100):
         for sys_flag in (0, PREPARED, ROLLBACK):
@@ -93,7 +93,7 @@ def test_a_topic_never_leads_out_of_the_directory(topic: str, batch: int) -> Non
 
 
 @pytest.mark.parametrize("batch", [1, 1000], ids=["one by one", "together"])
-def test_a_hole_is_filled_with_copies_of_the_unit_behind_it(batch: int) -> None:
+def test_a_hole_is_filled_with_copies_of_the_entry_behind_it(batch: int) -> None:
     log = LogOfRecords()
     for n in range(130):  # Others stand where 23 records of the queue were lost.
         log.append("U" if 40 <= n < 63 else "T", 0, n - 40 if 40 <= n < 63 else n)
@@ -107,7 +107,7 @@ def test_a_hole_is_filled_with_copies_of_the_unit_behind_it(batch: int) -> None:
 
 
 @pytest.mark.parametrize("queue_offset", [-1, 1 << 40, (1 << 62), -(1 << 63)])
-def test_an_impossible_queue_offset_makes_no_unit(queue_offset: int) -> None:
+def test_an_impossible_queue_offset_makes_no_entry(queue_offset: int) -> None:
     log = log_of(3)
     log.append("T", 0, queue_offset)
     log.append("T", 0, 3)
@@ -127,11 +127,11 @@ def test_a_queue_that_does_not_begin_at_zero_begins_with_blanks(first: int) -> N
         queue = seen.find("T", 0)
         assert queue is not None
         assert (queue.min_offset, queue.max_offset) == (first, first + 15)
-        assert queue.unit(first - 1) is None
+        assert queue.entry(first - 1) is None
         assert physicals(queue) == log.offsets
-    content = files.read_all(path_of("T", 0, first // UNITS))
-    assert content[: first % UNITS * ENTRY_BYTES] == ENTRY.pack(*BLANK) * (first % UNITS)
-    assert len(files.list_directory(ROOT / "T" / "0")) == -(-(first + 15) // UNITS) - first // UNITS
+    content = files.read_all(path_of("T", 0, first // ENTRIES))
+    assert content[: first % ENTRIES * ENTRY_BYTES] == ENTRY.pack(*BLANK) * (first % ENTRIES)
+    assert len(files.list_directory(ROOT / "T" / "0")) == -(-(first + 15) // ENTRIES) - first // ENTRIES
 
 
 def test_a_queue_whose_records_have_all_left_the_log_goes_on_further_up() -> None:
@@ -147,7 +147,7 @@ def test_a_queue_whose_records_have_all_left_the_log_goes_on_further_up() -> Non
     assert [entry.name for entry in files.list_directory(ROOT / "T" / "0")] == [f"{10_000 * ENTRY_BYTES:020d}"]
 
 
-def test_multi_dispatch_gives_each_named_queue_a_unit() -> None:
+def test_multi_dispatch_gives_each_named_queue_a_entry() -> None:
     log = LogOfRecords()
     for n in range(100):
         named = {"INNER_MULTI_DISPATCH": "%LMQ%a,other", "INNER_MULTI_QUEUE_OFFSET": f"{n // 2},{n}"}
@@ -181,13 +181,13 @@ class Model:
     """Queues as plain lists."""
 
     def __init__(self) -> None:
-        self.units: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self.entries: dict[tuple[str, int], list[tuple[int, int]]] = {}
 
     def cut(self, physical_offset: int) -> None:
-        for key, units in list(self.units.items()):
-            self.units[key] = [unit for unit in units if unit[1] < physical_offset]
-            if not self.units[key]:
-                del self.units[key]
+        for key, entries in list(self.entries.items()):
+            self.entries[key] = [entry for entry in entries if entry[1] < physical_offset]
+            if not self.entries[key]:
+                del self.entries[key]
 
 
 STEPS = st.lists(
@@ -211,9 +211,9 @@ def test_queues_are_lists(steps: list[tuple[str, list[int]]]) -> None:
             first = len(log.offsets)
             for number in numbers:
                 key = f"T{number % 3}", number // 3
-                units = model.units.setdefault(key, [])
-                at = log.append(*key, len(units), tags=f"tag{number}")
-                units.append((len(units), at))
+                entries = model.entries.setdefault(key, [])
+                at = log.append(*key, len(entries), tags=f"tag{number}")
+                entries.append((len(entries), at))
             log.feed(queues, first)
         elif what == "write_out":
             queues.write_out()
@@ -237,10 +237,10 @@ def test_queues_are_lists(steps: list[tuple[str, list[int]]]) -> None:
                 queues.truncate_to(cut)
                 model.cut(cut)
                 log = log.cut(keep)
-        elif what == "discard" and model.units:
-            key = sorted(model.units)[numbers[0] % len(model.units)]
+        elif what == "discard" and model.entries:
+            key = sorted(model.entries)[numbers[0] % len(model.entries)]
             queues.discard(*key)
-            del model.units[key]
+            del model.entries[key]
             alive = len(log.offsets)
             queues.flush()
         agree(queues, model)
@@ -249,36 +249,36 @@ def test_queues_are_lists(steps: list[tuple[str, list[int]]]) -> None:
 
 
 def agree(queues: ConsumeQueues, model: Model) -> None:
-    assert {(q.topic, q.queue_id) for q in queues.all()} == set(model.units)
-    for key, units in model.units.items():
+    assert {(q.topic, q.queue_id) for q in queues.all()} == set(model.entries)
+    for key, entries in model.entries.items():
         queue = queues.find(*key)
         assert queue is not None
-        assert (queue.min_offset, queue.max_offset) == (0, len(units))
-        assert physicals(queue) == [at for _, at in units]
-        assert queue.unit(len(units)) is None
-        assert not len(queue.units(-1, 5))
+        assert (queue.min_offset, queue.max_offset) == (0, len(entries))
+        assert physicals(queue) == [at for _, at in entries]
+        assert queue.entry(len(entries)) is None
+        assert not len(queue.entries(-1, 5))
 
 
 # Reading
 
 
-def test_units_never_reach_past_the_file_of_the_first() -> None:
+def test_entries_never_reach_past_the_file_of_the_first() -> None:
     queues = opened(LossyFiles())
     log = log_of(35)
     log.feed(queues)
     for _ in range(2):
         queue = queues.find("T", 0)
         assert queue is not None
-        assert len(queue.units(7, 100)) == 3
-        assert len(queue.units(30, 100)) == 5
-        assert len(queue.units(7, 2)) == 2
-        assert not len(queue.units(35, 10))
+        assert len(queue.entries(7, 100)) == 3
+        assert len(queue.entries(30, 100)) == 5
+        assert len(queue.entries(7, 2)) == 2
+        assert not len(queue.entries(35, 10))
         assert queue.roll_next_file(7) == 10
         assert queue.roll_next_file(10) == 20
         queues.write_out()
 
 
-def test_pending_units_are_bounded_and_get_old() -> None:
+def test_pending_entries_are_bounded_and_get_old() -> None:
     clock = ManualClock()
     queues = ConsumeQueues(ROOT, LossyFiles(), 200, clock)
     log = log_of(30)
@@ -291,7 +291,7 @@ def test_pending_units_are_bounded_and_get_old() -> None:
     assert queues.pending_count == 20
 
 
-def test_too_many_pending_units_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_pending_entries_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PENDING_ROWS_MAX", 25)
     queues = opened(LossyFiles())
     log_of(100).feed(queues, batch=10)
@@ -343,7 +343,7 @@ def test_expired_files_go_and_the_minimum_follows() -> None:
     assert queue.min_offset == 9
     assert queues.delete_before(log.offsets[23]) == 2
     assert (queue.min_offset, queue.max_offset) == (23, 35)
-    assert queue.unit(22) is None
+    assert queue.entry(22) is None
     assert queues.delete_before(log.end) == 1  # never the last
     assert queue.max_offset == 35
     assert len(files.list_directory(ROOT / "T" / "0")) == 1
@@ -363,7 +363,7 @@ def test_a_discarded_queue_begins_anew() -> None:
     queues.discard("T", 0)
     queues.discard("never", 7)
     assert held is not None
-    assert (held.min_offset, held.max_offset, len(held.units(0, 9)), held.last_physical()) == (0, 0, 0, -1)
+    assert (held.min_offset, held.max_offset, len(held.entries(0, 9)), held.last_physical()) == (0, 0, 0, -1)
     assert queues.find("T", 0) is None
     assert queues.next_offset("T", 0) == 0
     assert files.list_directory(ROOT) == []
@@ -377,7 +377,7 @@ def test_a_discarded_queue_begins_anew() -> None:
 # Failing disks
 
 
-def test_units_that_cannot_be_written_stay_pending_and_readable() -> None:
+def test_entries_that_cannot_be_written_stay_pending_and_readable() -> None:
     files = FaultyFiles(LossyFiles())
     log, queues = log_of(30), opened(files)
     log.feed(queues, 0, 25)
@@ -430,7 +430,7 @@ def test_everything_is_durable_after_flush() -> None:
     }
 
 
-def test_a_failed_removal_does_not_bring_old_units_back() -> None:
+def test_a_failed_removal_does_not_bring_old_entries_back() -> None:
     files = FaultyFiles(LossyFiles())
     log, queues = log_of(25), opened(files)
     log.feed(queues)
@@ -501,13 +501,13 @@ def test_a_replay_cuts_what_the_log_does_not_have() -> None:
     assert reopened(files).topics() == {"T": [0], "U": [0]}
 
 
-def test_a_replay_mends_units_just_before_and_between_what_it_meets() -> None:
+def test_a_replay_mends_entries_just_before_and_between_what_it_meets() -> None:
     files = LossyFiles()
     log, queues = log_of(40), opened(files)
     log.feed(queues)
     queues.flush()
     file = files.open(path_of("T", 0, 1), True)
-    file.pwrite(bytes(4 * ENTRY_BYTES), 3 * ENTRY_BYTES)  # units 13..16 never reached the disk
+    file.pwrite(bytes(4 * ENTRY_BYTES), 3 * ENTRY_BYTES)  # entries 13..16 never reached the disk
     again = reopened(files)
     again.begin_replay()
     log.feed(again, 15, 20)
@@ -653,7 +653,7 @@ def test_a_wrong_file_size_setting_rebuilds_everything() -> None:
     assert reader.load() == []
     queue = reader.find("T", 0)
     assert queue is not None
-    assert [unit[0] for n in range(37) if (unit := queue.unit(n)) is not None] == log.offsets
+    assert [entry[0] for n in range(37) if (entry := queue.entry(n)) is not None] == log.offsets
 
 
 # Threads
@@ -674,8 +674,8 @@ def test_readers_see_whole_queues_while_others_write_and_delete() -> None:
             if queue is None:
                 continue
             end = queue.max_offset
-            units = queue.units(max(end - 15, 0), 100)
-            known = units["physical_offset"].tolist()
+            entries = queue.entries(max(end - 15, 0), 100)
+            known = entries["physical_offset"].tolist()
             if known and known != log.offsets[max(end - 15, 0) :][: len(known)]:
                 problems.append(f"{end} {known}")
 
@@ -732,11 +732,11 @@ def test_both_ways_of_taking_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         offset = nexts.get(key, int(random.integers(3))) + int(random.integers(20) == 0) * 5
         log.append(*key, offset, tags="x", sys_flag=int(random.choice([0, 0, 0, PREPARED])))
         nexts[key] = offset + 1
-    found: list[dict[tuple[str, int], list[Unit | None]]] = []
+    found: list[dict[tuple[str, int], list[Entry | None]]] = []
     for few in (0, 10_000):
-        monkeypatch.setattr(unit_intake, "FEW_ROWS", few)
-        monkeypatch.setattr(unit_intake, "FEW_ROWS_WITH_KERNEL", few)
+        monkeypatch.setattr(entry_intake, "FEW_ROWS", few)
+        monkeypatch.setattr(entry_intake, "FEW_ROWS_WITH_KERNEL", few)
         queues = opened(LossyFiles())
         log.feed(queues, batch=50)
-        found.append({(q.topic, q.queue_id): [q.unit(n) for n in range(q.max_offset)] for q in queues.all()})
+        found.append({(q.topic, q.queue_id): [q.entry(n) for n in range(q.max_offset)] for q in queues.all()})
     assert found[0] == found[1]

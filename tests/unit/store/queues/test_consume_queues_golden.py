@@ -24,7 +24,8 @@ def bitmaps(facts: Manifest) -> dict[int, bytes]:
         (record.topic, record.queue_id, record.queue_offset): record.phy for record in facts.records if not record.blank
     }
     return {
-        places[unit.topic, unit.queue_id, unit.offset]: bytes.fromhex(unit.bitmap or "") for unit in facts.ext_units
+        places[entry.topic, entry.queue_id, entry.offset]: bytes.fromhex(entry.bitmap or "")
+        for entry in facts.ext_entries
     }
 
 
@@ -63,19 +64,19 @@ def test_derived_queues_have_the_bytes_of_the_reference(name: str, batch: int, t
 
 
 @pytest.mark.parametrize("name", REBUILT)
-def test_pending_units_read_like_written_ones(name: str, tmp_path: Path) -> None:
+def test_pending_entries_read_like_written_ones(name: str, tmp_path: Path) -> None:
     store = restore(name, tmp_path)
     queues = derived(name, tmp_path / "consumequeue")
     feed_golden(store, levels(name), queues)
     assert not (tmp_path / "consumequeue").exists()
-    pending = {(q.topic, q.queue_id): units_of(q) for q in queues.all()}
+    pending = {(q.topic, q.queue_id): queue_entries_of(q) for q in queues.all()}
     queues.flush()
-    assert pending == {(q.topic, q.queue_id): units_of(q) for q in queues.all()}
+    assert pending == {(q.topic, q.queue_id): queue_entries_of(q) for q in queues.all()}
 
 
-def units_of(queue: object) -> list[object]:
-    assert hasattr(queue, "unit")
-    return [queue.unit(n) for n in range(queue.min_offset, queue.max_offset)]  # type: ignore[attr-defined]
+def queue_entries_of(queue: object) -> list[object]:
+    assert hasattr(queue, "entry")
+    return [queue.entry(n) for n in range(queue.min_offset, queue.max_offset)]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", CLEAN_STORES)
@@ -100,11 +101,11 @@ def test_bounds_and_times_of_a_loaded_store(name: str, tmp_path: Path) -> None:
         for timestamp, offset in row.time_to_offset:
             found = queue.offset_at(timestamp, lambda at, _size: times.get(at, -1), answers.min_phy_offset)
             assert found == offset, (queue, timestamp)
-    for units in answers.units:
-        queue = queues.find(units.topic, units.queue_id)
-        for offset, physical, _ in units.offset_phy_store_time:
-            unit = None if queue is None else queue.unit(offset)
-            assert (0 if unit is None else unit[0]) == physical
+    for entries in answers.entries:
+        queue = queues.find(entries.topic, entries.queue_id)
+        for offset, physical, _ in entries.offset_phy_store_time:
+            entry = None if queue is None else queue.entry(offset)
+            assert (0 if entry is None else entry[0]) == physical
 
 
 @pytest.mark.parametrize("name", REBUILT)

@@ -1,4 +1,4 @@
-"""Writing units out with files kept at hand: the same as when each is looked up anew, whatever happens in between."""
+"""Writing entries out with files kept at hand: the same as when each is looked up anew, whatever happens in between."""
 
 import gc
 import os
@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 from embermq.files.files import Files, RealFiles
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.store.queues.consume_queues import ConsumeQueues
-from embermq.store.queues.entry_files import UnitFiles
+from embermq.store.queues.entry_files import EntryFiles
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 from tests.support.records import LogOfRecords
 
 ROOT = Path("/store/consumequeue")
-UNITS = 10  # per file
+ENTRIES = 10  # per file
 TOPICS = ["T", "U", "V"]
 
 
 def opened(files: Files, root: Path = ROOT) -> ConsumeQueues:
     files.make_directory(root)
-    return ConsumeQueues(root, files, UNITS * ENTRY_BYTES, ManualClock())
+    return ConsumeQueues(root, files, ENTRIES * ENTRY_BYTES, ManualClock())
 
 
 def all_files(files: Files, root: Path = ROOT) -> dict[str, bytes]:
@@ -60,7 +60,7 @@ STEPS = st.lists(
 )
 
 
-class Always(UnitFiles):
+class Always(EntryFiles):
     """Looks every file up."""
 
     def _keep_at_hand(self, slot: int, file_start: int) -> None:
@@ -71,7 +71,7 @@ def played(steps: list[tuple[str, Any]], *, at_hand: bool) -> dict[str, bytes]:
     files = LossyFiles()
     queues = opened(files)
     if not at_hand:
-        queues._unit_files = Always(queues._books, queues._queues.by_slot)
+        queues._entry_files = Always(queues._books, queues._queues.by_slot)
     log, offsets = LogOfRecords(), dict.fromkeys(TOPICS, 0)
     for what, about in steps:
         if what == "feed":
@@ -139,7 +139,7 @@ def open_descriptors(root: Path) -> int:
 def test_descriptors_are_bounded_and_given_back(tmp_path: Path) -> None:
     root = tmp_path / "consumequeue"
     queues = opened(RealFiles(), root)
-    queues._unit_files = UnitFiles(queues._books, queues._queues.by_slot, at_hand_max=5)
+    queues._entry_files = EntryFiles(queues._books, queues._queues.by_slot, at_hand_max=5)
     queues._open._open_max = 10
     log = LogOfRecords()
     offsets: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The extension of a consume queue: units of different lengths, found through the addresses in the queue."""
+"""The extension of a consume queue: entries of different lengths, found through the addresses in the queue."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from embermq.files.files import Files
 from embermq.files.open_files import OpenFiles
-from embermq.format.queue_extension import ExtensionUnit, address_of, is_address
+from embermq.format.queue_extension import ExtensionEntry, address_of, is_address
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.extension import ExtensionSettings, QueueExtension
 from embermq.testing.clock import ManualClock
@@ -36,17 +36,17 @@ def written(extension: QueueExtension) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 126), max_size=6), max_size=8))
-def test_units_are_found_pending_set_aside_written_and_loaded(rounds: list[list[int]]) -> None:
+def test_entries_are_found_pending_set_aside_written_and_loaded(rounds: list[list[int]]) -> None:
     files = LossyFiles()
     extension = extension_of(files)
-    known: dict[int, ExtensionUnit] = {}
+    known: dict[int, ExtensionEntry] = {}
     for number, lengths in enumerate(rounds):
         for length in lengths:
-            unit = ExtensionUnit(length - 60, 1000 + number, bytes([length]) * length)
-            address = extension.put(unit.tag_code, unit.store_time, unit.bitmap)
+            entry = ExtensionEntry(length - 60, 1000 + number, bytes([length]) * length)
+            address = extension.put(entry.tag_code, entry.store_time, entry.bitmap)
             assert address is not None
             assert address not in known
-            known[address] = unit
+            known[address] = entry
         if number % 3 == 1:
             written(extension)
         if number % 3 == 2:
@@ -57,7 +57,7 @@ def test_units_are_found_pending_set_aside_written_and_loaded(rounds: list[list[
     assert {address: extension.find(address) for address in known} == known
 
 
-def test_a_unit_that_fits_no_file_has_no_address() -> None:
+def test_a_entry_that_fits_no_file_has_no_address() -> None:
     extension = extension_of(LossyFiles())
     assert extension.put(1, 2, bytes(127)) is None
     assert extension.put(1, 2, bytes(126)) == address_of(0)
@@ -66,7 +66,7 @@ def test_a_unit_that_fits_no_file_has_no_address() -> None:
     assert large.put(1, 2, bytes(32767 - 20)) == address_of(0)
 
 
-def test_a_unit_that_does_not_fit_the_rest_goes_to_the_next_file_behind_an_end_mark() -> None:
+def test_a_entry_that_does_not_fit_the_rest_goes_to_the_next_file_behind_an_end_mark() -> None:
     files = LossyFiles()
     extension = extension_of(files)
     assert extension.put(1, 2, bytes(80)) == address_of(0)
@@ -79,7 +79,7 @@ def test_a_unit_that_does_not_fit_the_rest_goes_to_the_next_file_behind_an_end_m
 
 
 @pytest.mark.parametrize("address", [0, -1, 2598919, address_of(0), address_of(75), address_of(1 << 40)])
-def test_where_there_is_no_unit_none_is_found(address: int) -> None:
+def test_where_there_is_no_entry_none_is_found(address: int) -> None:
     files = LossyFiles()
     extension = extension_of(files)
     assert extension.find(address) is None
@@ -102,7 +102,7 @@ def test_what_could_not_be_written_is_still_found_and_written_later() -> None:
         if seen is None:
             written(extension)
             seen = extension_of(files)
-        assert [unit.tag_code for a in addresses if (unit := seen.find(a or 0)) is not None] == [0, 1, 2, 3, 4]
+        assert [entry.tag_code for a in addresses if (entry := seen.find(a or 0)) is not None] == [0, 1, 2, 3, 4]
 
 
 def test_files_before_the_first_address_in_use_go() -> None:
@@ -133,7 +133,7 @@ def replayed(queues: ConsumeQueues, log: LogOfRecords) -> None:
     queues.finish_replay(0, log.end)
 
 
-def test_extension_units_are_found_through_their_addresses() -> None:
+def test_extension_entries_are_found_through_their_addresses() -> None:
     files = LossyFiles()
     log, queues = LogOfRecords(), extended(files)
     for n in range(40):
@@ -149,12 +149,12 @@ def test_extension_units_are_found_through_their_addresses() -> None:
         assert queue is not None
         assert queue.extension is not None
         for n in range(40):
-            unit = queue.unit(n)
-            assert unit is not None
-            assert is_address(unit[2])
-            found = queue.extension.find(unit[2])
+            entry = queue.entry(n)
+            assert entry is not None
+            assert is_address(entry[2])
+            found = queue.extension.find(entry[2])
             i = n if n < 25 else n - 25
-            assert isinstance(found, ExtensionUnit)
+            assert isinstance(found, ExtensionEntry)
             assert (found.store_time, found.bitmap) == (1000 + n, bytes([i]) * (i % 5))
         assert queue.extension.find(5) is None
     replayed(again, log)
@@ -181,4 +181,4 @@ def test_a_lost_extension_is_reported_and_made_again() -> None:
     queue = again.find("T", 0)
     assert queue is not None
     assert queue.extension is not None
-    assert all(queue.extension.find(unit[2]) for n in range(40) if (unit := queue.unit(n)) is not None)
+    assert all(queue.extension.find(at[2]) for n in range(40) if (at := queue.entry(n)) is not None)

@@ -44,7 +44,7 @@ class ScheduleTopic:
 
     def open(self) -> DelayedMessages:
         return DelayedMessages(
-            Parked(lambda: self.queues, self.bounds, self.units, lambda at, _size: self.records.get(at)),
+            Parked(lambda: self.queues, self.bounds, self.entries, lambda at, _size: self.records.get(at)),
             self.append,
             self.flush,
             ProgressFile(self.files, self.path),
@@ -85,7 +85,7 @@ class ScheduleTopic:
         queue = self.queues.get(queue_id)
         return None if queue is None else (self.minimum.get(queue_id, 0), len(queue))
 
-    def units(self, queue_id: int, start: int) -> npt.NDArray[np.void]:
+    def entries(self, queue_id: int, start: int) -> npt.NDArray[np.void]:
         return np.array(self.queues[queue_id][start : start + 4], dtype=ENTRY_DTYPE)
 
     def append(self, message: Message) -> Receipt:

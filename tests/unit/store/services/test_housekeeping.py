@@ -1,4 +1,4 @@
-"""When queue units are written out, and queues and index synced: by the clock, and before that when there is much."""
+"""When queue entries are written out, and queues and index synced: by the clock, and before that when there is much."""
 
 import time
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def test_much_log_is_proven_before_its_time(tmp_path: Path, monkeypatch: pytest.
         assert not keeping._is_too_much_unproven()
 
 
-def test_many_units_are_written_out_before_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_entries_are_written_out_before_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many for each queue: with thousands of them a write is shared all the same."""
     with StoreBuilder(tmp_path / "store").open() as store:
         keeping, queues = store._housekeeping, store._queues

@@ -225,7 +225,7 @@ def test_who_looks_from_outside_sees_the_same(tmp_path: Path, again: bool) -> No
 
 @pytest.mark.parametrize("again", [0, 6])
 def test_a_deletion_is_no_fault(tmp_path: Path, again: int) -> None:
-    """Records of the deleted topic need no units, and a rebuild makes none."""
+    """Records of the deleted topic need no entries, and a rebuild makes none."""
     plan = StoreBuilder(tmp_path / "store", **SMALL)
     with plan.open() as store:
         fill(store, "T", 60)
@@ -241,7 +241,7 @@ def test_a_deletion_is_no_fault(tmp_path: Path, again: int) -> None:
     assert not verify(plan.root).flaws
 
 
-def test_a_lost_unit_of_a_new_life_is_a_fault(tmp_path: Path) -> None:
+def test_a_lost_entry_of_a_new_life_is_a_fault(tmp_path: Path) -> None:
     plan = StoreBuilder(tmp_path / "store", **SMALL)
     with plan.open() as store:
         fill(store, "T", 60)
