@@ -11,6 +11,7 @@
     │  ├─ StoreLocked                another process (or this one) has the store open
     │  ├─ StoreClosed                a call after close()
     │  ├─ StoreReadOnly              a write on a store opened with read_only=True
+    │  ├─ ReplicaMissing             brokerRole=SYNC_MASTER promises a replica, and there is none
     │  ├─ CorruptFrame               a record that does not add up, with its place
     │  ├─ QueueUnknown               a topic and queue nobody ever wrote to
     │  ├─ TopicUnknown               a topic that is not in the store, with the nearest names there are
@@ -130,6 +131,18 @@ class StoreReadOnly(StoreError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"the store at {path} was opened with read_only=True; open it without to write")
+        self.path = path
+
+
+class ReplicaMissing(StoreError):
+    """The settings promise that a second copy exists of each acknowledged message; this store cannot make one."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(
+            f"{path}: brokerRole=SYNC_MASTER: an acknowledgement would promise a replica that does not exist, because"
+            " replication is not part of this store yet; set brokerRole=ASYNC_MASTER, or emberAllowUnreplicated=true"
+            " to append without a replica"
+        )
         self.path = path
 
 

@@ -322,7 +322,12 @@ class StoreSettings:
     light_queues_max: int = prop("maxLmqConsumeQueueNum", 20_000, "most light queues")
 
     # Role and replication
-    role: BrokerRole = prop("brokerRole", BrokerRole.ASYNC_MASTER, "what this store is in a replicated group")
+    role: BrokerRole = prop(
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        "what this store is in a replicated group; a SYNC_MASTER is not opened for appends, unless"
+        " emberAllowUnreplicated says so, and a SLAVE refuses appends",
+    )
     check_offset_in_slave: bool = prop("offsetCheckInSlave", False, "a slave corrects offsets out of range, too")
     slave_timeout_ms: int = prop(
         "slaveTimeout", 3000, "how long an append waits for a replica", unit="ms", no_effect=_NO_REPLICA
@@ -463,6 +468,11 @@ class StoreSettings:
         unit="bytes per second",
         least=1,
     )
+    allow_unreplicated: bool = prop(
+        "emberAllowUnreplicated",
+        False,
+        "append as SYNC_MASTER although nothing replicates: PUT_OK then promises no replica",
+    )
     delayed_delivery: bool = prop(
         "emberDelayedDelivery", True, "deliver parked messages when they are due; off: they stay parked"
     )
@@ -561,6 +571,11 @@ class StoreSettings:
     def store_host(self) -> tuple[str, int]:
         """Address and port written into each record."""
         return self.broker_ip, self.listen_port
+
+    @property
+    def promises_replica(self) -> bool:
+        """An acknowledgement under these settings promises a second copy of the message."""
+        return self.role is BrokerRole.SYNC_MASTER and not self.allow_unreplicated
 
     @property
     def transient_pool_active(self) -> bool:

@@ -23,6 +23,7 @@ from embermq.clock import Clock, SystemClock
 from embermq.columns import resync
 from embermq.errors import (
     AppendRefused,
+    ReplicaMissing,
     StoreClosed,
     StoreError,
     StorePathInvalid,
@@ -107,6 +108,8 @@ class MessageStore(RunningStore):
         """
         settings = settings if settings is not None else StoreSettings()
         _check_arguments(path, settings, dispatch, sinks)
+        if settings.promises_replica and not read_only:
+            raise ReplicaMissing(path)
         factories = [*plugins, *load_factories(settings.plugins)]
         parts = open_parts(
             Path(path).expanduser().absolute(),

@@ -51,7 +51,7 @@ def drop(
 
 
 def _drop(directory: Path, topic: str, config_file: Path | None, changes: tuple[str, ...]) -> None:
-    settings = settings_for(directory, config_file, changes)
+    settings = settings_for(directory, config_file, changes).replace(allow_unreplicated=True)  # Nothing is appended.
     try:
         store = MaintenanceStore.open(directory, settings)
     except StoreLocked as locked:

@@ -325,9 +325,13 @@ class _Salvage:
         if not was_closed_cleanly(self._files, self._root):
             mark_running(self._files, self.partial)
         self._progress("recovering", 0, 1)
-        # Nothing is delivered or deleted here: whoever opens the store later does that.
+        # Nothing is appended, delivered or deleted here: that is for the next one who opens the store.
         settings = self._settings.replace(
-            commit_log_paths=(), commit_log_read_only_paths=(), delayed_delivery=False, plugins=()
+            commit_log_paths=(),
+            commit_log_read_only_paths=(),
+            delayed_delivery=False,
+            plugins=(),
+            allow_unreplicated=True,
         )
         with MessageStore.open(self.partial, settings, files=self._files, clock=self._clock) as store:
             report = self._report
