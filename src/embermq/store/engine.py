@@ -213,7 +213,7 @@ class RunningStore:
             assert queue is not None
             return queue.entries(start, 1024)
 
-        parked = Parked(lambda: queues.topics().get(SCHEDULE_TOPIC, []), bounds, entries, self._records.at)
+        parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, self._records.at)
         progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
         return DelayedMessages(
             parked,

@@ -100,6 +100,10 @@ class ConsumeQueues:
             found.setdefault(topic, []).append(queue_id)
         return found
 
+    def ids_of(self, topic: str) -> list[int]:
+        """The queue ids of one topic, in order. Costs what the topic has, however many queues the store has."""
+        return self._queues.ids_of(topic)
+
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message; 0 for a queue that does not exist."""
         queue = self.find(topic, queue_id)

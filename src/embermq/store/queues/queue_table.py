@@ -2,7 +2,7 @@
 
 A slot is given once per topic and queue id and kept, also when the queue is deleted: a later message
 begins the queue anew in the same slot. `queues` holds those that have entries; any thread may look something up
-there or take a list() of it, which is one step. Everything else is for holders of the change lock.
+there or take a list() of it, which is one step, and ask `ids_of`. Everything else is for holders of the change lock.
 """
 
 import logging
@@ -34,6 +34,7 @@ class Queues:
     def __init__(self, root: Path, books: SharedQueueState, extension: ExtensionSettings | None) -> None:
         self.queues: dict[tuple[str, int], ConsumeQueue] = {}
         self.by_slot: list[ConsumeQueue] = []
+        self._ids: dict[str, set[int]] = {}  # Of `queues`, by topic: a topic is listed without a look at the others.
         self._root = root
         self._books = books
         self._extension = extension
@@ -79,10 +80,16 @@ class Queues:
         for slot in slots:
             queue = self.by_slot[slot]
             self.queues[queue.topic, queue.queue_id] = queue
+            self._ids.setdefault(queue.topic, set()).add(queue.queue_id)
 
     def hide(self, queue: ConsumeQueue) -> None:
         """A queue that has no entries any more."""
         self.queues.pop((queue.topic, queue.queue_id), None)
+        self._ids.get(queue.topic, set()).discard(queue.queue_id)
+
+    def ids_of(self, topic: str) -> list[int]:
+        """The ids of a topic's queues that have entries, in order. Any thread: sorting numbers is one step."""
+        return sorted(self._ids.get(topic, ()))
 
     def route(self, batch: RecordColumns) -> NDArray[np.int32]:
         """The slot of each row. The kernel needs numba, which is slow to load: only when it pays."""

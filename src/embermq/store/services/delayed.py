@@ -45,7 +45,7 @@ _QUEUE_ID_MAX = 2**31 - 1
 class Parked:
     """How to look at the schedule topic."""
 
-    queue_ids: Callable[[], Iterable[int]]
+    queue_ids: Callable[[], Iterable[int]]  # of the schedule topic; asked at each look, so it must be cheap
     bounds: Callable[[int], tuple[int, int] | None]  # queue id -> its min and max offset
     entries: Callable[[int, int], npt.NDArray[np.void]]  # queue id, start -> some ENTRY_DTYPE from there
     message_at: Callable[[int, int], StoredMessage | None]  # physical offset, size

@@ -85,7 +85,7 @@ class TopicDeletion:
 
     def _remove(self, topic: str) -> int:
         """Called by the dispatcher, between two records."""
-        queue_ids = self._queues.topics().get(topic, [])
+        queue_ids = self._queues.ids_of(topic)
         for queue_id in queue_ids:
             self._queues.discard(topic, queue_id)
         return len(queue_ids)

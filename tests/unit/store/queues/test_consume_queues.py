@@ -250,6 +250,7 @@ def test_queues_are_lists(steps: list[tuple[str, list[int]]]) -> None:
 
 def agree(queues: ConsumeQueues, model: Model) -> None:
     assert {(q.topic, q.queue_id) for q in queues.all()} == set(model.entries)
+    assert {f"T{n}": queues.ids_of(f"T{n}") for n in range(3) if queues.ids_of(f"T{n}")} == queues.topics()
     for key, entries in model.entries.items():
         queue = queues.find(*key)
         assert queue is not None

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class ScheduleTopic:
         self.records: dict[int, StoredMessage] = {}
         self.appended: list[Message] = []
         self.answers: Iterator[PutStatus | Exception] = iter(())
+        self.calls: Counter[str] = Counter()  # How often which part of the schedule topic was looked at.
         self.flushes = 0
         self.durable = 2**60
         self.files = FaultyFiles(RealFiles())
@@ -44,7 +46,7 @@ class ScheduleTopic:
 
     def open(self) -> DelayedMessages:
         return DelayedMessages(
-            Parked(lambda: self.queues, self.bounds, self.entries, lambda at, _size: self.records.get(at)),
+            Parked(self.queue_ids, self.bounds, self.entries, lambda at, _size: self.records.get(at)),
             self.append,
             self.flush,
             ProgressFile(self.files, self.path),
@@ -81,11 +83,17 @@ class ScheduleTopic:
         queue.append((physical_offset, 100, due_ms))
         return physical_offset
 
+    def queue_ids(self) -> list[int]:
+        self.calls["queue_ids"] += 1
+        return list(self.queues)
+
     def bounds(self, queue_id: int) -> tuple[int, int] | None:
+        self.calls["bounds"] += 1
         queue = self.queues.get(queue_id)
         return None if queue is None else (self.minimum.get(queue_id, 0), len(queue))
 
     def entries(self, queue_id: int, start: int) -> npt.NDArray[np.void]:
+        self.calls["entries"] += 1
         return np.array(self.queues[queue_id][start : start + 4], dtype=ENTRY_DTYPE)
 
     def append(self, message: Message) -> Receipt:
@@ -133,6 +141,15 @@ def test_the_earliest_level_says_when_to_look_again(topic: ScheduleTopic) -> Non
     topic.park(3)
     topic.park(2)
     assert topic.deliver() == topic.clock.now_ms() + 5000
+
+
+def test_a_look_costs_what_the_levels_cost(topic: ScheduleTopic) -> None:
+    for level in (1, 2, 3):
+        for _ in range(50):
+            topic.park(level)
+    topic.calls.clear()
+    topic.deliver()
+    assert topic.calls == {"queue_ids": 1, "bounds": 3, "entries": 3}
 
 
 def test_what_is_delivered_is_the_parked_record_with_its_own_destination(topic: ScheduleTopic) -> None:

@@ -8,6 +8,7 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.settings import FlushDisk
+from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.testing.clock import ManualClock
 
 SMALL = StoreSettings(
@@ -47,6 +48,26 @@ def test_a_delayed_message_comes_when_it_is_due(tmp_path: Path, flush: FlushDisk
         assert [one.body for one in store.find("orders", "o-1")] == [b"later"]
         assert [one.tags for one in store.fetch("orders", 2, 0, tags="paid").messages] == ["paid"]
         assert store.runtime_info()["scheduleMessageOffset_1"] == "1,1"
+
+
+def test_a_look_passes_over_no_other_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten looks a second must not cost more because the store has many queues."""
+    clock = ManualClock()
+    with MessageStore.open(tmp_path / "store", SMALL, clock=clock) as store:
+        store.append_many([Message(f"topic-{n}", b"x") for n in range(40)])
+        store.append(Message("orders", b"later", delay_level=1))
+        store.append(Message("orders", b"much later", delay_level=3))
+        assert store.wait_for_dispatch(10)
+        listings: list[str] = []
+        for name in ("all", "topics"):
+            monkeypatch.setattr(ConsumeQueues, name, lambda _queues, name=name: listings.append(name))
+        arrived = wait_for_arrival(store, "orders")
+        clock.advance(s=1)
+        assert arrived.wait(10)
+        assert listings == []
+        monkeypatch.undo()
+        assert store._queues is not None
+        assert store._queues.ids_of(SCHEDULE_TOPIC) == store.topics()[SCHEDULE_TOPIC] == [0, 2]
 
 
 def test_what_is_parked_survives_a_restart(tmp_path: Path) -> None:
