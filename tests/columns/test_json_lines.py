@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embermq.columns.compiled.json_lines import write_lines
-from embermq.columns.plain.json_lines import KEYS, LineForm, LineStop, encode_line
+from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import Rows, new_rows
 from embermq.format.frame import encode
+from embermq.format.message_json import KEYS, BodyForm
 from embermq.model.hosts import Host
 from tests.columns.guarded import GuardedMemory
 from tests.columns.strategies import BASE, logs
@@ -22,7 +23,7 @@ from tests.support import golden
 
 DATA, OUT = GuardedMemory(1 << 18), GuardedMemory(1 << 18)
 NO_DELAYS = np.zeros(0, np.int64)
-FORMS = [LineForm.BASE64, LineForm.TEXT, LineForm.RAW, LineForm.TEXT | LineForm.RAW]
+FORMS = [BodyForm.BASE64, BodyForm.TEXT, BodyForm.RAW, BodyForm.TEXT | BodyForm.RAW]
 HOST = Host("10.20.30.255", 10911)
 
 
@@ -32,7 +33,7 @@ def rows_of(data: Any, base: int) -> Rows:
     return rows[:count]
 
 
-def lines_of(data: Any, base: int, rows: Rows, form: LineForm, room: int) -> tuple[list[bytes], int]:
+def lines_of(data: Any, base: int, rows: Rows, form: BodyForm, room: int) -> tuple[list[bytes], int]:
     """Every line, by the kernel where it does not decline; and how many it declined."""
     out = OUT.hold(bytes(room))
     lines: list[bytes] = []
@@ -52,7 +53,7 @@ def lines_of(data: Any, base: int, rows: Rows, form: LineForm, room: int) -> tup
     return lines, declined
 
 
-def assert_same(raw: bytes, base: int, form: LineForm, room: int) -> tuple[list[bytes], int]:
+def assert_same(raw: bytes, base: int, form: BodyForm, room: int) -> tuple[list[bytes], int]:
     data = DATA.hold(raw)
     rows = rows_of(data, base)
     lines, declined = lines_of(data, base, rows, form, room)
@@ -62,7 +63,7 @@ def assert_same(raw: bytes, base: int, form: LineForm, room: int) -> tuple[list[
 
 @settings(max_examples=300, deadline=None)
 @given(logs(), st.sampled_from(FORMS), st.sampled_from([1, 1500, 3000, 60_000]))
-def test_any_log(raw: bytes, form: LineForm, room: int) -> None:
+def test_any_log(raw: bytes, form: BodyForm, room: int) -> None:
     for line in assert_same(raw, BASE, form, room)[0]:
         assert [key for key in json.loads(line) if not key.endswith("Base64")] == list(KEYS)
 
@@ -96,7 +97,7 @@ def record(body: bytes = b"body", properties: bytes = b"", **changes: Any) -> by
         record(bytes(3), properties=b"\x02".join(b"name%d\x01%d" % (n, n) for n in range(64))),
     ],
 )
-def test_ordinary_records_are_not_declined(raw: bytes, form: LineForm) -> None:
+def test_ordinary_records_are_not_declined(raw: bytes, form: BodyForm) -> None:
     [line], declined = assert_same(raw, BASE, form, 60_000)
     assert declined == 0
     assert json.loads(line)["physicalOffset"] == BASE
@@ -105,19 +106,19 @@ def test_ordinary_records_are_not_declined(raw: bytes, form: LineForm) -> None:
 @pytest.mark.parametrize(
     ("raw", "form"),
     [
-        (record(born_host=Host("::ffff:102:304", 1)), LineForm.BASE64),
-        (record(store_host=Host("::ffff:0:0", 1)), LineForm.RAW),
-        (record(sys_flag=1), LineForm.BASE64),
-        (record(b"\xff"), LineForm.TEXT),
-        (record(properties=b"a\x01\xc3"), LineForm.BASE64),
-        (record(properties=b"a\x01b\x02a\x01c"), LineForm.BASE64),
-        (record(properties=b"a\x01b\x02"), LineForm.RAW),
-        (record(properties=b"a\x01\x02b\x01c"), LineForm.RAW),
-        (record(store_timestamp=-(2**63)), LineForm.BASE64),
-        (record(properties=b"\x02".join(b"%d\x01%d" % (n, n) for n in range(65))), LineForm.BASE64),
+        (record(born_host=Host("::ffff:102:304", 1)), BodyForm.BASE64),
+        (record(store_host=Host("::ffff:0:0", 1)), BodyForm.RAW),
+        (record(sys_flag=1), BodyForm.BASE64),
+        (record(b"\xff"), BodyForm.TEXT),
+        (record(properties=b"a\x01\xc3"), BodyForm.BASE64),
+        (record(properties=b"a\x01b\x02a\x01c"), BodyForm.BASE64),
+        (record(properties=b"a\x01b\x02"), BodyForm.RAW),
+        (record(properties=b"a\x01\x02b\x01c"), BodyForm.RAW),
+        (record(store_timestamp=-(2**63)), BodyForm.BASE64),
+        (record(properties=b"\x02".join(b"%d\x01%d" % (n, n) for n in range(65))), BodyForm.BASE64),
     ],
 )
-def test_rare_records_are_declined(raw: bytes, form: LineForm) -> None:
+def test_rare_records_are_declined(raw: bytes, form: BodyForm) -> None:
     assert assert_same(raw, BASE, form, 60_000)[1] == 1
 
 
@@ -133,19 +134,19 @@ ADDRESSES = st.one_of(
 @given(ADDRESSES, ADDRESSES, st.booleans())
 def test_addresses_are_written_as_everywhere(born: str, store: str, both: bool) -> None:
     raw = record(born_host=Host(born, 1), store_host=Host(store, 2) if both else HOST)
-    [line], declined = assert_same(raw, BASE, LineForm.BASE64, 60_000)
+    [line], declined = assert_same(raw, BASE, BodyForm.BASE64, 60_000)
     assert json.loads(line)["bornHost"] == f"[{born}]:1"
     assert declined <= (born.startswith("::ffff:") or (both and store.startswith("::ffff:")))
 
 
 def test_a_line_that_fits_nowhere_is_left_to_the_plain_way() -> None:
     raw = record(bytes(10_000))
-    assert assert_same(raw, BASE, LineForm.BASE64, 2000)[1] == 1
+    assert assert_same(raw, BASE, BodyForm.BASE64, 2000)[1] == 1
 
 
 @pytest.mark.parametrize("name", ["basic", "compressed", "index", "ipv6", "odd", "retry-dlq", "transaction"])
 @pytest.mark.parametrize("form", FORMS)
-def test_logs_of_the_reference(name: str, form: LineForm, tmp_path: Path) -> None:
+def test_logs_of_the_reference(name: str, form: BodyForm, tmp_path: Path) -> None:
     count = 0
     for start, data in golden.segments(golden.restore(name, tmp_path)):
         count += len(assert_same(data, start, form, 200_000)[0])

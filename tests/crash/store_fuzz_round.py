@@ -16,8 +16,8 @@ import msgspec
 
 from embermq import Message, MessageStore, StoredMessage
 from embermq.cli import app
-from embermq.columns.plain.json_lines import LineForm
 from embermq.columns.rows import C_PHYSICAL, C_SIZE
+from embermq.format.message_json import BodyForm
 from embermq.inspect.dump import Dump
 from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.repair.load.load import Source, load_messages
@@ -112,7 +112,7 @@ class Round:
 
     def _dump(self) -> list[bytes]:
         def dump() -> list[bytes]:
-            job = Dump(Survey.open(self.root), form=LineForm.RAW)
+            job = Dump(Survey.open(self.root), form=BodyForm.RAW)
             return b"".join(bytes(one) for one in job.pieces() if not isinstance(one, DamagedRange)).splitlines()
 
         lines = self.failures.run("dump", dump, may_refuse=self.expected.may_refuse) or []

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
 )
 
 from embermq.errors import OptionInvalid
+from embermq.format.message_json import KEYS
 from embermq.spark.options.schema import (
     COLUMNS,
     KAFKA_COLUMNS,
@@ -61,6 +62,7 @@ def test_an_exact_schema_says_what_can_be_null(mode: SchemaMode, corrupt: bool, 
 
 
 def test_the_columns_in_order() -> None:
+    assert [column.name for column in COLUMNS if column.name != "brokerName"] == list(KEYS)
     assert [f"{column.name} {column.type.simpleString()}" for column in COLUMNS] == [
         "topic string",
         "brokerName string",

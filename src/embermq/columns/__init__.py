@@ -57,7 +57,7 @@ from embermq.columns.plain.check import (
 )
 from embermq.columns.plain.derive import key_rows, put_key_rows
 from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
-from embermq.columns.plain.json_lines import LineForm, LineStop, encode_in_order, encode_line
+from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import PackedStop, list_head_bytes
 from embermq.columns.plain.pick import ANY_SIZE
@@ -130,7 +130,6 @@ __all__ = [
     "I64_MAX",
     "I64_MIN",
     "Keep",
-    "LineForm",
     "LineStop",
     "LinkCheck",
     "NOTHING",
@@ -168,7 +167,6 @@ __all__ = [
     "compiled_put_index_keys",
     "compiled_scan",
     "compiled_write_lines",
-    "encode_in_order",
     "encode_line",
     "gather_for",
     "hash_column_for",

@@ -1,4 +1,4 @@
-"""A store as lines of JSON (format.json_lines), in the order of the log.
+"""A store as lines of JSON (format.message_json), in the order of the log.
 
 What is not wanted is left out before it is decoded: filters look at columns of numbers, and at names as raw bytes.
 Lines are written by a kernel into one buffer that is used again and again, so memory stays flat over any length of
@@ -19,7 +19,6 @@ from embermq.columns import (
     C_STORE_TIME,
     C_TAGS_AT,
     C_TOPIC_AT,
-    LineForm,
     LineStop,
     RecordColumns,
     Rows,
@@ -27,6 +26,7 @@ from embermq.columns import (
     encode_line,
     pays,
 )
+from embermq.format.message_json import BodyForm
 from embermq.inspect.snapshot import Survey
 from embermq.store.log import MISSING, DamagedRange
 
@@ -100,7 +100,7 @@ class Dump:
 
     survey: Survey
     wanted: Wanted = field(default_factory=Wanted)
-    form: LineForm = LineForm.BASE64
+    form: BodyForm = BodyForm.BASE64
     messages: int = 0
     broken_bodies: int = 0  # Given as they are stored, because they do not decompress.
     position: int = 0  # How far the log has been read.

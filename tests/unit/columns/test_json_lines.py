@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import zstandard
 
-from embermq.columns.plain.json_lines import KEYS, LineForm, encode_in_order, encode_line
+from embermq.columns.plain.json_lines import encode_line
 from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import new_rows
 from embermq.format.frame import ScanStop, body_crc, encode
+from embermq.format.message_json import KEYS, BodyForm, encode_in_order
 from embermq.model.hosts import Host
 from embermq.model.ids import message_id
 
@@ -22,7 +23,7 @@ BASE = 4096
 BORN, STORE = Host("10.0.0.1", 50000), Host("192.168.1.7", 10911)
 
 
-def line_of(form: LineForm = LineForm.BASE64, **changes: Any) -> tuple[dict[str, Any], bool]:
+def line_of(form: BodyForm = BodyForm.BASE64, **changes: Any) -> tuple[dict[str, Any], bool]:
     fields: dict[str, Any] = {
         "physical_offset": BASE,
         "queue_id": 3,
@@ -91,13 +92,13 @@ def test_hosts_of_the_newer_kind() -> None:
 
 @pytest.mark.parametrize("text", ["", "plain", 'a\nb\t"\\', "größer 漢字 🙂", "\x00\x01\x1f\x7f"])
 def test_bodies_as_text(text: str) -> None:
-    found, _ = line_of(LineForm.TEXT, body=text.encode())
+    found, _ = line_of(BodyForm.TEXT, body=text.encode())
     assert found["body"] == text
     assert "bodyBase64" not in found
 
 
 def test_a_body_that_is_no_text_is_given_as_base64_all_the_same() -> None:
-    found, is_whole = line_of(LineForm.TEXT, body=b"\xff\x00")
+    found, is_whole = line_of(BodyForm.TEXT, body=b"\xff\x00")
     assert found["body"] is None
     assert base64.b64decode(found["bodyBase64"]) == b"\xff\x00"
     assert is_whole
@@ -117,8 +118,8 @@ def test_compressed_bodies(packed: bytes, sys_flag: int) -> None:
     assert base64.b64decode(found["body"]) == b"again " * 99
     assert is_whole
     assert found["bodyCrc"] == body_crc(packed), "the sum is that of what is stored"
-    assert line_of(LineForm.TEXT, body=packed, sys_flag=sys_flag)[0]["body"] == "again " * 99
-    raw, is_whole = line_of(LineForm.RAW, body=packed, sys_flag=sys_flag)
+    assert line_of(BodyForm.TEXT, body=packed, sys_flag=sys_flag)[0]["body"] == "again " * 99
+    raw, is_whole = line_of(BodyForm.RAW, body=packed, sys_flag=sys_flag)
     assert base64.b64decode(raw["body"]) == packed
     assert is_whole
 
@@ -129,7 +130,7 @@ def test_a_body_that_does_not_decompress_is_given_as_stored_and_said_to_be(sys_f
     found, is_whole = line_of(body=packed, sys_flag=sys_flag)
     assert base64.b64decode(found["body"]) == packed
     assert not is_whole
-    assert line_of(LineForm.RAW, body=packed, sys_flag=sys_flag)[1], "raw bodies are what they are"
+    assert line_of(BodyForm.RAW, body=packed, sys_flag=sys_flag)[1], "raw bodies are what they are"
 
 
 def test_a_body_that_would_be_gigabytes_is_given_as_stored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +154,12 @@ def test_property_strings_that_a_map_does_not_give_back(encoded: bytes, found: d
     shown, _ = line_of(properties=encoded)
     assert shown["properties"] == found
     assert "propertiesBase64" not in shown
-    raw, _ = line_of(LineForm.RAW, properties=encoded)
+    raw, _ = line_of(BodyForm.RAW, properties=encoded)
     assert base64.b64decode(raw["propertiesBase64"]) == encoded
 
 
 @pytest.mark.parametrize("encoded", [b"", b"a\x01b", b"z\x01b\x02a\x01c\x01d"])
 def test_property_strings_that_it_does(encoded: bytes) -> None:
-    raw, _ = line_of(LineForm.RAW, properties=encoded)
+    raw, _ = line_of(BodyForm.RAW, properties=encoded)
     assert "propertiesBase64" not in raw
     assert encode_in_order(raw["properties"]) == encoded

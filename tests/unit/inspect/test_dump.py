@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.columns.plain.json_lines import KEYS, LineForm
+from embermq.format.message_json import KEYS, BodyForm
 from embermq.inspect.dump import Dump, Wanted
 from embermq.inspect.snapshot import DamagedRange, Survey
 from tests.support import golden
@@ -24,7 +24,7 @@ SMALL = StoreSettings(
 )
 
 
-def dumped(path: Path, form: LineForm = LineForm.BASE64, **wanted: Any) -> list[dict[str, Any]]:
+def dumped(path: Path, form: BodyForm = BodyForm.BASE64, **wanted: Any) -> list[dict[str, Any]]:
     job = Dump(Survey.open(path), Wanted(**wanted), form)
     text = b""
     for piece in job.pieces():
@@ -74,7 +74,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_every_record_of_the_reference(name: str, way: str, tmp_path: Path) -> None:
     path = golden.restore(name, tmp_path)
     before = golden.tree_state(path)
-    lines = dumped(path, LineForm.RAW)
+    lines = dumped(path, BodyForm.RAW)
     expected = [record for record in golden.manifest(name).records if not record.blank]
     assert len(lines) == len(expected)
     for line, record in zip(lines, expected, strict=True):
@@ -97,7 +97,7 @@ def test_every_record_of_the_reference(name: str, way: str, tmp_path: Path) -> N
 
 
 def test_everything_in_order(store: Path, way: str) -> None:
-    lines = dumped(store, LineForm.TEXT)
+    lines = dumped(store, BodyForm.TEXT)
     assert [line["body"] for line in lines] == [f"body {number}" for number in range(200)]
     offsets = [line["physicalOffset"] for line in lines]
     assert offsets == sorted(offsets)
@@ -142,7 +142,7 @@ def test_a_clock_that_was_set_back_hides_nothing(tmp_path: Path) -> None:
             clock.ms = 1_700_000_000_000 + at
             for _ in range(40):
                 opened.append(Message("t", b"%d" % number))
-    lines = dumped(tmp_path / "store", LineForm.TEXT, since_ms=1_700_000_060_000, until_ms=1_700_000_600_000)
+    lines = dumped(tmp_path / "store", BodyForm.TEXT, since_ms=1_700_000_060_000, until_ms=1_700_000_600_000)
     assert [line["body"] for line in lines] == ["3"] * 40 + ["4"] * 40
 
 
@@ -174,7 +174,7 @@ def test_bodies_that_do_not_decompress_are_counted(tmp_path: Path, way: str) -> 
     with MessageStore.open(tmp_path / "store", SMALL) as opened:
         opened.append(Message("t", b"no zlib at all", sys_flag=1))
         opened.append(Message("t", b"plain"))
-    job = Dump(Survey.open(tmp_path / "store"), form=LineForm.TEXT)
+    job = Dump(Survey.open(tmp_path / "store"), form=BodyForm.TEXT)
     text = b"".join(bytes(piece) for piece in job.pieces() if not isinstance(piece, DamagedRange))
     assert [json.loads(line)["body"] for line in text.splitlines()] == ["no zlib at all", "plain"]
     assert job.broken_bodies == 1
@@ -184,10 +184,10 @@ def test_a_store_that_is_being_written(tmp_path: Path, way: str) -> None:
     with MessageStore.open(tmp_path / "store", SMALL) as opened:
         for number in range(50):
             opened.append(Message("t", b"%d" % number))
-        lines = dumped(tmp_path / "store", LineForm.TEXT)
+        lines = dumped(tmp_path / "store", BodyForm.TEXT)
         assert [line["body"] for line in lines] == [str(number) for number in range(50)]
         opened.append(Message("t", b"more"))
-        assert dumped(tmp_path / "store", LineForm.TEXT)[-1]["body"] == "more"
+        assert dumped(tmp_path / "store", BodyForm.TEXT)[-1]["body"] == "more"
 
 
 def test_the_kernel_is_for_long_logs(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from embermq.cli.output import Output, report_option, show_bytes, show_count
 from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument
+from embermq.cli.store.shown import BODY_FORMS, body_option
 from embermq.cli.store.times import time_option
-from embermq.columns import LineForm
+from embermq.format.message_json import BodyForm
 from embermq.inspect import Dump, Survey, Wanted, require_topic
 from embermq.model.properties import tag_texts
 from embermq.store.log import DamagedRange
@@ -27,9 +28,7 @@ from embermq.store.log import DamagedRange
 @time_option("--since", "since_ms", "Only messages stored at or after this time.")
 @time_option("--until", "until_ms", "Only messages stored before this time.")
 @click.option("--tags", default="*", show_default=True, help="Only these tags, for example `paid || shipped`.")
-@click.option(
-    "--body", type=click.Choice(["base64", "text"]), default="base64", show_default=True, help="How bodies are written."
-)
+@body_option
 @click.option("--raw", is_flag=True, help="Bodies as they are stored: do not decompress.")
 @report_option
 def dump(
@@ -57,7 +56,7 @@ def dump(
     error, everything else is dumped, and the exit code is 1. `--output json` makes what is said there JSON.
     """
     wanted = Wanted(topic, queue_id, tag_texts(tags), since_ms, until_ms, start, limit)
-    form = (LineForm.TEXT if body == "text" else LineForm.BASE64) | (LineForm.RAW if raw else LineForm.BASE64)
+    form = BODY_FORMS[body] | (BodyForm.RAW if raw else BodyForm.BASE64)
     survey = Survey.open(directory)
     job = Dump(survey, wanted, form)
     damages: list[DamagedRange] = []

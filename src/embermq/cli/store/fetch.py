@@ -7,7 +7,7 @@ import click
 
 from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count
 from embermq.cli.store.options import directory_argument
-from embermq.cli.store.shown import message_rows
+from embermq.cli.store.shown import body_option, show_messages
 from embermq.cli.store.times import option_ms
 from embermq.errors import QueueUnknown
 from embermq.format.java import string_hash
@@ -27,8 +27,11 @@ _HASHES = range(-(2**31), 2**31)
 @click.option("--offset", default="earliest", show_default=True, help="A queue offset, earliest, or a time.")
 @click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="Most messages shown.")
 @click.option("--tags", default="*", show_default=True, help="Only these tags, for example `paid || shipped`.")
+@body_option
 @output_option
-def fetch(output: Output, directory: Path, topic: str, queue_id: int, offset: str, count: int, tags: str) -> None:
+def fetch(
+    output: Output, directory: Path, topic: str, queue_id: int, offset: str, count: int, tags: str, body: str
+) -> None:
     """Show messages of one QUEUE of TOPIC, as a consumer would get them.
 
     \b
@@ -47,7 +50,7 @@ def fetch(output: Output, directory: Path, topic: str, queue_id: int, offset: st
             messages.append(message)
             if len(messages) == count:
                 break
-    output.show(message_rows(messages, "no message from there on"))
+    show_messages(output, messages, "no message from there on", body)
     output.show(
         NamedValues(
             "queue",

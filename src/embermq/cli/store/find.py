@@ -7,7 +7,7 @@ import click
 
 from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_seconds
 from embermq.cli.store.options import directory_argument
-from embermq.cli.store.shown import message_rows
+from embermq.cli.store.shown import body_option, show_messages
 from embermq.cli.store.times import check_order, time_option
 from embermq.inspect import Survey, find_messages, require_topic
 
@@ -21,6 +21,7 @@ from embermq.inspect import Survey, find_messages, require_topic
 @time_option("--begin", "begin_ms", "Only messages stored at or after this time.")
 @time_option("--end", "end_ms", "Only messages stored at or before this time.")
 @click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Most messages shown.")
+@body_option
 @output_option
 def find(
     output: Output,
@@ -32,6 +33,7 @@ def find(
     begin_ms: int | None,
     end_ms: int | None,
     limit: int,
+    body: str,
 ) -> None:
     """Find messages of a topic by key; with more than the limit, the newest ones.
 
@@ -53,7 +55,7 @@ def find(
     seconds = time.perf_counter() - began
     if not found.messages:
         require_topic(survey, topic)
-    output.show(message_rows(found.messages, f"no message of topic {topic!r} has the key {key!r}"))
+    show_messages(output, found.messages, f"no message of topic {topic!r} has the key {key!r}", body)
     output.show(
         NamedValues(
             "query",

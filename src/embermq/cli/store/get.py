@@ -8,9 +8,11 @@ import click
 from embermq.cli.output import Output, output_option
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
-from embermq.cli.store.shown import message_facts
+from embermq.cli.store.shown import BODY_FORMS, show_message
 from embermq.inspect import Survey, message_at, message_by_id
 from embermq.model.message import StoredMessage
+
+_BYTES = "bytes"
 
 
 @click.command()
@@ -18,10 +20,18 @@ from embermq.model.message import StoredMessage
 @click.argument("id_word", metavar="[ID]", required=False)
 @click.option("--id", "message_id", metavar="ID", help="Message id: 32 or 56 hexadecimal digits.")
 @click.option("--at", "place", type=click.IntRange(min=0), metavar="OFFSET", help="Physical offset of the message.")
-@click.option("--body", "body_only", is_flag=True, help="Write the body to standard output, and nothing else.")
+@click.option(
+    "--body",
+    type=click.Choice([_BYTES, *BODY_FORMS]),
+    is_flag=False,
+    flag_value=_BYTES,
+    default="base64",
+    show_default=True,
+    help="How the body is written in JSON. With bytes, or no word: nothing but the body, to standard output.",
+)
 @output_option
 def get(
-    output: Output, directory: Path, id_word: str | None, message_id: str | None, place: int | None, body_only: bool
+    output: Output, directory: Path, id_word: str | None, message_id: str | None, place: int | None, body: str
 ) -> None:
     """Show one message by its id or by its physical offset.
 
@@ -33,14 +43,14 @@ def get(
     message_id = message_id or id_word
     if (message_id is None) == (place is None):
         raise click.UsageError("say which message: either --id ID or --at OFFSET")
-    if body_only and output.as_json:
-        raise click.UsageError("--body writes the bytes as they are; it does not go with --output json")
+    if body == _BYTES and output.as_json:
+        raise click.UsageError("--body bytes writes the body as it is; with --output json it is base64 or text")
     survey = Survey.open(directory)
     message = _by_id(survey, message_id, directory) if message_id is not None else _at(survey, place or 0, directory)
-    if body_only:
+    if body == _BYTES:
         sys.stdout.buffer.write(message.payload)
     else:
-        output.show(message_facts(message))
+        show_message(output, message, body)
 
 
 def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:

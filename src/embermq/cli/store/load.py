@@ -20,6 +20,7 @@ from embermq.cli.output import (
 )
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, standard_input, writing_options
+from embermq.cli.store.shown import BODY_FORMS
 from embermq.repair.load import LoadReport, Source, Times, load_messages, open_source
 
 
@@ -28,7 +29,7 @@ from embermq.repair.load import LoadReport, Source, Times, load_messages, open_s
 @click.option("--from", "source", required=True, metavar="FILE", help="A file of JSON lines; - is standard input.")
 @click.option(
     "--body",
-    type=click.Choice(["base64", "text"]),
+    type=click.Choice(list(BODY_FORMS)),
     default="base64",
     show_default=True,
     help="How bodies are written in the file, as in `dump`.",
@@ -59,6 +60,7 @@ def load(
     embermq store dump ~/store --raw > all.jsonl && embermq store load ~/copy --from all.jsonl
     embermq store dump ~/store --topic orders | embermq store load ~/orders --from -
     echo '{"topic": "orders", "body": "hello", "tags": "paid"}' | embermq store load ~/new --from - --body text
+    embermq store fetch ~/store orders 0 --output json | jq -c '.messages[]' | embermq store load ~/new --from -
     embermq store load ~/store --from rest.jsonl --start-line 4711 --set flushDiskType=SYNC_FLUSH
 
     Kept are topic, queueId, body, properties (tags, keys, uniqKey), flag, sysFlag, bornTimestamp, bornHost,

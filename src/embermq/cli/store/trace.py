@@ -1,6 +1,7 @@
 """`embermq store trace`: what became of a message."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import click
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_time
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
+from embermq.cli.store.shown import body_option, document_of
 from embermq.files import RealFiles
 from embermq.inspect import Life, LifeStep, Survey, lives_of, message_by_id, seeds_by_key
 from embermq.model.message import StoredMessage
@@ -18,10 +20,10 @@ _COLUMNS = (
     number("step", "step", str),
     TableColumn("what", "what"),
     TableColumn("topic", "topic"),
-    number("queue_id", "queue", str),
-    number("queue_offset", "offset"),
-    TableColumn("message_id", "message id"),
-    TableColumn("store_timestamp_ms", "stored at", show_time),
+    number("queueId", "queue", str),
+    number("queueOffset", "offset"),
+    TableColumn("msgId", "message id"),
+    TableColumn("storeTimestamp", "stored at", show_time),
     number("after_ms", "after", lambda ms: f"{ms:,} ms"),
     TableColumn("due_ms", "due at", show_time),
     TableColumn("note", "note"),
@@ -35,9 +37,10 @@ _COLUMNS = (
 @click.option("--id", "message_id", metavar="ID", help="The id of any of its records.")
 @click.option("--topic", help="With --key: begin with messages of this topic only.")
 @click.option("--limit", type=click.IntRange(min=1), default=16, show_default=True, help="Most messages followed.")
+@body_option
 @output_option
 def trace(
-    output: Output, directory: Path, key: str | None, message_id: str | None, topic: str | None, limit: int
+    output: Output, directory: Path, key: str | None, message_id: str | None, topic: str | None, limit: int, body: str
 ) -> None:
     """Follow a message through its topics: delay, transaction, retries, dead letter.
 
@@ -64,11 +67,12 @@ def trace(
         lives = lives_of(survey, seeds, limit)
     progress = consumer_progress(RealFiles(), directory)
     now_ms = time.time_ns() // 1_000_000
-    output.record("messages", [_document(life, progress, now_ms) for life in lives])
-    if not output.as_json:
-        for life in lives:
-            title = f"{life.name}: {_outcome(life, progress, now_ms)}"
-            output.show(Rows("steps", title, _COLUMNS, _rows(life, progress)))
+    if output.as_json:
+        output.record("messages", [_document(life, progress, now_ms, body) for life in lives])
+        return
+    for life in lives:
+        title = f"{life.name}: {_outcome(life, progress, now_ms)}"
+        output.show(Rows("steps", title, _COLUMNS, _rows(life, progress)))
 
 
 def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
@@ -82,28 +86,31 @@ def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
 
 
 def _rows(life: Life, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]:
-    rows = []
-    before: int | None = None
-    for at, step in enumerate(life.steps, start=1):
-        message = step.message
-        after = None if before is None else message.store_timestamp - before
-        before = message.store_timestamp
-        rows.append(
-            (
-                at,
-                str(step.kind),
-                message.topic,
-                message.queue_id,
-                message.queue_offset,
-                message.message_id,
-                message.store_timestamp,
-                after,
-                step.due_ms,
-                step.note,
-                _consumers(step, progress),
-            )
+    return [
+        (
+            at,
+            str(step.kind),
+            step.message.topic,
+            step.message.queue_id,
+            step.message.queue_offset,
+            step.message.message_id,
+            step.message.store_timestamp,
+            after_ms,
+            step.due_ms,
+            step.note,
+            _consumers(step, progress),
         )
-    return rows
+        for at, (step, after_ms) in enumerate(_timed(life), start=1)
+    ]
+
+
+def _timed(life: Life) -> Iterator[tuple[LifeStep, int | None]]:
+    """Each step, and how long after the one before it was stored."""
+    before: int | None = None
+    for step in life.steps:
+        stored_ms = step.message.store_timestamp
+        yield step, None if before is None else stored_ms - before
+        before = stored_ms
 
 
 def _outcome(life: Life, progress: list[ConsumerProgress], now_ms: int) -> str:
@@ -119,8 +126,17 @@ def _consumers(step: LifeStep, progress: list[ConsumerProgress]) -> list[str]:
     ]
 
 
-def _document(life: Life, progress: list[ConsumerProgress], now_ms: int) -> dict[str, Any]:
-    keys = [column.key for column in _COLUMNS]
-    steps = [dict(zip(keys, row, strict=True)) for row in _rows(life, progress)]
-    first = life.steps[0].message
-    return {"name": life.name, "keys": first.keys, "outcome": _outcome(life, progress, now_ms), "steps": steps}
+def _document(life: Life, progress: list[ConsumerProgress], now_ms: int, body: str) -> dict[str, Any]:
+    steps = [
+        {
+            "step": at,
+            "what": str(step.kind),
+            "after_ms": after_ms,
+            "due_ms": step.due_ms,
+            "note": step.note,
+            "consumed_by": _consumers(step, progress),
+            "message": document_of(step.message, body),
+        }
+        for at, (step, after_ms) in enumerate(_timed(life), start=1)
+    ]
+    return {"name": life.name, "outcome": _outcome(life, progress, now_ms), "steps": steps}

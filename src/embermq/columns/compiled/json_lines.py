@@ -1,4 +1,5 @@
-"""Records as lines of JSON. Twin: format.json_lines.encode_line, which also writes what is declined here.
+"""Records as lines of JSON, in the form of format.message_json. Twin: plain.json_lines.encode_line, which also
+writes what is declined here.
 
 Declined are rows that need more than copying and counting: compressed bodies, texts that are no UTF-8, property names
 that come twice, and, in the raw form, property strings that a map does not give back.
@@ -27,12 +28,13 @@ from embermq.columns.compiled.json_text import (
     put_text,
 )
 from embermq.columns.compiled.memory import cell, copy_bytes, i32_at, i64_at, put_i8, u8_at
-from embermq.columns.plain.json_lines import KEYS, LineForm, LineStop
+from embermq.columns.plain.json_lines import LineStop
 from embermq.columns.rows import Rows, as_bytes_array
+from embermq.format.message_json import KEYS, BodyForm
 from embermq.model.flags import BORN_HOST_V6, COMPRESSED, STORE_HOST_V6
 
 _ALL, _ROOM, _PLAIN = (int(stop) for stop in LineStop)
-_TEXT, _RAW = int(LineForm.TEXT), int(LineForm.RAW)
+_TEXT, _RAW = int(BodyForm.TEXT), int(BodyForm.RAW)
 
 # Everything of a line that is always the same, and where each piece of it begins.
 _PIECES = [f'{"," if at else "{"}"{key}":'.encode() for at, key in enumerate(KEYS)]
@@ -230,12 +232,12 @@ def _write_lines(data: Any, base: int, rows: Any, start: int, out: Any, form: in
 
 
 def write_lines(
-    data: Any, base: int, rows: Rows, start: int, out: NDArray[np.uint8], form: LineForm
+    data: Any, base: int, rows: Rows, start: int, out: NDArray[np.uint8], form: BodyForm
 ) -> tuple[int, int, LineStop]:
     """Write the lines of rows[start:] into `out`, as many as fit. Returns (row to go on with, bytes written, why it
     stopped). The rows must come from a scan of the same data: their positions are believed.
 
-    Twin: format.json_lines.encode_line, one line a call. Some 15 times as fast."""
+    Twin: plain.json_lines.encode_line, one line a call. Some 15 times as fast."""
     raw = as_bytes_array(data)
     assert rows.shape[1:] == (c.N_COLUMNS,), rows.shape
     assert 0 <= start <= len(rows), (start, len(rows))

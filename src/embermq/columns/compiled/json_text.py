@@ -1,4 +1,4 @@
-"""Values as JSON, written into a byte array: for use inside kernels. Twin: what format.json_lines makes of them.
+"""Values as JSON, written into a byte array: for use inside kernels. Twin: what format.message_json makes of them.
 
 Each `put_` writes at a position and returns the one behind what it wrote. The caller has made sure that there is
 room. Texts must be UTF-8 (`is_utf8`).

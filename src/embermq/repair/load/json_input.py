@@ -1,4 +1,4 @@
-"""A line of JSON as a message: the inverse of format.json_lines, and what people write by hand. Pure but for a
+"""A line of JSON as a message: the inverse of format.message_json, and what people write by hand. Pure but for a
 cache of hosts; any thread.
 
     {"topic": "orders", "body": "aGVsbG8="}                        is enough
@@ -26,8 +26,8 @@ import lz4.frame
 import msgspec
 import zstandard
 
-from embermq.columns import encode_in_order
 from embermq.format.frame import body_crc
+from embermq.format.message_json import encode_in_order
 from embermq.model import flags
 from embermq.model.hosts import Host, parse_host
 from embermq.model.message import Message

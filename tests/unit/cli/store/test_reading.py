@@ -1,5 +1,6 @@
 """`embermq store` fetch, find and get; and what all verbs that read have in common."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.cli.app import run
 from embermq.cli.store import VERBS
+from embermq.format.message_json import KEYS
 from tests.support import golden
 from tests.unit.cli.store.conftest import Command
 
 JSON = ["--output", "json"]
+TEXT = ["--body", "text", *JSON]
 # Verbs that read, with what they need to do so on the store with the orders.
 READING: dict[str, list[str]] = {
     "info": [],
@@ -30,14 +33,14 @@ READING: dict[str, list[str]] = {
 
 
 def test_fetch_from_an_offset_with_tags(command: Command, directory: Path) -> None:
-    shown = command("fetch", directory, "orders", "0", "--offset", "1", "--tags", "created", *JSON).document
+    shown = command("fetch", directory, "orders", "0", "--offset", "1", "--tags", "created", *TEXT).document
     assert [message["body"] for message in shown["messages"]] == ["body 2"]
     assert shown["queue"] == {"min_offset": 0, "max_offset": 3, "next_offset": 3}
 
 
 def test_fetch_shows_as_many_as_asked(command: Command, directory: Path) -> None:
     shown = command("fetch", directory, "orders", "0", "--count", "2", *JSON).document
-    assert [message["queue_offset"] for message in shown["messages"]] == [0, 1]
+    assert [message["queueOffset"] for message in shown["messages"]] == [0, 1]
     assert shown["queue"]["next_offset"] == 2
 
 
@@ -49,14 +52,12 @@ def test_fetch_from_beyond_the_end(command: Command, directory: Path) -> None:
 def test_fetch_from_a_time(command: Command, directory: Path) -> None:
     [first, *_] = command("fetch", directory, "orders", "0", *JSON).document["messages"]
     shown = command("fetch", directory, "orders", "0", "--offset", "2020-01-01", *JSON).document
-    assert shown["messages"][0]["message_id"] == first["message_id"]
+    assert shown["messages"][0] == first
     assert command("fetch", directory, "orders", "0", "--offset", "yesterday").code == 2
     assert command("fetch", directory, "orders", "0", "--offset", "2999-01-01", *JSON).document["messages"] == []
 
 
 def test_bodies_that_are_no_text_are_shown_in_hexadecimal(command: Command, directory: Path) -> None:
-    [message] = command("fetch", directory, "orders", "1", *JSON).document["messages"]
-    assert message["body"] == {"hex": "ff00"}
     assert "(2 B) ff00" in command("fetch", directory, "orders", "1").out
 
 
@@ -79,7 +80,7 @@ def test_queues_of_the_reference(command: Command, restored: Callable[[str], Pat
             by_queue.setdefault((record.topic, record.queue_id), []).append(record.queue_offset)
     for (topic, queue_id), offsets in by_queue.items():
         shown = command("fetch", store, topic, str(queue_id), "--count", "1000", *JSON).document
-        assert [message["queue_offset"] for message in shown["messages"]] == offsets
+        assert [message["queueOffset"] for message in shown["messages"]] == offsets
 
 
 @pytest.mark.parametrize("name", ["basic", "cqext", "delay"])
@@ -92,7 +93,7 @@ def test_tags_of_the_reference(command: Command, restored: Callable[[str], Path]
         expected = [one["msgId"] for one in lines if (one["topic"], one["queueId"], one["tags"]) == place]
         words = [topic, str(queue_id), "--tags", tag, "--count", "1000"]
         shown = command("fetch", store, *words, *JSON).document
-        assert [message["message_id"] for message in shown["messages"]] == expected, words
+        assert [message["msgId"] for message in shown["messages"]] == expected, words
 
 
 # -- find --------------------------------------------------------------------------------------------------------
@@ -100,24 +101,24 @@ def test_tags_of_the_reference(command: Command, restored: Callable[[str], Path]
 
 def test_find_by_key(command: Command, directory: Path) -> None:
     find = ["find", str(directory), "--topic", "orders", "--key"]
-    found = command(*find, "order-1", *JSON).document
+    found = command(*find, "order-1", *TEXT).document
     assert [message["body"] for message in found["messages"]] == ["body 1"]
     assert found["query"]["seconds"] >= 0
     assert found["query"]["by"] == "index"
     assert len(command(*find, "all", *JSON).document["messages"]) == 3
-    assert [one["body"] for one in command(*find, "all", "--limit", "2", *JSON).document["messages"]] == [
+    assert [one["body"] for one in command(*find, "all", "--limit", "2", *TEXT).document["messages"]] == [
         "body 1",
         "body 2",
     ]
     nothing = command(*find, "all", "--end", "2020-01-01", *JSON)
     assert (nothing.code, nothing.document["messages"]) == (1, [])
-    assert command("find", directory, "orders", "order-1", *JSON).document["messages"] == found["messages"]
+    assert command("find", directory, "orders", "order-1", *TEXT).document["messages"] == found["messages"]
 
 
 def test_find_without_an_index(command: Command, tmp_path: Path, settings: StoreSettings) -> None:
     with MessageStore.open(tmp_path / "store", settings.replace(index=False)) as store:
         store.append(Message("t", b"x", keys=["k"]))
-    found = command("find", tmp_path / "store", "--topic", "t", "--key", "k", *JSON).document
+    found = command("find", tmp_path / "store", "--topic", "t", "--key", "k", *TEXT).document
     assert found["query"]["by"] == "reading the log"
     assert [message["body"] for message in found["messages"]] == ["x"]
 
@@ -162,16 +163,19 @@ def test_fetch_notices_seconds(command: Command, directory: Path) -> None:
 
 def test_get_by_id_and_place(command: Command, directory: Path) -> None:
     second = command("dump", directory).lines[1]
-    by_place = command("get", directory, "--at", str(second["physicalOffset"]), *JSON).document["message"]
+    place = str(second["physicalOffset"])
+    by_place = command("get", directory, "--at", place, *TEXT).document["message"]
     assert by_place["body"] == "body 1"
-    for words in (["--id", second["msgId"]], [second["msgId"]], ["--id", second["msgId"].lower()]):
-        assert command("get", directory, *words, *JSON).document["message"] == by_place
+    for words in (["--id", second["msgId"]], [second["msgId"]], ["--id", second["msgId"].lower()], ["--at", place]):
+        assert command("get", directory, *words, *JSON).document["message"] == second
 
 
 def test_get_the_body_alone(capsysbinary: pytest.CaptureFixture[bytes], directory: Path) -> None:
     with MessageStore.open(directory, read_only=True) as store:
         [message] = store.fetch("orders", 1, 0).messages
     assert run(["store", "get", str(directory), "--id", message.message_id, "--body"]) == 0
+    assert capsysbinary.readouterr().out == b"\xff\x00"
+    assert run(["store", "get", str(directory), "--body", "bytes", "--id", message.message_id]) == 0
     assert capsysbinary.readouterr().out == b"\xff\x00"
 
 
@@ -181,9 +185,9 @@ def test_a_body_that_does_not_decompress_is_shown_as_stored(
     root = tmp_path / "new"
     with MessageStore.open(root, settings) as store:
         receipt = store.append(Message("t", b"not zlib", sys_flag=1))
-    [message] = command("fetch", root, "t", "0", *JSON).document["messages"]
+    [message] = command("fetch", root, "t", "0", *TEXT).document["messages"]
     assert message["body"] == "not zlib"
-    assert command("get", root, receipt.message_id, *JSON).document["message"]["body"] == "not zlib"
+    assert command("get", root, receipt.message_id, *TEXT).document["message"]["body"] == "not zlib"
     command("get", root, receipt.message_id, "--body").assert_one_line(1, "does not decompress")
 
 
@@ -192,7 +196,8 @@ def test_a_body_that_does_not_decompress_is_shown_as_stored(
     [
         ([], 2, "either --id ID or --at OFFSET"),
         (["--id", "x", "--at", "0"], 2, "either --id ID or --at OFFSET"),
-        (["--at", "0", "--body", *JSON], 2, "does not go with --output json"),
+        (["--at", "0", "--body", *JSON], 2, "with --output json it is base64 or text"),
+        (["--body", "hex", "--at", "0"], 2, "'hex' is not one of 'bytes', 'base64', 'text'"),
         (["--at", "-1"], 2, "-1"),
         (["nonsense"], 2, "is not a message id"),
         (["7F00000100002A9F" + "0" * 15 + "7"], 1, "there is no message"),
@@ -206,6 +211,54 @@ def test_get_what_is_not_there(command: Command, directory: Path, words: list[st
     ran = command("get", directory, *words)
     assert (ran.code, ran.out) == (code, "")
     assert reason in ran.err
+
+
+# -- one JSON form of a message ----------------------------------------------------------------------------------
+
+
+def messages_in_json(command: Command, store: Path, *body: str) -> dict[str, list[dict[str, Any]]]:
+    """Every message a verb answers, by verb; all of them are asked for all of the store."""
+    dumped = command("dump", store, *body).lines
+    queues = sorted({(line["topic"], line["queueId"]) for line in dumped})
+    fetched = [command("fetch", store, topic, str(queue), *body, *JSON).document for topic, queue in queues]
+    got = [command("get", store, "--at", str(line["physicalOffset"]), *body, *JSON).document for line in dumped]
+    found = command("find", store, "orders", "all", *body, *JSON).document
+    traced = command("trace", store, "--key", "all", *body, *JSON).document
+    return {
+        "dump": dumped,
+        "fetch": [message for answer in fetched for message in answer["messages"]],
+        "get": [answer["message"] for answer in got],
+        "find": found["messages"],
+        "trace": [step["message"] for message in traced["messages"] for step in message["steps"]],
+    }
+
+
+@pytest.mark.parametrize("body", [[], ["--body", "text"]])
+def test_every_verb_answers_the_same_form(command: Command, directory: Path, body: list[str]) -> None:
+    answers = messages_in_json(command, directory, *body)
+    by_place = {line["physicalOffset"]: line for line in answers["dump"]}
+    assert len(by_place) == 4
+    for verb, messages in answers.items():
+        assert len(messages) == (3 if verb in ("find", "trace") else 4)
+        for message in messages:
+            assert message == by_place[message["physicalOffset"]], verb
+            assert list(message)[: len(KEYS)] == list(KEYS), verb
+
+
+def test_what_a_verb_answers_can_be_loaded(
+    command: Command, directory: Path, tmp_path: Path, settings_file: Path
+) -> None:
+    for verb, messages in messages_in_json(command, directory).items():
+        lines = tmp_path / f"{verb}.jsonl"
+        lines.write_text("".join(json.dumps(message) + "\n" for message in messages))
+        copy = tmp_path / verb
+        assert command("load", copy, "--from", lines, "--config", settings_file).code == 0, verb
+        assert [one["body"] for one in command("dump", copy).lines] == [one["body"] for one in messages], verb
+
+
+def test_a_body_that_is_no_text_is_base64(command: Command, directory: Path) -> None:
+    [message] = command("fetch", directory, "orders", "1", *TEXT).document["messages"]
+    assert (message["body"], message["bodyBase64"]) == (None, "/wA=")
 
 
 # -- every verb that reads ---------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embermq.columns.plain.json_lines import LineForm, encode_line
+from embermq.columns.plain.json_lines import encode_line
 from embermq.columns.plain.scan import scan_rows
 from embermq.columns.rows import new_rows
 from embermq.format.frame import Frame, body_crc, decode, encode
+from embermq.format.message_json import BodyForm
 from embermq.model.message import decompress
 from embermq.repair.load.json_input import LineInvalid, decode_line
 from tests.columns.strategies import messages
@@ -37,7 +38,7 @@ def test_a_raw_line_gives_back_every_field(fields: dict[str, Any]) -> None:
     rows = new_rows(1)
     if scan_rows(data, 0, 0, len(data), rows, np.zeros(0, np.int64), True, True)[0] == 0:
         return  # Properties with a NUL of their own are no record.
-    written, _ = encode_line(data, 0, rows[0].tolist(), LineForm.RAW)
+    written, _ = encode_line(data, 0, rows[0].tolist(), BodyForm.RAW)
     found = decode_line(written, text_bodies=False)
     message, frame = found.message, decode(data, 0, len(data), physical_offset=0, check_crc=True)
     assert isinstance(frame, Frame)
@@ -47,6 +48,21 @@ def test_a_raw_line_gives_back_every_field(fields: dict[str, Any]) -> None:
     assert (message.born_timestamp, message.born_host) == (frame.born_timestamp, frame.born_host)
     assert (message.store_host, message.reconsume_times) == (frame.store_host, frame.reconsume_times)
     assert message.prepared_transaction_offset == frame.prepared_transaction_offset
+
+
+def test_a_line_of_an_earlier_dump() -> None:
+    """There the extra keys stood beside those they stand in for, not at the end."""
+    written = (
+        b'{"topic":"orders","queueId":1,"queueOffset":0,"physicalOffset":0,"msgId":"7F00000100002A9F0000000000000000"'
+        b',"uniqKey":null,"tags":"a","keys":null,"body":null,"bodyBase64":"/wA=","properties":{"TAGS":"a"}'
+        b',"propertiesBase64":"VEFHUwFhAg==","flag":0,"sysFlag":0,"bornTimestamp":5,"bornHost":"127.0.0.1:10911"'
+        b',"storeTimestamp":6,"storeHost":"127.0.0.1:10911","reconsumeTimes":0,"preparedTransactionOffset":0'
+        b',"bodyCrc":%d,"size":112}\n'
+    ) % body_crc(b"\xff\x00")
+    found = decode_line(written, text_bodies=True)
+    message = found.message
+    assert (message.body, message.encoded_properties) == (b"\xff\x00", b"TAGS\x01a\x02")
+    assert (message.queue_id, message.born_timestamp, found.store_timestamp) == (1, 5, 6)
 
 
 def test_a_topic_is_enough() -> None:

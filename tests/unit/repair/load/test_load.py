@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.columns.plain.json_lines import LineForm
 from embermq.errors import AppendRefused, InputInvalid, StoreLocked
 from embermq.files.files import RealFiles
+from embermq.format.message_json import BodyForm
 from embermq.inspect.dump import Dump
 from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.snapshot import DamagedRange, Survey
@@ -36,7 +36,7 @@ SAME_BYTES = sorted(set(golden.ALL_STORES) - {"odd", "batch", "deleted-segments"
 STORE_ASSIGNS = ("physicalOffset", "queueOffset", "msgId")
 
 
-def dump_bytes(path: Path, form: LineForm = LineForm.RAW) -> bytes:
+def dump_bytes(path: Path, form: BodyForm = BodyForm.RAW) -> bytes:
     pieces = Dump(Survey.open(path), form=form).pieces()
     return b"".join(bytes(piece) for piece in pieces if not isinstance(piece, DamagedRange))
 
@@ -80,11 +80,11 @@ def test_places_are_given_anew_where_they_have_to_be(name: str, tmp_path: Path) 
     assert without(dump_bytes(tmp_path / "new"), *STORE_ASSIGNS) == without(text, *STORE_ASSIGNS)
 
 
-@pytest.mark.parametrize("form", [LineForm.BASE64, LineForm.TEXT])
-def test_decompressed_bodies_are_compressed_again(form: LineForm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [BodyForm.BASE64, BodyForm.TEXT])
+def test_decompressed_bodies_are_compressed_again(form: BodyForm, tmp_path: Path) -> None:
     source = golden.restore("compressed", tmp_path / "golden")
     text = dump_bytes(source, form)
-    load(tmp_path / "new", text, text_bodies=bool(form & LineForm.TEXT))
+    load(tmp_path / "new", text, text_bodies=bool(form & BodyForm.TEXT))
     changed = (*STORE_ASSIGNS, "size", "bodyCrc")
     again = dump_bytes(tmp_path / "new", form)
     assert without(again, *changed) == without(text, *changed)
