@@ -13,9 +13,9 @@ from embermq.inspect.lookup import message_at
 from embermq.inspect.snapshot import Survey
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.settings import BrokerRole, StoreSettings
-from embermq.store.layout import CONFIG
 from embermq.store.log import LogSegment
-from embermq.store.services import OldSegment, ProgressFile, RetentionGuard, is_all_before, is_expired, last_change_ms
+from embermq.store.services import OldSegment, RetentionGuard, is_all_before, is_expired, last_change_ms
+from embermq.store.tables import DELAY_OFFSETS, load_entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class _Looking:
         nobody delivers here."""
         if self.settings.role is BrokerRole.SLAVE or not self.settings.delayed_delivery:
             return None
-        progress = ProgressFile(self.files, self.survey.path / CONFIG / "delayOffset.json").load()
+        progress = load_entries(self.files, self.survey.path, DELAY_OFFSETS)
         places: list[int] = []
         for (topic, queue_id), span in self.survey.queues().items():
             at = max(span.min_offset, min(progress.get(queue_id + 1, 0), span.max_offset))

@@ -3,6 +3,7 @@
     message_store.py   what users call, and which part does it
     engine.py          the parts wired together, their threads started and stopped
     statistics.py      figures under RocketMQ's names
+    tables/            config/*.json: tables with a version and a backup
     layout/            the directory: small files that say what it holds and how far that is proven
     log/               the commit log: walking it, reading single records, damage in it
     append/            from a message to bytes in the log, and when they are durable

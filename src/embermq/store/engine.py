@@ -32,7 +32,7 @@ from embermq.store.log.records import Records
 from embermq.store.queues.fetch import Fetcher
 from embermq.store.recovery.opening import StoreParts
 from embermq.store.services.arrivals import Arrivals
-from embermq.store.services.delayed import DelayedMessages, Parked, ProgressFile
+from embermq.store.services.delayed import DelayedMessages, Parked
 from embermq.store.services.disk_watch import DiskWatch
 from embermq.store.services.dispatch import Dispatcher
 from embermq.store.services.housekeeping import Housekeeping
@@ -41,6 +41,7 @@ from embermq.store.services.scrub import Scrub, ScrubParts
 from embermq.store.services.topic_deletion import TopicDeletion
 from embermq.store.sink import Sink
 from embermq.store.statistics import StoreStats
+from embermq.store.tables import DELAY_OFFSETS, ConfigTable
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ class RunningStore:
             return queue.entries(start, 1024)
 
         parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, self._records.at)
-        progress = ProgressFile(self._parts.files, self.path / directory.CONFIG / "delayOffset.json")
+        progress = ConfigTable(self._parts.files, self.path, DELAY_OFFSETS, self._clock)
         return DelayedMessages(
             parked,
             self._append_delivered,

@@ -39,9 +39,9 @@ from embermq.inspect import (
     writer_process,
 )
 from embermq.store import MessageStore
-from embermq.store.layout import ConsumerProgress, config_files, consumer_progress
 from embermq.store.recovery import IndexPlan
 from embermq.store.services import load_scrub_state
+from embermq.store.tables import ConsumerProgress, config_files, consumer_progress
 
 _INDEX_PLANS = {
     IndexPlan.KEEP: "believe queues and index as they are",

@@ -14,7 +14,7 @@ from embermq.cli.store.shown import body_option, document_of
 from embermq.files import RealFiles
 from embermq.inspect import Life, LifeStep, Survey, lives_of, message_by_id, seeds_by_key
 from embermq.model.message import StoredMessage
-from embermq.store.layout import ConsumerProgress, consumer_progress
+from embermq.store.tables import ConsumerProgress, consumer_progress
 
 _COLUMNS = (
     number("step", "step", str),

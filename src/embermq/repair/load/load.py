@@ -46,12 +46,11 @@ from embermq.repair.load.json_input import LineInvalid, Loaded, column_of, decod
 from embermq.settings import StoreSettings
 from embermq.store import MaintenanceStore
 from embermq.store.append import Admission
-from embermq.store.layout import CONFIG, was_closed_cleanly
-from embermq.store.services import ProgressFile
+from embermq.store.layout import was_closed_cleanly
+from embermq.store.tables import DELAY_OFFSETS, ConfigTable, load_entries
 
 LINE_BYTES_MAX = 128 << 20
 _READ_BYTES = 1 << 20
-_DELAY_OFFSETS = "delayOffset.json"
 # What a store objects to, and where that stands in a line.
 _KEYS_OF = {
     TopicNameInvalid: ("topic",),
@@ -323,7 +322,7 @@ class _Loading:
     def _look_at_levels(self, store: LoadingStore) -> None:
         """What is waiting before anything is loaded. One who goes on behind a line (--start-line) may have loaded it
         himself, and deliveries of it may come now; otherwise such a level is left as it is."""
-        known = self._progress_file().load()
+        known = load_entries(self.files, self.path, DELAY_OFFSETS)
         for level in {*known, *(queue_id + 1 for queue_id in store.topics().get(SCHEDULE_TOPIC, []))}:
             start, end = known.get(level, 0), store.max_offset(SCHEDULE_TOPIC, level - 1)
             if start < end and self.source.first_line > 1:
@@ -344,11 +343,10 @@ class _Loading:
         reached = {level: at for level, at in self.parked.reached().items() if level not in self.unknown_levels}
         self.report.counted_as_delivered = sum(self.parked.counted(level, at) for level, at in reached.items())
         if reached:
-            file = self._progress_file()
-            file.save(file.load() | reached)
-
-    def _progress_file(self) -> ProgressFile:
-        return ProgressFile(self.files, self.path / CONFIG / _DELAY_OFFSETS)
+            table = ConfigTable(self.files, self.path, DELAY_OFFSETS, SystemClock())
+            table.load()
+            table.put_all(reached)
+            table.save()
 
 
 def _as_given(stored: StoredMessage) -> Message:

@@ -51,7 +51,6 @@ from embermq.store.layout import (
     CONSUME_QUEUE,
     QUARANTINE,
     check_directory,
-    config_files,
     in_new_store,
     load_kept_offsets,
     mark_running,
@@ -63,6 +62,7 @@ from embermq.store.layout import DELETED_TOPICS_FILE as DELETED_TOPICS
 from embermq.store.log import Damage, Quarantine
 from embermq.store.queues import ConsumeQueue, ConsumeQueues
 from embermq.store.recovery import DerivedFiles
+from embermq.store.tables import config_files
 
 REPORT = "embermq.salvage.json"
 MARK = "embermq.salvage.partial"  # In a directory that is not complete, and ours to remove.

@@ -22,8 +22,6 @@ from embermq.store.layout import (
     IS_DIRECTORY,
     QUARANTINE,
     QUARANTINE_REPORT,
-    config_files,
-    consumer_progress,
     load_inventory,
     load_kept_offsets,
     load_state_page,
@@ -34,7 +32,7 @@ from embermq.store.layout import INDEX_PROOF_FILE as INDEX_PROOF
 from embermq.store.layout import INVENTORY_FILE as INVENTORY
 from embermq.store.layout import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout import STATE_FILE as STATE_PAGE
-from embermq.store.services import ProgressFile
+from embermq.store.tables import DELAY_OFFSETS, config_files, consumer_progress, load_entries
 
 _EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.
 _MISLEADS = "reset the offset: `embermq` and the reference take the queue's end for it"
@@ -195,12 +193,11 @@ class StateCheck:
         yield from self._delayed(queue_ends)
 
     def _delayed(self, queue_ends: dict[tuple[str, int], int]) -> Iterator[Flaw]:
-        path = self._root / CONFIG / "delayOffset.json"
-        for level, offset in sorted(ProgressFile(self._files, path).load().items()):
+        for level, offset in sorted(load_entries(self._files, self._root, DELAY_OFFSETS).items()):
             end = queue_ends.get((SCHEDULE_TOPIC, level - 1), 0)
             if offset > end:
                 fault = f"delivery of level {level} goes on at {offset}, its queue ends at {end}"
-                yield self._fault("config", f"{CONFIG}/delayOffset.json", fault, self._remedies.start)
+                yield self._fault("config", f"{CONFIG}/{DELAY_OFFSETS.file}", fault, self._remedies.start)
 
     def _misplaced(self) -> Iterator[Flaw]:
         for path in misplaced_files(self._files, self._root):

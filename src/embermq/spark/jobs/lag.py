@@ -6,11 +6,12 @@ Read from config/consumerOffset.json, so it is as old as the broker's last save 
 from dataclasses import dataclass
 
 from embermq.errors import StoreError
-from embermq.format.config_json import parse_config, with_integer_keys
+from embermq.format.config_json import parse_config
 from embermq.inspect import Survey
 from embermq.spark.planning.stores import StorePlace
+from embermq.store.tables import CONSUMER_OFFSETS
 
-_FILE = "consumerOffset.json"
+_FILE = CONSUMER_OFFSETS.file
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,19 @@ def find_lags(place: StorePlace, survey: Survey) -> list[Lag]:
         text = survey.config_text(_FILE)
         if text is None:
             return []
-        table = parse_config(text)["offsetTable"]
-        progress = {name: with_integer_keys(offsets) for name, offsets in table.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as problem:
+        document = parse_config(text)
+        progress = CONSUMER_OFFSETS.table_of(document)
+        if CONSUMER_OFFSETS.key not in document:
+            raise ValueError(f"there is no {CONSUMER_OFFSETS.key}")
+        if progress.faults:
+            raise ValueError(progress.faults[0])
+    except (ValueError, OSError) as problem:
         raise StoreError(f"{place.shown}: config/{_FILE}: no consumer offsets can be read from it: {problem}") from None
     spans = survey.queues()
     found = []
-    for name, offsets in sorted(progress.items()):
-        topic, _, group = name.partition("@")
+    for (topic, group), offsets in sorted(progress.value.items()):
         for queue_id, consumed in sorted(offsets.items()):
             span = spans.get((topic, queue_id))
-            end = span.max_offset if span is not None else int(consumed)
-            found.append(Lag(place.broker_name, group, topic, queue_id, int(consumed), end))
+            end = span.max_offset if span is not None else consumed
+            found.append(Lag(place.broker_name, group, topic, queue_id, consumed, end))
     return found

@@ -17,16 +17,15 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from embermq.clock import SystemClock
 from embermq.errors import StorePathInvalid
 from embermq.files import Files, RealFiles
-from embermq.format.config_json import format_config, parse_config, with_integer_keys
-from embermq.store.layout import CONFIG, is_ours, lock_holder
 from embermq.store.layout import STATE_FILE as STATE_PAGE
+from embermq.store.layout import is_ours, lock_holder
+from embermq.store.tables import CONSUMER_OFFSETS, ConfigTable, commit_offsets
 
-NAME = "consumerOffset.json"
-_TABLE = "offsetTable"
+NAME = CONSUMER_OFFSETS.file
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class GroupProgress:
 
     def __init__(self, root: Path, group: str, files: Files | None = None) -> None:
         self._root, self._group, self._files = root, group, files or RealFiles()
-        self._path = root / CONFIG / NAME
+        self._path = CONSUMER_OFFSETS.path(root)
         self._written: dict[tuple[str, int], int] | None = None
         self._has_warned = False
 
@@ -72,35 +71,17 @@ class GroupProgress:
         descriptor = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            text = self._files.read_all(self._path).decode("utf-8") if self._files.exists(self._path) else ""
-            value = self._parse(text)
-            if value is None:
+            table = ConfigTable(self._files, self._root, CONSUMER_OFFSETS, SystemClock())
+            table.load()
+            if table.is_damaged:
+                self._warn("cannot be read, and is left alone")
                 return False
-            table = value.setdefault(_TABLE, {})
             for (topic, queue_id), queue_offset in sorted(offsets.items()):
-                entry = with_integer_keys(table.get(f"{topic}@{self._group}", {}))
-                table[f"{topic}@{self._group}"] = entry | {queue_id: queue_offset}
-            changed = format_config(value)
-            if changed != text:
-                if text:
-                    self._files.replace_file(self._path.with_name(NAME + ".bak"), text.encode())
-                self._files.replace_file(self._path, changed.encode())
+                commit_offsets(table, topic, self._group, [(queue_id, queue_offset)])
+            table.save()
             return True
         finally:
             os.close(descriptor)
-
-    def _parse(self, text: str) -> dict[Any, Any] | None:
-        """What is in the file; None if it cannot be read, and so must not be written over."""
-        if not text.strip():
-            return {}
-        try:
-            value = parse_config(text)
-            for entry in value.get(_TABLE, {}).values():
-                with_integer_keys(entry)
-        except (ValueError, AttributeError, TypeError):
-            self._warn("cannot be read, and is left alone")
-            return None
-        return value if isinstance(value, dict) else None
 
     def _warn(self, reason: str) -> None:
         """Once, until it has worked again."""

@@ -5,7 +5,6 @@
     inventory.py        embermq.inventory.json: what a clean close left behind
     deleted_topics.py   embermq.deleted.json: topics that were deleted, and where the log ended then
     kept_offsets.py     embermq.offsets.json: where queues go on whose messages have all left the log
-    config_directory.py  config/*.json as a reader sees them
     log_location.py     where the log lies, if broker.conf says elsewhere
     owner.py, fence.py  which process has it open; a writer that has lost it stops
     owned_names.py, misplaced.py   names of files that EmberMQ makes and may remove; files of another store
@@ -14,7 +13,6 @@
 Other packages import from this face, not from the modules behind it.
 """
 
-from embermq.store.layout.config_directory import ConsumerProgress, config_files, consumer_progress
 from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE, load_deleted_topics, parse_deleted_topics, to_bytes
 from embermq.store.layout.directory import (
     ABORT,
@@ -57,7 +55,6 @@ __all__ = [
     "CONFIG",
     "CONSUME_QUEUE",
     "CONSUME_QUEUE_EXT",
-    "ConsumerProgress",
     "DELETED_TOPICS_FILE",
     "DERIVED",
     "FOLDERS",
@@ -78,8 +75,6 @@ __all__ = [
     "check_lock",
     "checkpoint_times",
     "clear_misplaced",
-    "config_files",
-    "consumer_progress",
     "in_index",
     "in_new_store",
     "in_one_queue",

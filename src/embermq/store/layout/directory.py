@@ -12,6 +12,7 @@ from pathlib import Path
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
 from embermq.files import Files, Kind, Lock, LockHeld, command_line
 from embermq.store.layout.fence import living_writer
+from embermq.store.tables import CONFIG as CONFIG
 
 ABORT = "abort"
 LOCK = "lock"
@@ -20,7 +21,6 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
-CONFIG = "config"
 QUARANTINE = "quarantine"
 INDEX_PROOF_FILE = "embermq.index.json"
 QUEUE_CHECKSUMS_FILE = "embermq.queues.json"

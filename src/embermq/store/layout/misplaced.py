@@ -20,9 +20,9 @@ from embermq.store.layout.directory import SCRUB_STATE_FILE as SCRUB
 from embermq.store.layout.inventory import INVENTORY_FILE as INVENTORY
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
+from embermq.store.tables import DELAY_OFFSETS
 
 IS_DIRECTORY = "is a directory where a file should be"
-_DELAYS = "delayOffset.json"
 _TEMPORARY = ".tmp"
 # By directory: the files that a store makes there, each of which it also writes under a temporary name first.
 _FILES = {
@@ -37,7 +37,7 @@ _FILES = {
         SCRUB,
         QUEUE_CHECKSUMS,
     ),
-    directory.CONFIG: (_DELAYS, f"{_DELAYS}.bak"),
+    directory.CONFIG: (DELAY_OFFSETS.file, f"{DELAY_OFFSETS.file}.bak"),
     QUARANTINE: (QUARANTINE_REPORT,),
 }
 

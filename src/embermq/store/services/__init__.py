@@ -12,7 +12,6 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.store.services.arrivals import Arrival
-from embermq.store.services.delayed import ProgressFile
 from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard, is_all_before
 from embermq.store.services.retention_rules import is_expired, last_change_ms
 from embermq.store.services.scrub_state import ScrubState, load_scrub_state
@@ -23,7 +22,6 @@ __all__ = [
     "Cleaned",
     "KEPT_TOPICS",
     "OldSegment",
-    "ProgressFile",
     "RetentionGuard",
     "ScrubState",
     "is_all_before",

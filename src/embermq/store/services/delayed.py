@@ -16,17 +16,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, MessageRejected, StoreClosed, StoreError
-from embermq.files import Files
-from embermq.format.config_json import format_config, parse_config, with_integer_keys
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
+from embermq.store.tables import ConfigTable
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +57,14 @@ class DelayedMessages:
         parked: Parked,
         append: Callable[[Message], Receipt],
         flush_log: Callable[[], int],
-        progress_file: "ProgressFile",
+        saved_progress: ConfigTable[int, int],
         *,
         delay_ms: tuple[int, ...],
         clock: Clock,
         persist_interval_ms: int = 10_000,
     ) -> None:
         self._parked, self._append, self._flush_log = parked, append, flush_log
-        self._file = progress_file
+        self._saved = saved_progress
         self._delay_ms, self._clock = delay_ms, clock
         self._idle_ms = max(LOOK_MS, min(IDLE_MS, *delay_ms))
         self._persist_seconds = persist_interval_ms / 1000
@@ -84,7 +82,8 @@ class DelayedMessages:
 
     def load(self) -> None:
         """Take up the progress of the last run. Once, when the queues are ready."""
-        for level, offset in self._file.load().items():
+        self._saved.load()
+        for level, offset in self._saved.entries().items():
             first, end = self._parked.bounds(level - 1) or (0, 0)
             self._progress[level] = max(first, min(offset, end))
 
@@ -94,12 +93,13 @@ class DelayedMessages:
         `flush_log` makes the log durable and answers up to where.
         """
         progress, vouched_end = dict(self._progress), self._vouched_end
-        if self._file.is_current(progress):
+        if self._saved.entries() == progress and not self._saved.has_unsaved_changes:
             return
         flushed = self._flush_log()
         if flushed < vouched_end:
             raise StoreError(f"delivered messages up to {vouched_end} are durable only up to {flushed}")
-        self._file.save(progress)
+        self._saved.assign(progress)
+        self._saved.save()
 
     def progress(self) -> dict[int, int]:
         """By level: the next offset of its queue to be delivered. Levels that never delivered are absent."""
@@ -299,62 +299,3 @@ def _delivered(parked: StoredMessage) -> Message | str:
         wait_for_store=False,
         encoded_properties=parked.property_bytes,
     )
-
-
-class ProgressFile:
-    """config/delayOffset.json: {"offsetTable":{level:offset,...}}, and the version before it as .bak."""
-
-    def __init__(self, files: Files, path: Path) -> None:
-        self._files, self._path = files, path
-        self._backup = path.with_name(path.name + ".bak")
-        self._content: bytes | None = None  # What the file holds, when it is known to be good.
-
-    def load(self) -> dict[int, int]:
-        """The table; of the backup when the file is missing or damaged; empty when both are."""
-        for path in (self._path, self._backup):
-            try:
-                content = self._files.read_all(path)
-            except FileNotFoundError:
-                continue
-            except OSError as problem:
-                log.warning("delayed.progress unreadable file=%s reason=%s", path, problem)
-                continue
-            try:
-                table = _decode_table(content)
-            except (ValueError, RecursionError) as problem:
-                log.warning("delayed.progress damaged file=%s reason=%s", path, problem)
-                continue
-            if path == self._path:
-                self._content = content
-            return table
-        return {}
-
-    def is_current(self, table: dict[int, int]) -> bool:
-        """Whether saving would change nothing."""
-        return (not table and self._content is None) or self._content == _encode_table(table)
-
-    def save(self, table: dict[int, int]) -> None:
-        """Write durably; the previous content, if it was good, becomes the backup."""
-        content = _encode_table(table)
-        self._files.make_directory(self._path.parent)
-        if self._content is not None:
-            self._files.replace_file(self._backup, self._content)
-        self._files.replace_file(self._path, content)
-        self._content = content
-
-
-def _decode_table(content: bytes) -> dict[int, int]:
-    """The table in `content`; ValueError when it is none."""
-    document = parse_config(content.decode())
-    table = document.get("offsetTable", {}) if isinstance(document, dict) else None
-    if not isinstance(table, dict):
-        raise ValueError("there is no offsetTable")
-    decoded = with_integer_keys(table)
-    for level, offset in decoded.items():
-        if level < 1 or type(offset) is not int or offset < 0:
-            raise ValueError(f"level {level} has the offset {offset!r}")
-    return decoded
-
-
-def _encode_table(table: dict[int, int]) -> bytes:
-    return format_config({"offsetTable": dict(sorted(table.items()))}).encode()

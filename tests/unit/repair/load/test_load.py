@@ -19,7 +19,7 @@ from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.repair.load import load as loading
 from embermq.repair.load.load import LoadReport, Source, Times, load_messages, open_source
 from embermq.settings import BrokerRole, FlushDisk
-from embermq.store.services.delayed import ProgressFile
+from embermq.store.tables import DELAY_OFFSETS, load_entries
 from embermq.testing.clock import ManualClock
 from tests.support import golden
 
@@ -223,7 +223,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
 
 
 def delivered_so_far(path: Path) -> dict[int, int]:
-    return ProgressFile(RealFiles(), path / "config" / "delayOffset.json").load()
+    return load_entries(RealFiles(), path, DELAY_OFFSETS)
 
 
 def test_delivered_messages_do_not_come_again(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, encode_properties
 from embermq.model.status import PutStatus
 from embermq.store.services import delayed
-from embermq.store.services.delayed import DelayedMessages, Parked, ProgressFile
+from embermq.store.services.delayed import DelayedMessages, Parked
+from embermq.store.tables import DELAY_OFFSETS, ConfigTable
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
 
@@ -49,7 +50,7 @@ class ScheduleTopic:
             Parked(self.queue_ids, self.bounds, self.entries, lambda at, _size: self.records.get(at)),
             self.append,
             self.flush,
-            ProgressFile(self.files, self.path),
+            ConfigTable(self.files, self.path.parent.parent, DELAY_OFFSETS, self.clock),
             delay_ms=self.delay_ms,
             clock=self.clock,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from embermq.files.files import RealFiles
-from embermq.store.layout.config_directory import ConfigFile, ConsumerProgress, config_files, consumer_progress
+from embermq.store.tables import ConfigFile, ConsumerProgress, config_files, consumer_progress
 from tests.support import golden
 
 FILES = RealFiles()

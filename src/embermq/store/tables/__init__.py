@@ -1,0 +1,66 @@
+"""Config tables: what a broker keeps beside the log, in RocketMQ's JSON files below config/.
+
+    backed_up_file.py      one file with its backup: fallback, atomic replacement, evidence of damage
+    data_version.py        the version of a table
+    config_table.py        ConfigTable: a map in memory with a version, loaded and saved; TableFormat: how it lies there
+    entry_codec.py         entries that are JSON objects, as dataclasses
+    topics_and_groups.py   topics.json, subscriptionGroup.json
+    offsets.py             consumerOffset.json, delayOffset.json
+    filters.py             consumerFilter.json
+    overview.py            all of them as a reader sees them
+
+    topics = ConfigTable(files, root, TOPICS, clock)
+    topics.load()
+    topics.put("orders", TopicConfig("orders", read_queue_nums=8, write_queue_nums=8))
+    topics.save()
+
+A room of its own below layout: the tables know files and JSON, and nothing of a log. Other packages import from this
+face, not from the modules behind it.
+"""
+
+from embermq.store.tables.config_table import CONFIG, ConfigTable, TableFormat, load_entries
+from embermq.store.tables.data_version import DataVersion
+from embermq.store.tables.filters import FILTERS, ConsumerFilter, bloom_filter_data
+from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, TopicGroup, commit_offsets
+from embermq.store.tables.overview import ConfigFile, ConsumerProgress, config_files, consumer_progress
+from embermq.store.tables.topics_and_groups import (
+    GROUPS,
+    MULTI_TAG,
+    PERM_INHERIT,
+    PERM_PRIORITY,
+    PERM_READ,
+    PERM_WRITE,
+    SINGLE_TAG,
+    TOPICS,
+    GroupConfig,
+    TopicConfig,
+)
+
+__all__ = [
+    "CONFIG",
+    "CONSUMER_OFFSETS",
+    "ConfigFile",
+    "ConfigTable",
+    "ConsumerFilter",
+    "ConsumerProgress",
+    "DELAY_OFFSETS",
+    "DataVersion",
+    "FILTERS",
+    "GROUPS",
+    "GroupConfig",
+    "MULTI_TAG",
+    "PERM_INHERIT",
+    "PERM_PRIORITY",
+    "PERM_READ",
+    "PERM_WRITE",
+    "SINGLE_TAG",
+    "TOPICS",
+    "TableFormat",
+    "TopicConfig",
+    "TopicGroup",
+    "bloom_filter_data",
+    "commit_offsets",
+    "config_files",
+    "consumer_progress",
+    "load_entries",
+]
