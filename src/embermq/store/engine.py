@@ -162,7 +162,7 @@ class RunningStore:
             parts.fence,
         )
         self._housekeeping.refuse = self._writer.refuse
-        self._writer.wake_dispatch = self._dispatcher.wake
+        self._writer.wake_dispatch = self._flusher.after_append(self._dispatcher.wake)
         if settings.role is BrokerRole.SLAVE:
             self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
         self._delayed = self._make_delayed()

@@ -175,7 +175,8 @@ class MessageStore(RunningStore):
         future.set_running_or_notify_cancel()  # What is stored cannot be called back.
         receipt, wait = self._writer.append(message)
         if not (self._sync and wait):
-            self._flusher.nudge()
+            if self._sync:
+                self._flusher.nudge()
             future.set_result(receipt)
             return future
 

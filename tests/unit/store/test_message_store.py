@@ -1,7 +1,7 @@
 """The public API: what a user sees of a store, in the order they would meet it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
@@ -311,6 +311,45 @@ def test_private_buffers_are_read_only_after_commit(tmp_path: Path) -> None:
         store.append(order(1, body=b"x" * 60_000))  # Rolls: the full first segment is committed in its time.
         store.flush()
         assert store.max_physical <= store._log.wrote_offset
+
+
+APPENDS: dict[str, Callable[[MessageStore, Message], object]] = {
+    "append": lambda store, message: store.append(message),
+    "append_many": lambda store, message: store.append_many([message]),
+    "append_many of a list": lambda store, message: store.append_many([message] * 64),
+    "append_batch": lambda store, message: store.append_batch(
+        MessageBatch(order(0, body=b""), [BatchItem(message.body)])
+    ),
+    "append_async": lambda store, message: store.append_async(message).result(10),
+    "a delivery": lambda store, message: store._append_delivered(message),
+}
+
+
+@pytest.mark.parametrize("kind", APPENDS)
+@pytest.mark.parametrize("pool", [False, True], ids=["untimed flush", "private buffers"])
+def test_every_kind_of_append_wakes_the_flusher(
+    tmp_path: Path, kind: str, pool: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("embermq.store.append.flush.IDLE_SECONDS", 600.0)
+    never = 3_600_000
+    settings = small(
+        segment_bytes=4 << 20,
+        flush_timed=pool,
+        flush_interval_ms=never,
+        transient_pool=pool,
+        commit_interval_ms=never,
+        commit_thorough_interval_ms=never,
+    )
+    with MessageStore.open(tmp_path / "s", settings, clock=ManualClock()) as store:
+        reached = threading.Event()
+        if pool:
+            store.append(order(0))  # The first one is committed at once, and not long before the next one.
+            store.on_arrival(lambda arrival: reached.set() if arrival.next_offset > 1 else None)
+        else:
+            monkeypatch.setattr(store._flusher, "_on_progress", lambda _flushed: reached.set())
+        APPENDS[kind](store, order(1, body=b"x" * 17_000))
+        assert reached.wait(10)
+        assert (store.max_physical if pool else store.flushed_offset) == store._log.wrote_offset
 
 
 # -- guards ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
 """The flusher: the one thread that makes the log durable, and tells those who wait for it.
 
 SYNC_FLUSH is group commit: while one fdatasync runs, appends queue up behind it, and the next one serves
-them all. ASYNC_FLUSH flushes by the clock. With private buffers, committing comes first.
+them all. ASYNC_FLUSH flushes by the clock, or, with flushCommitLogTimed=false, as soon as enough pages are dirty. With
+private buffers, committing comes first: by the clock, as soon as enough pages wait, or at once after a pause.
+
+Appends that cause a flush or a commit do not wake this thread one by one: it says up to which end of the log it may
+sleep (`_wake_at`), and the append that reaches that place wakes it. Until then an append pays for one comparison.
 
     group A  --- fdatasync --->  first wakes second wakes third ...
     group B   (comes together)   --- fdatasync --->  ...
@@ -33,6 +37,7 @@ from embermq.store.log.commit_log import CommitLog
 log = logging.getLogger(__name__)
 
 PAGE_BYTES = 4096
+_NEVER = 1 << 63  # Past the end of every log.
 # While something waits the thread does not sleep; when nothing does, it still looks up this often.
 IDLE_SECONDS = 0.5
 # A thread that waits for a sync looks by itself this often: the one before it may have been interrupted by a signal
@@ -106,6 +111,7 @@ class Flusher:
         self._lock = threading.Lock()  # Guards the list and `failure`; held for an append or a swap.
         self._deadlines = Deadlines(clock, self._timeout_seconds, _expire)
         self._wake = Bell()
+        self._wake_at = _NEVER  # The append that makes the log this long wakes the thread.
         self._stopping = self._ended = False
         self.failure: AppendRefused | None = None
         self.core = CpuPinning() if self._sync and settings.waiters_share_core else None
@@ -156,9 +162,22 @@ class Flusher:
         self._wake.ring()
 
     def nudge(self) -> None:
-        """Something was appended that nobody waits for."""
-        if self._sync or not self._settings.flush_timed:
-            self._wake.ring()
+        """Under SYNC_FLUSH: something was appended whose sender does not wait."""
+        self._wake.ring()
+
+    def after_append(self, then: Callable[[], None]) -> Callable[[], None]:
+        """What to call after each append: `then`, and before it, where appends cause flushes or commits under
+        ASYNC_FLUSH, a look whether the log has grown enough for one."""
+        if self._sync or (self._settings.flush_timed and not self._pooled):
+            return then  # The clock alone does it, or those who wait.
+        commit_log, ring = self._log, self._wake.ring
+
+        def look() -> None:
+            if commit_log.wrote_offset >= self._wake_at:
+                ring()
+            then()
+
+        return look
 
     # -- the thread --------------------------------------------------------------------------------------
 
@@ -193,10 +212,27 @@ class Flusher:
     def _pause_seconds(self) -> float:
         if self._somebody_waits:
             return 0.0
-        pause = IDLE_SECONDS if self._sync else min(IDLE_SECONDS, self._flush_at - self._clock.monotonic())
+        now = self._clock.monotonic()
+        pause = IDLE_SECONDS if self._sync else min(IDLE_SECONDS, self._flush_at - now)
         if self._pooled:
             pause = min(pause, self._settings.commit_interval_ms / 1000)
+            if now < self._thorough_commit_at:
+                pause = min(pause, self._thorough_commit_at - now)
+        self._wake_at = self._next_wake_at(now)
+        if self._log.wrote_offset >= self._wake_at:
+            return 0.0  # By an append that came before `_wake_at` was set, and has not seen it.
         return max(pause, 0.0)
+
+    def _next_wake_at(self, now: float) -> int:
+        """How long the log must be for the thread to have something to do."""
+        if self._sync or self.failure is not None:
+            return _NEVER
+        if self._pooled:
+            pages_min = 0 if now >= self._thorough_commit_at else self._settings.commit_pages_min
+            return _enough_at(self._log.readable_offset, pages_min)
+        if self._settings.flush_timed:
+            return _NEVER
+        return _enough_at(self._log.flushed_offset, self._settings.flush_pages_min)
 
     def turn(self) -> None:
         """One look: commit and flush what is due, tell those who waited for it."""
@@ -294,7 +330,12 @@ class Flusher:
 
 def _is_enough(start: int, end: int, pages_min: int) -> bool:
     """Does [start, end) have so many pages? With 0, a byte is enough."""
-    return end > start if pages_min == 0 else end // PAGE_BYTES - start // PAGE_BYTES >= pages_min
+    return end >= _enough_at(start, pages_min)
+
+
+def _enough_at(start: int, pages_min: int) -> int:
+    """The smallest end with so many pages between `start` and it."""
+    return start + 1 if pages_min == 0 else (start // PAGE_BYTES + pages_min) * PAGE_BYTES
 
 
 def _expire(waiter: Any) -> None:

@@ -384,6 +384,135 @@ def test_how_much_is_enough_for_a_flush_by_the_clock(pages_min: int, wrote: int,
     assert (log.flushed_offset == wrote > 0) is is_due
 
 
+class AppendingLog(NumberLog):
+    """A log that tells the flusher of each append, as a store's writer does."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__()
+        self.pooled = bool(changes.get("transient_pool", False))
+        self.clock = ManualClock()
+        self.passed_on = 0
+        self.reached: list[int] = []
+        settings = StoreSettings(flush=FlushDisk.ASYNC, flush_interval_ms=3_600_000, **changes)
+        self.flusher = Flusher(
+            self,  # type: ignore[arg-type]
+            settings,
+            self.clock,
+            pooled=self.pooled,
+            on_progress=self.reached.append,
+            on_failure=lambda why: None,
+        )
+        self._after_append = self.flusher.after_append(self._pass_on)
+        self.pause()
+
+    def _pass_on(self) -> None:
+        self.passed_on += 1
+
+    def append(self, size: int = 10) -> int:
+        super().append(size)
+        self._after_append()
+        return self.wrote_offset
+
+    def pause(self) -> float:
+        """What the thread does before it sleeps; for how long."""
+        return self.flusher._pause_seconds()
+
+    @property
+    def woken(self) -> bool:
+        """Whether an append has woken the thread, which then takes its turn."""
+        if not self.flusher._wake.wait(0):
+            return False
+        self.flusher.turn()
+        self.pause()
+        return True
+
+
+PAGE = 4096
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_appends_wake_the_flusher_unless_it_goes_by_the_clock(timed: bool) -> None:
+    log = AppendingLog(flush_timed=timed)
+    log.append(4 * PAGE - 1)
+    assert not log.woken
+    log.append(1)  # flushCommitLogLeastPages: the fourth page is full.
+    assert log.woken is not timed
+    assert log.flushed_offset == (0 if timed else 4 * PAGE)
+    log.append(4 * PAGE - 1)
+    assert not log.woken, "it counts from what is flushed"
+    log.append(1)
+    assert log.woken is not timed
+    assert log.passed_on == 4
+
+
+def test_with_no_least_pages_every_append_wakes_the_flusher() -> None:
+    log = AppendingLog(flush_timed=False, flush_pages_min=0)
+    for _ in range(3):
+        log.append(1)
+        assert log.woken
+    assert [reached for reached, _ in log.flushes] == [1, 2, 3]
+
+
+def test_under_sync_flush_appends_pass_the_flusher_by() -> None:
+    rig = Rig(start=False)
+
+    def then() -> None:
+        """Nothing else."""
+
+    assert rig.flusher.after_append(then) is then
+
+
+def test_four_waiting_pages_are_committed_before_the_thorough_look() -> None:
+    log = AppendingLog(transient_pool=True)
+    log.append(1)
+    assert log.woken, "after a pause the first byte is committed at once"
+    assert log.committed == 1
+    log.append(4 * PAGE - 2)
+    assert not log.woken
+    assert log.committed == 1
+    log.append(1)  # commitCommitLogLeastPages
+    assert log.woken
+    assert log.committed == 4 * PAGE
+    assert log.reached == [0, 0], "told that more can be read; nothing was flushed"
+    assert log.flushes == []
+
+
+def test_little_is_committed_by_the_thorough_look() -> None:
+    log = AppendingLog(transient_pool=True, commit_interval_ms=3_600_000)
+    log.append(1)
+    assert log.woken
+    log.append(1)
+    assert not log.woken
+    assert log.pause() == pytest.approx(0.2), "commitCommitLogThoroughInterval"
+    log.clock.advance(ms=200)
+    assert log.pause() == 0.0, "an append that came before is not forgotten"
+    log.flusher.turn()
+    assert log.committed == 2
+
+
+def test_committed_pages_are_flushed_at_once_when_the_flush_is_not_timed() -> None:
+    log = AppendingLog(transient_pool=True, flush_timed=False)
+    log.append(4 * PAGE)
+    assert log.woken
+    assert (log.committed, log.flushed_offset) == (4 * PAGE, 4 * PAGE)
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_after_a_failure_no_append_wakes_the_flusher(pooled: bool) -> None:
+    log = AppendingLog(transient_pool=pooled, flush_timed=False)
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    log.script = [fail]
+    log.append(4 * PAGE)
+    assert log.woken
+    assert isinstance(log.flusher.failure, FlushFailed)
+    log.append(1 << 20)
+    assert not log.woken
+    assert log.pause() > 0
+
+
 def test_a_future_whose_lock_stays_taken_holds_nothing_up() -> None:
     """As a signal handler leaves it that raises inside `result()`."""
     stuck: Future[int] = Future()
