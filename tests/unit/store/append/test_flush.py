@@ -417,8 +417,7 @@ class AppendingLog(NumberLog):
         """What the thread does before it sleeps; for how long."""
         return self.flusher._pause_seconds()
 
-    @property
-    def woken(self) -> bool:
+    def woke(self) -> bool:
         """Whether an append has woken the thread, which then takes its turn."""
         if not self.flusher._wake.wait(0):
             return False
@@ -434,14 +433,14 @@ PAGE = 4096
 def test_appends_wake_the_flusher_unless_it_goes_by_the_clock(timed: bool) -> None:
     log = AppendingLog(flush_timed=timed)
     log.append(4 * PAGE - 1)
-    assert not log.woken
+    assert not log.woke()
     log.append(1)  # flushCommitLogLeastPages: the fourth page is full.
-    assert log.woken is not timed
+    assert log.woke() is not timed
     assert log.flushed_offset == (0 if timed else 4 * PAGE)
     log.append(4 * PAGE - 1)
-    assert not log.woken, "it counts from what is flushed"
+    assert not log.woke(), "it counts from what is flushed"
     log.append(1)
-    assert log.woken is not timed
+    assert log.woke() is not timed
     assert log.passed_on == 4
 
 
@@ -449,7 +448,7 @@ def test_with_no_least_pages_every_append_wakes_the_flusher() -> None:
     log = AppendingLog(flush_timed=False, flush_pages_min=0)
     for _ in range(3):
         log.append(1)
-        assert log.woken
+        assert log.woke()
     assert [reached for reached, _ in log.flushes] == [1, 2, 3]
 
 
@@ -465,13 +464,13 @@ def test_under_sync_flush_appends_pass_the_flusher_by() -> None:
 def test_four_waiting_pages_are_committed_before_the_thorough_look() -> None:
     log = AppendingLog(transient_pool=True)
     log.append(1)
-    assert log.woken, "after a pause the first byte is committed at once"
+    assert log.woke(), "after a pause the first byte is committed at once"
     assert log.committed == 1
     log.append(4 * PAGE - 2)
-    assert not log.woken
+    assert not log.woke()
     assert log.committed == 1
     log.append(1)  # commitCommitLogLeastPages
-    assert log.woken
+    assert log.woke()
     assert log.committed == 4 * PAGE
     assert log.reached == [0, 0], "told that more can be read; nothing was flushed"
     assert log.flushes == []
@@ -480,9 +479,9 @@ def test_four_waiting_pages_are_committed_before_the_thorough_look() -> None:
 def test_little_is_committed_by_the_thorough_look() -> None:
     log = AppendingLog(transient_pool=True, commit_interval_ms=3_600_000)
     log.append(1)
-    assert log.woken
+    assert log.woke()
     log.append(1)
-    assert not log.woken
+    assert not log.woke()
     assert log.pause() == pytest.approx(0.2), "commitCommitLogThoroughInterval"
     log.clock.advance(ms=200)
     assert log.pause() == 0.0, "an append that came before is not forgotten"
@@ -493,7 +492,7 @@ def test_little_is_committed_by_the_thorough_look() -> None:
 def test_committed_pages_are_flushed_at_once_when_the_flush_is_not_timed() -> None:
     log = AppendingLog(transient_pool=True, flush_timed=False)
     log.append(4 * PAGE)
-    assert log.woken
+    assert log.woke()
     assert (log.committed, log.flushed_offset) == (4 * PAGE, 4 * PAGE)
 
 
@@ -506,10 +505,10 @@ def test_after_a_failure_no_append_wakes_the_flusher(pooled: bool) -> None:
 
     log.script = [fail]
     log.append(4 * PAGE)
-    assert log.woken
+    assert log.woke()
     assert isinstance(log.flusher.failure, FlushFailed)
     log.append(1 << 20)
-    assert not log.woken
+    assert not log.woke()
     assert log.pause() > 0
 
 
