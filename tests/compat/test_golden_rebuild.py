@@ -212,7 +212,7 @@ def test_records_of_a_broker_give_the_same_log(name: str, tmp_path: Path) -> Non
     with fresh(tmp_path / "ours", facts, clock) as store:
         for message in records_of(theirs, facts):
             clock.set(message.store_timestamp)
-            append = store._append_delivered if was_delivered(message) else store.append
+            append = store.internal.append if was_delivered(message) else store.append
             receipt = append(resent(message))
             assert (receipt.physical_offset, receipt.queue_offset) == (
                 message.physical_offset,

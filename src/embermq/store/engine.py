@@ -18,12 +18,13 @@ import msgspec
 from embermq.errors import AppendRefused, StoreClosed, StoreError, StorePathInvalid, WriterFenced
 from embermq.files import SegmentAllocator, TransientPool
 from embermq.model.hosts import Host
-from embermq.model.message import Message, Receipt
+from embermq.model.message import Receipt
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.model.status import PutStatus
 from embermq.settings import BrokerRole, FlushDisk
 from embermq.store.append.admission import Admission
 from embermq.store.append.flush import Flusher
+from embermq.store.append.internal import InternalAppends
 from embermq.store.append.writer import Writer
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import load_deleted_topics
@@ -83,6 +84,7 @@ class RunningStore:
             fence=parts.fence,
         )
         self._writer.adopt_offsets(parts.next_offsets)
+        self._internal = InternalAppends(self._writer, self._confirm if self._sync else lambda receipts, wait: receipts)
         self._stats = StoreStats(self._clock, lambda: self._writer.counters)
         self._writer.record_slow_put = self._stats.record_slow_put
         derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
@@ -218,7 +220,7 @@ class RunningStore:
         progress = ConfigTable(self._parts.files, self.path, DELAY_OFFSETS, self._clock)
         return DelayedMessages(
             parked,
-            self._append_delivered,
+            lambda message: self._internal.append(message, although_full=True),
             self._flush_log,
             progress,
             delay_ms=settings.delay_ms,
@@ -390,10 +392,6 @@ class RunningStore:
         self._flusher.wait(self._log.wrote_offset)
         self._check_fence()
         return self._log.flushed_offset
-
-    def _append_delivered(self, message: Message) -> Receipt:
-        receipt, wait = self._writer.append_delivered(message)
-        return self._confirm([receipt], wait)[0] if self._sync else receipt
 
     def _confirm(self, receipts: Sequence[Receipt], wait: bool) -> Sequence[Receipt]:
         """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares."""

@@ -38,6 +38,7 @@ from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage
 from embermq.model.status import PutStatus
 from embermq.settings import StoreSettings
 from embermq.store.append.flush import Waiter
+from embermq.store.append.internal import InternalAppends
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import RunningStore
 from embermq.store.futures import settle
@@ -192,6 +193,12 @@ class MessageStore(RunningStore):
             receipt.physical_offset + receipt.size, lambda waiter: settle(future, lambda: set_outcome(waiter))
         )
         return future
+
+    @property
+    def internal(self) -> InternalAppends:
+        """Appends of a broker's own messages, to its system topics too; not to be handed to clients."""
+        self._check_writable()
+        return self._internal
 
     @raises_store_errors
     def flush(self) -> int:

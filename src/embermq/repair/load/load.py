@@ -111,7 +111,7 @@ class LoadingStore(MaintenanceStore):
 
     def append_as_given(self, message: Message) -> Receipt:
         """Store a message without parking or splitting it up, and without waiting for the disk."""
-        return self._append_delivered(message)
+        return self.internal.append(message, although_full=True)
 
 
 def load_messages(
@@ -260,7 +260,7 @@ class _Loading:
         message = self._decode(number, line).message
         settings = self.settings
         try:
-            Admission(settings, settings.segment_bytes, Host(*settings.store_host)).admit_delivered(message)
+            Admission(settings, settings.segment_bytes, Host(*settings.store_host)).admit_as_is(message)
         except RecordTooLarge as problem:
             if not self.files.exists(self.path):  # Files that are there may be longer than the settings say.
                 raise self._rejected(number, line, problem) from problem

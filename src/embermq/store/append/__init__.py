@@ -2,6 +2,7 @@
 
     admission.py     may it be stored, and as which bytes
     writer.py        the put lock: time, queue offset, place, bytes
+    internal.py      messages of the broker's own, stored as they are
     runs.py          many ordinary messages as columns for one kernel call
     queue_tails.py   the next offset of every queue
     flush.py         group commit: when it is durable, and which callers are answered
@@ -11,7 +12,16 @@
 Other packages import from this face, not from the modules behind it.
 """
 
-from embermq.store.append.admission import Admission, check_topic_name, has_meaning_to_store
+from embermq.store.append.admission import Admission, check_topic_name, has_meaning_to_store, redirected
+from embermq.store.append.internal import InternalAppends, is_closed_to_clients
 from embermq.store.append.writer import LMQ_PREFIX
 
-__all__ = ["Admission", "LMQ_PREFIX", "check_topic_name", "has_meaning_to_store"]
+__all__ = [
+    "Admission",
+    "InternalAppends",
+    "LMQ_PREFIX",
+    "check_topic_name",
+    "has_meaning_to_store",
+    "is_closed_to_clients",
+    "redirected",
+]

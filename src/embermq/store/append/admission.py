@@ -115,13 +115,9 @@ class Admission:
 
     def _park(self, message: Message, properties: dict[str, str], level: int) -> Message:
         """Send a delayed message to the schedule topic; its own destination goes into two properties."""
-        self._topic_part(message.topic)
-        _check_queue_id(message.queue_id)
         level = min(level, self._delay_levels)
         properties[DELAY] = str(level)
-        properties[REAL_TOPIC] = message.topic
-        properties[REAL_QUEUE_ID] = str(message.queue_id)
-        return _replace_destination(message, SCHEDULE_TOPIC, level - 1, encode_properties(properties))
+        return redirected(message, SCHEDULE_TOPIC, level - 1, properties=properties)
 
     def _encode(self, message: Message, properties: bytes, wait: bool, multi_dispatch: bool) -> Admitted:
         body = message.body if message.body.__class__ is bytes else _as_bytes(message.body)
@@ -169,8 +165,8 @@ class Admission:
             multi_dispatch,
         )
 
-    def admit_delivered(self, message: Message) -> Admitted:
-        """A parked message on its way to its own topic: it keeps the property DELAY and is not parked again."""
+    def admit_as_is(self, message: Message) -> Admitted:
+        """A message of the broker's own (internal.py): its properties tell the store nothing, it is not parked."""
         return self._encode(message, message.property_bytes(), message.wait_for_store, False)
 
     @property
@@ -327,20 +323,37 @@ def _check_bits(name: str, number: Any, bits: int) -> None:
         raise MessageRejected(f"{name} {number!r} is not a {bits}-bit number")
 
 
-def _replace_destination(message: Message, topic: str, queue_id: int, encoded: bytes) -> Message:
+def redirected(
+    message: Message,
+    topic: str,
+    queue_id: int,
+    *,
+    properties: dict[str, str] | None = None,
+    sys_flag: int | None = None,
+) -> Message:
+    """`message` for a topic of the broker's: its own topic and queue go into the properties REAL_TOPIC and REAL_QID.
+
+    MessageRejected if a message could never be stored there. `properties` and `sys_flag` are used in place of its own:
+    a half message is stored as one of no transaction.
+    """
+    check_topic_name(message.topic)
+    _check_queue_id(message.queue_id)
+    kept = decode_properties(message.property_bytes()) if properties is None else properties
+    kept[REAL_TOPIC] = message.topic
+    kept[REAL_QUEUE_ID] = str(message.queue_id)
     return Message(
         topic=topic,
         body=message.body,
         queue_id=queue_id,
         flag=message.flag,
-        sys_flag=message.sys_flag,
+        sys_flag=message.sys_flag if sys_flag is None else sys_flag,
         born_timestamp=message.born_timestamp,
         born_host=message.born_host,
         store_host=message.store_host,
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
         wait_for_store=message.wait_for_store,
-        encoded_properties=encoded,
+        encoded_properties=encode_properties(kept),
     )
 
 

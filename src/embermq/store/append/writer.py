@@ -235,11 +235,14 @@ class Writer:
         self.wake_dispatch()
         return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
-    def append_delivered(self, message: Message) -> tuple[Receipt, bool]:
-        """Store a parked message that is due, in its own topic. Past the mark of a full disk as well: it was taken
-        before, and the log file it is parked in cannot go until it is delivered."""
-        admitted = self._admission.admit_delivered(message)
-        return self._store_one(admitted, although_full=True), admitted.wait
+    def append_as_is(self, message: Message, *, although_full: bool) -> tuple[Receipt, bool]:
+        """Store a message of the broker's own (internal.py), if asked past the mark of a full disk as well."""
+        admitted = self._admission.admit_as_is(message)
+        return self._store_one(admitted, although_full=although_full), admitted.wait
+
+    def append_many_as_is(self, messages: Sequence[Message], *, although_full: bool) -> tuple[Sequence[Receipt], bool]:
+        """Store messages of the broker's own one after another; a bad one leaves nothing behind."""
+        return self._store_all([self._admission.admit_as_is(message) for message in messages], although_full)
 
     def _store_one(self, admitted: Admitted, *, although_full: bool = False) -> Receipt:
         self._check_busy()
@@ -261,11 +264,13 @@ class Writer:
             if parts is not None:
                 return self._store_parts(parts, len(messages))
         admit = self._admission.admit
-        admitted = [admit(message) for message in messages]
+        return self._store_all([admit(message) for message in messages])
+
+    def _store_all(self, admitted: list[Admitted], although_full: bool = False) -> tuple[Sequence[Receipt], bool]:
         receipts: list[Receipt] = []
         self._check_busy()
         with self._lock:
-            began = self._begin()
+            began = self._begin(although_full)
             try:
                 now_ms = self._now_ms()
                 for one in admitted:

@@ -1,0 +1,55 @@
+"""Internal appends: what a broker itself writes, for clients, into topics that clients must not write to.
+
+    SCHEDULE_TOPIC_XXXX           messages that wait for their time
+    RMQ_SYS_TRANS_HALF_TOPIC      messages whose transaction is not decided yet
+    RMQ_SYS_TRANS_OP_HALF_TOPIC   which of them are decided
+    %RETRY%<group>, %DLQ%<group>  messages that a group could not consume
+    any topic                     a parked or half message on the way to its own topic
+
+A message is stored as it is given: under its topic and queue, with its system flags and every property. In
+`MessageStore.append`, which clients reach through a broker, the properties DELAY and INNER_MULTI_DISPATCH tell the
+store what to do with a message; here they are data. Names, sizes and numbers are checked as there. A layer that serves
+clients hands `MessageStore.append` to them and keeps this to itself: `is_closed_to_clients` is what it asks first.
+`redirected` (admission.py) makes the message for another topic that keeps its own one in properties.
+
+Any thread.
+"""
+
+from collections.abc import Callable, Sequence
+
+from embermq.model.message import Message, Receipt
+from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from embermq.store.append.writer import Writer
+
+Confirm = Callable[[Sequence[Receipt], bool], Sequence[Receipt]]
+
+_CLOSED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC))
+
+
+def is_closed_to_clients(topic: str) -> bool:
+    """Whether only the broker itself may append to this topic. Retry and dead-letter topics are open: a client sends
+    there when it cannot reach the broker that has the message."""
+    return topic in _CLOSED_TOPICS
+
+
+class InternalAppends:
+    """Appends of a broker's own messages. `confirm` waits until receipts are as durable as the settings promise."""
+
+    def __init__(self, writer: Writer, confirm: Confirm) -> None:
+        self._writer, self._confirm = writer, confirm
+
+    def append(self, message: Message, *, although_full: bool = False) -> Receipt:
+        """Store one message as it is; the receipt and the errors of `MessageStore.append`.
+
+        With `although_full` past the mark of a full disk as well (not past its last byte): for what ends the wait of a
+        message that was taken before, and whose log file cannot be deleted until then.
+        """
+        receipt, wait = self._writer.append_as_is(message, although_full=although_full)
+        return self._confirm([receipt], wait)[0]
+
+    def append_many(self, messages: Sequence[Message], *, although_full: bool = False) -> Sequence[Receipt]:
+        """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
+        if not messages:
+            return []
+        receipts, wait = self._writer.append_many_as_is(messages, although_full=although_full)
+        return self._confirm(receipts, wait)
