@@ -321,7 +321,7 @@ APPENDS: dict[str, Callable[[MessageStore, Message], object]] = {
         MessageBatch(order(0, body=b""), [BatchItem(message.body)])
     ),
     "append_async": lambda store, message: store.append_async(message).result(10),
-    "a delivery": lambda store, message: store._append_delivered(message),
+    "a delivery": lambda store, message: store.internal.append(message, although_full=True),
 }
 
 
