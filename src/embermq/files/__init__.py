@@ -2,7 +2,7 @@
 
     files.py                 Files, the seam, and RealFiles, the disk
     segment.py, segments.py  one log file, and all of them in order
-    allocation.py            the thread that makes the next files ahead
+    allocation.py            the thread that makes the next files ahead; warming.py: their pages before the first use
     open_files.py            a bounded number of descriptors over any number of derived files
     locking.py               the lock of a store directory
     pool.py, memory.py       private buffers; advice about mapped memory

@@ -14,6 +14,7 @@ import errno
 import logging
 import threading
 import time
+from contextlib import suppress
 from typing import Literal
 
 from embermq.clock import Clock, SystemClock
@@ -22,6 +23,7 @@ from embermq.files.bell import Bell
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.files.segments import Segments
+from embermq.files.warming import warm
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class SegmentAllocator:
         synced_often: bool = False,
         populate: Populate | None = None,
         warm_whole_file: bool = False,
+        warm_sync_bytes: int = 0,
         lock_in_memory: bool = False,
         wait_s: float = 5.0,
         clock: Clock | None = None,
@@ -102,6 +105,7 @@ class SegmentAllocator:
 
         `needs_buffer`: a new segment is refused rather than made without a private buffer.
         `synced_often`: a sync follows every append or nearly so; decides what is done to pages ahead.
+        `warm_whole_file`: a file is warmed before its first use; synced after each `warm_sync_bytes`, 0: not.
         """
         self.pace = GrowthPace()
         self._segments = segments
@@ -109,7 +113,8 @@ class SegmentAllocator:
         self._synced_often = synced_often
         self._populate: Populate = populate or ("read" if synced_often else "write")
         self._advised: Segment | None = None  # the active segment, once its pages have been spoken for
-        self._warm_whole_file, self._lock_in_memory = warm_whole_file, lock_in_memory
+        self._warm_whole_file, self._warm_sync_bytes = warm_whole_file, warm_sync_bytes
+        self._lock_in_memory = lock_in_memory
         self._wait_s = wait_s
         self._clock = clock or SystemClock()
         self._mutex = threading.Lock()
@@ -250,14 +255,20 @@ class SegmentAllocator:
         if self._synced_often:
             memory.advise_small_pages(view)
         if self._warm_whole_file:
-            for at in range(0, segment.size, _POPULATE_STEP_BYTES):
-                if not memory.populate(view, at, at + _POPULATE_STEP_BYTES):
-                    break
-            segment.populated = segment.size
+            self._warm(segment)
         if self._lock_in_memory:
             memory.lock_memory(view)
             memory.advise_willneed(view, 0, segment.size)
         return segment
+
+    def _warm(self, segment: Segment) -> None:
+        """Warm a new file; one that cannot be synced goes again, and the error is the caller's."""
+        try:
+            warm(segment, self._warm_sync_bytes, lambda: self._closing)
+        except OSError:
+            with suppress(OSError):
+                segment.retire()
+            raise
 
     def _advise_active(self) -> None:
         """The active segment may be one that was found on the disk, and not made here."""

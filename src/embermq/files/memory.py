@@ -42,11 +42,16 @@ def _call(name: str, view: memoryview, start: int, end: int, *more: int) -> bool
 def populate(view: memoryview, start: int, end: int) -> bool:
     """Fault the pages of view[start:end] in, ready to be stored to; False if the kernel cannot.
 
-    There is no fallback that touches the pages: a touch is a store, and could undo what the writer has
+    This does not fall back to touching the pages: a touch is a store, and could undo what the writer has
     just stored there. Without populate the writer takes the page faults itself, which is slower and
-    otherwise the same.
+    otherwise the same. Where there is no writer yet, `touch` does it on every kernel.
     """
     return not view.readonly and _call("madvise", view, start, end, _MADV_POPULATE_WRITE)
+
+
+def touch(view: memoryview, start: int, end: int) -> None:
+    """Store a zero into each page of view[start:end], which must hold nothing but zeros, and have no writer yet."""
+    np.frombuffer(view, np.uint8)[start:end:_PAGE] = 0
 
 
 def populate_for_reading(view: memoryview, start: int, end: int) -> bool:

@@ -149,14 +149,18 @@ class StoreSettings:
     commit_thorough_interval_ms: int = prop(
         "commitCommitLogThoroughInterval", 200, "move this often however little waits", unit="ms"
     )
-    warm_segments: bool = prop("warmMapedFileEnable", False, "touch and lock a new log file before its first use")
+    warm_segments: bool = prop(
+        "warmMapedFileEnable",
+        False,
+        "bring every page of a new log file into memory and lock it there, before its first use",
+    )
     warm_flush_pages: int = prop(
         "flushLeastPagesWhenWarmMapedFile",
         4096,
-        "flush this often while touching, under SYNC_FLUSH",
+        "warmMapedFileEnable under SYNC_FLUSH: sync a new log file after each such portion, and at its end, before its"
+        " first use",
         unit="pages of 4 KiB",
         least=1,
-        no_effect="a warmed file is synced once, before its first use",
     )
     page_cache_busy_ms: int = prop(
         "osPageCacheBusyTimeOutMills",

@@ -23,7 +23,7 @@ from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.model.status import PutStatus
 from embermq.settings import BrokerRole, FlushDisk
 from embermq.store.append.admission import Admission
-from embermq.store.append.flush import Flusher
+from embermq.store.append.flush import PAGE_BYTES, Flusher
 from embermq.store.append.internal import InternalAppends
 from embermq.store.append.writer import Writer
 from embermq.store.layout import directory
@@ -126,6 +126,7 @@ class RunningStore:
             synced_often=self._sync,
             populate=None if settings.prefault_bytes_max else "none",
             warm_whole_file=settings.warm_segments,
+            warm_sync_bytes=settings.warm_flush_pages * PAGE_BYTES if self._sync else 0,
             lock_in_memory=settings.warm_segments or settings.memory_lock,
             clock=self._clock,
         )

@@ -59,6 +59,18 @@ def test_a_kernel_without_populate_is_no_error(view: memoryview, monkeypatch: py
     assert not memory.populate(view, 0, PAGE)
 
 
+def test_touch_faults_pages_in_on_every_kernel(view: memoryview, tmp_path: Path) -> None:
+    memory.touch(view, 4 * PAGE, 20 * PAGE)
+    assert resident_kb(tmp_path / "f") >= 16 * PAGE // 1024
+    assert not any(view)
+
+
+def test_touch_stores_once_in_each_page() -> None:
+    data = bytearray(b"\xff" * 4 * PAGE)
+    memory.touch(memoryview(data), PAGE, 3 * PAGE)
+    assert [at for at, byte in enumerate(data) if byte == 0] == [PAGE, 2 * PAGE]
+
+
 def test_drop_lets_memory_go_and_keeps_the_bytes(view: memoryview, tmp_path: Path) -> None:
     view[:4] = b"keep"
     assert memory.drop(view, 0, len(view))
