@@ -13,6 +13,7 @@ from embermq.columns.compiled.messages import read_messages
 from embermq.columns.compiled.places import Places
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.messages import FIELDS, PAIRS_MAX, PackedReading, PackedStop, list_head_bytes, read_packed
+from embermq.model.hosts import pack_host
 from tests.columns.guarded import GuardedMemory
 
 MEMORY = GuardedMemory(1 << 17)
@@ -39,6 +40,11 @@ ENCODED = st.one_of(
             b"UNIQ_KEY\x017F00\x02KEYS\x01o-1\x02",
             b"a\x01b\x02DELAY\x013",
             b"WAIT\x01false",
+            b"WAIT\x01true",
+            b"WAIT\x01true\x02a\x01b",
+            b"WAIT\x01true\x02WAIT\x01no",
+            b"a\x01b\x02WAIT\x01truest",
+            b"WAIT\x01tru",
             b"XWAIT\x01",
             b"WAIT",
             b"INNER_MULTI_DISPATCH\x01q",
@@ -52,7 +58,38 @@ ENCODED = st.one_of(
 I32 = st.one_of(st.just(0), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**40), 2**40))
 I64 = st.one_of(st.just(0), st.integers(-(2**63), 2**64 - 1))
 PLACES = st.sampled_from([("T", 0), ("TopicTest", 0), ("TopicTest", 3), ("TopicTesT", 0), ("t" * 127, 2**31 - 1)])
+HOSTS = st.one_of(
+    st.none(),
+    st.builds(
+        Host,
+        st.one_of(
+            st.sampled_from(
+                [
+                    "10.0.0.1",
+                    "255.255.255.255",
+                    "0.0.0.0",
+                    "256.1.1.1",
+                    "01.2.3.4",
+                    "00.2.3.4",
+                    "1.2.3",
+                    "1.2.3.",
+                    ".2.3.4",
+                    "1..3.4",
+                    "1.2.3.4.5",
+                    "1.2.3.4 ",
+                    "::1",
+                    "localhost",
+                    "",
+                    "1.2.3.\u0661",
+                ]
+            ),
+            st.text("0123456789.", max_size=15),
+        ),
+        st.one_of(st.integers(0, 65535), st.integers(-(2**33), 2**33)),
+    ),
+)
 COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "born_host": HOSTS,
     "body": st.one_of(st.binary(max_size=40), st.sampled_from([bytes(255), bytes(256), bytes(BODY_MAX), bytes(301)])),
     "tags": st.one_of(st.none(), TEXTS),
     "keys": st.one_of(TEXTS, st.lists(TEXTS, max_size=4), st.lists(TEXTS, max_size=4).map(tuple)),
@@ -67,7 +104,6 @@ RARE: dict[str, st.SearchStrategy[Any]] = {
     "prepared_transaction_offset": I64,
     "queue_id": I64,
     "delay_level": st.integers(0, 18),
-    "born_host": st.sampled_from([None, Host("10.0.0.1", 50000)]),
     "store_host": st.sampled_from([None, Host("::1", 10911)]),
     "wait_for_store": st.booleans(),
 }
@@ -103,9 +139,9 @@ def read_both(packed: bytes, at: int, count: int) -> tuple[PackedReading, list[l
         rows = np.full((count, r.N_RUN_COLUMNS), 77, np.int64)
         room = np.zeros(len(packed), np.uint8)
         reading = (
-            read_messages(MEMORY.hold(packed), at, TABLE, BODY_MAX, RECORD_MAX, rows, room, 0)
+            read_messages(MEMORY.hold(packed), at, TABLE, BODY_MAX, RECORD_MAX, 8, rows, room, 0)
             if kernel
-            else read_packed(packed, at, lambda t, q: KNOWN.get((t, q), -1), BODY_MAX, RECORD_MAX, rows, room, 0)
+            else read_packed(packed, at, lambda t, q: KNOWN.get((t, q), -1), BODY_MAX, RECORD_MAX, 8, rows, room, 0)
         )
         outcomes.append((reading, rows[: reading.filled].tolist(), room[: reading.used].tobytes()))
     assert outcomes[0] == outcomes[1]
@@ -138,7 +174,9 @@ def assert_row_is(message: Message, row: list[int], packed: bytes, texts: bytes)
     assert texts[row[r.R_PROPS_AT] :][: row[r.R_PROPS_LEN]] == message.property_bytes()
     assert row[r.R_QUEUE] == KNOWN[topic, message.queue_id]
     born = r.BORN_NOW if message.born_timestamp is None else message.born_timestamp
-    assert row[r.R_QUEUE_ID :] == [
+    host = texts[row[r.R_HOST_AT] :][: row[r.R_HOST_LEN]]
+    assert host == (b"" if message.born_host is None else pack_host(message.born_host))
+    assert row[r.R_QUEUE_ID : r.R_HOST_AT] == [
         message.queue_id,
         message.flag,
         message.sys_flag,
@@ -205,6 +243,9 @@ def test_what_is_read_when_nothing_is_wrong() -> None:
     ]
     reading, rows, texts = read_both(PACK(some), 1, 3)
     assert reading == (3, len(PACK(some)), len(texts), PackedStop.ALL)
+    some[2] = Message("T", born_host=Host("10.1.2.3", 50_000), encoded_properties=b"UNIQ_KEY\x01u\x02WAIT\x01true")
+    _, hosted, hosted_texts = read_both(PACK(some), 1, 3)
+    assert hosted_texts[hosted[2][r.R_HOST_AT] :] == bytes([10, 1, 2, 3, 0, 0, 195, 80]) + some[2].property_bytes()
     assert texts == b"KEYS\x01o-1 o-2\x02TAGS\x01paid" + some[1].property_bytes() + b"UNIQ_KEY\x01u"
     assert [row[r.R_QUEUE] for row in rows] == [2, 0, 0]
     assert [row[r.R_BORN_TIME] for row in rows] == [r.BORN_NOW, 5, r.BORN_NOW]
@@ -215,7 +256,10 @@ def test_what_is_read_when_nothing_is_wrong() -> None:
     [
         {"delay_level": 1},
         {"wait_for_store": False},
-        {"born_host": Host("10.0.0.1", 1)},
+        {"born_host": Host("::1", 1)},
+        {"born_host": Host("10.0.0.256", 1)},
+        {"born_host": Host("10.0.0.1", 1 << 31)},
+        {"store_host": Host("10.0.0.1", 1)},
         {"tags": "a\x01"},
         {"keys": ["a b"]},
         {"keys": [""]},
@@ -245,7 +289,6 @@ def test_the_fields_are_those_of_a_message() -> None:
     """A field renamed there would go the plain way, unnoticed but for the time it takes."""
     assert {name.decode() for name in FIELDS} == set(Message.__struct_fields__) - {
         "delay_level",
-        "born_host",
         "store_host",
         "wait_for_store",
     }

@@ -38,6 +38,7 @@ from embermq.columns.operations import (
     scan_for,
     select_for,
 )
+from embermq.columns.plain.admit import RowLimits
 from embermq.columns.plain.check import (
     Q_COLUMNS,
     Q_FIRST,
@@ -61,7 +62,31 @@ from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import PackedStop, list_head_bytes
 from embermq.columns.plain.pick import ANY_SIZE
-from embermq.columns.plain.runs import N_PLACED_COLUMNS, N_RUN_COLUMNS, R_QUEUE
+from embermq.columns.plain.runs import (
+    BORN_NOW,
+    N_PLACED_COLUMNS,
+    N_RUN_COLUMNS,
+    P_PHYSICAL,
+    P_QUEUE_OFFSET,
+    P_SIZE,
+    R_BODY_AT,
+    R_BODY_LEN,
+    R_BORN_TIME,
+    R_FLAG,
+    R_HOST_AT,
+    R_HOST_LEN,
+    R_PREPARED,
+    R_PROPS_AT,
+    R_PROPS_LEN,
+    R_QUEUE,
+    R_QUEUE_ID,
+    R_RECONSUME,
+    R_SYS_FLAG,
+    R_TOPIC_AT,
+    R_TOPIC_LEN,
+    RunBytes,
+    new_run_rows,
+)
 from embermq.columns.plain.scan import resync, scan_rows
 from embermq.columns.plain.select import I64_MAX, I64_MIN, SYSTEM_PREFIXES, SYSTEM_TOPICS, Selection, is_system_topic
 from embermq.columns.plain.text_hashes import NO_TEXT, mixed, text_hash
@@ -99,6 +124,7 @@ if TYPE_CHECKING:  # At run time this would load numba.
 
 __all__ = [
     "ANY_SIZE",
+    "BORN_NOW",
     "COLUMN_BYTES_MAX",
     "C_BODY_AT",
     "C_BODY_LEN",
@@ -136,6 +162,9 @@ __all__ = [
     "NO_TEXT",
     "N_PLACED_COLUMNS",
     "N_RUN_COLUMNS",
+    "P_PHYSICAL",
+    "P_QUEUE_OFFSET",
+    "P_SIZE",
     "PackedStop",
     "Pairs",
     "Parts",
@@ -145,9 +174,25 @@ __all__ = [
     "Q_WINDOW_AT",
     "Q_WINDOW_END",
     "Q_WINDOW_START",
+    "R_BODY_AT",
+    "R_BODY_LEN",
+    "R_BORN_TIME",
+    "R_FLAG",
+    "R_HOST_AT",
+    "R_HOST_LEN",
+    "R_PREPARED",
+    "R_PROPS_AT",
+    "R_PROPS_LEN",
     "R_QUEUE",
+    "R_QUEUE_ID",
+    "R_RECONSUME",
+    "R_SYS_FLAG",
+    "R_TOPIC_AT",
+    "R_TOPIC_LEN",
     "RecordColumns",
+    "RowLimits",
     "Rows",
+    "RunBytes",
     "RunLoops",
     "SYSTEM_PREFIXES",
     "SYSTEM_TOPICS",
@@ -178,6 +223,7 @@ __all__ = [
     "mixed",
     "new_log_check_walk",
     "new_rows",
+    "new_run_rows",
     "pays",
     "pick_for",
     "put_index_rows",

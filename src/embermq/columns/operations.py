@@ -21,8 +21,11 @@ from embermq.columns.plain import pick as plain_pick
 from embermq.columns.plain import repeats as plain_repeats
 from embermq.columns.plain import scan as plain_scan
 from embermq.columns.plain import text_hashes as plain_text_hashes
+from embermq.columns.plain.admit import RowLimits, RowsAdmitted
 from embermq.columns.plain.gather import HostKind, Pairs, Parts
 from embermq.columns.plain.links import LinkCheck
+from embermq.columns.plain.messages import PackedReading
+from embermq.columns.plain.runs import RunBytes
 from embermq.columns.plain.select import Selection, select_rows
 from embermq.columns.rows import RecordColumns, Rows
 from embermq.format import index as index_format
@@ -241,19 +244,21 @@ def repeated(blocks: Sequence[Numbers]) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class RunLoops:
-    """The compiled way of many ordinary messages into the log; compiled/messages.py and compiled/encode.py."""
+    """The compiled way of many messages into the log; compiled/messages.py, compiled/admit.py, compiled/encode.py."""
 
     places: "Places"
-    read_messages: Callable[..., Any]
+    read_messages: Callable[..., PackedReading]
+    admit_rows: Callable[[RunBytes, Rows, int, "Places", RowLimits], RowsAdmitted]
     encode_batch: Callable[..., tuple[int, int]]
 
 
 def run_loops() -> RunLoops:
     with loading():
+        from embermq.columns.compiled.admit import admit_rows
         from embermq.columns.compiled.encode import encode_batch
         from embermq.columns.compiled.messages import read_messages
         from embermq.columns.compiled.places import Places
-    return RunLoops(Places(), read_messages, encode_batch)
+    return RunLoops(Places(), read_messages, admit_rows, encode_batch)
 
 
 def compiled_write_lines() -> Callable[..., tuple[int, int, Any]]:

@@ -29,6 +29,9 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 NAME_END = "\x01"
 PAIR_END = "\x02"
 
+_L, _W = b"LW"
+_WAIT_TRUE = b"WAIT\x01true"
+
 _TABLE_MIN = 16
 _CHAIN_MAX = 8
 _TREE_TABLE_MIN = 64
@@ -98,6 +101,16 @@ def decode_properties(encoded: bytes | bytearray | memoryview) -> dict[str, str]
         if 0 < at < len(pair) - 1:
             found[pair[:at]] = pair[at + 1 :]
     return found
+
+
+def has_meaning_to_store(encoded: bytes) -> bool:
+    """May one of these properties change what the store does? WAIT=true, which every Java client sends, does not."""
+    if _L not in encoded and _W not in encoded:
+        return False  # Each of the names has one of these letters, and a letter is found fast.
+    if b"DELAY\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded:
+        return True
+    waits = encoded.count(b"WAIT\x01")
+    return waits > 0 and waits != encoded.count(_WAIT_TRUE + b"\x02") + encoded.endswith(_WAIT_TRUE)
 
 
 def split_keys(keys: str | None) -> list[str]:

@@ -16,9 +16,19 @@
 Other packages import from this face or from the face of a room, never from a module behind it.
 """
 
+from embermq.store.append import PackedBatch, PackedReceipts
 from embermq.store.maintenance_mode import MaintenanceStore
 from embermq.store.message_store import MessageStore, StatsSnapshot
 from embermq.store.plugins import StorePlugin
 from embermq.store.sink import Finding, Sink
 
-__all__ = ["Finding", "MaintenanceStore", "MessageStore", "Sink", "StatsSnapshot", "StorePlugin"]
+__all__ = [
+    "Finding",
+    "MaintenanceStore",
+    "MessageStore",
+    "PackedBatch",
+    "PackedReceipts",
+    "Sink",
+    "StatsSnapshot",
+    "StorePlugin",
+]

@@ -39,6 +39,7 @@ from embermq.model.status import PutStatus
 from embermq.settings import StoreSettings
 from embermq.store.append.flush import Waiter
 from embermq.store.append.internal import InternalAppends
+from embermq.store.append.packed import PackedBatch, PackedReceipts
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import RunningStore
 from embermq.store.futures import settle
@@ -168,6 +169,16 @@ class MessageStore(RunningStore):
         self._check_writable()
         receipt, wait = self._writer.append_batch(batch)
         return self._confirm([receipt], wait)[0] if self._sync else receipt
+
+    def append_packed(self, batch: PackedBatch) -> PackedReceipts:
+        """Store messages that come as columns and bytes, without an object for each; does not wait for the disk.
+
+        A row that cannot be stored is refused alone, in the receipts; an error says that nothing was stored.
+        """
+        self._check_writable()
+        receipts = self._writer.append_packed(batch, self._flusher if self._sync else None)
+        self._flusher.nudge()
+        return receipts
 
     def append_async(self, message: Message) -> "Future[Receipt]":
         """Store one message; the future is done when it is as durable as the settings promise."""

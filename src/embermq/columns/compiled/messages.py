@@ -1,4 +1,4 @@
-"""Reading packed messages into the rows of a run. Twin: format.messages.read_packed, which states the rules."""
+"""Reading packed messages into the rows of a run. Twin: plain.messages.read_packed, which states the rules."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns.compiled.compiling import BYTES, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.encode import row_record_size
 from embermq.columns.compiled.memory import (
     cell,
     copy_bytes,
@@ -24,7 +25,7 @@ from embermq.columns.plain import messages as m
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.messages import PackedReading, PackedStop
 from embermq.columns.rows import Rows, as_bytes_array
-from embermq.format.frame import FIXED_BYTES, PROPERTIES_BYTES_MAX
+from embermq.format.frame import PROPERTIES_BYTES_MAX
 
 _BROKEN, _OTHER, _INT, _TEXT, _BINARY, _LIST, _MAP = (int(kind) for kind in m.Kind)
 _ALL, _PLACE, _PLAIN, _NO_LIST = (int(stop) for stop in PackedStop)
@@ -34,9 +35,8 @@ _HEAD_KIND, _HEAD_WIDTH, _HEAD_MORE = (np.array(column, np.int64) for column in 
 _F_KIND, _F_NUMBER, _F_START = range(3)
 _ABSENT = -1
 _FIELDS = len(m.FIELDS)
-(_TOPIC, _BODY, _TAGS, _KEYS, _PROPERTIES, _QUEUE_ID, _FLAG, _SYS_FLAG, _BORN, _RECONSUME, _PREPARED, _ENCODED) = range(
-    _FIELDS
-)
+_TOPIC, _BODY, _TAGS, _KEYS, _PROPERTIES, _QUEUE_ID, _FLAG = range(7)
+_SYS_FLAG, _BORN, _RECONSUME, _PREPARED, _ENCODED, _HOST = range(7, _FIELDS)
 # Length and first letter tell which field a name can be; then the whole name is compared.
 _NAMES = np.frombuffer(b"".join(m.FIELDS), np.uint8)
 _NAME_STARTS = np.cumsum([0, *map(len, m.FIELDS)])
@@ -52,7 +52,9 @@ _IS_TAGS, _IS_KEYS = -1, -2
 _TAGS_BUCKET, _KEYS_BUCKET = m.bucket_of(b"TAGS"), m.bucket_of(b"KEYS")
 _TAGS_WORD, _KEYS_WORD = (int.from_bytes(name, "big") for name in (b"TAGS", b"KEYS"))
 _DELAY, _WAIT, _MULTI = (np.frombuffer(name, np.uint8) for name in m.MEANINGFUL)
+_TRUE_WORD = int.from_bytes(b"true", "big")
 _SPACE, _NAME_END, _PAIR_END = b" \x01\x02"
+_DOT, _ZERO = b".0"
 _ONES, _TWOS = 0x0101_0101_0101_0101, 0x0202_0202_0202_0202
 _TOP_BITS = 0x8080_8080_8080_8080 - (1 << 64)
 
@@ -171,8 +173,18 @@ def _ends_with(data: Any, start: int, end: int, name: Any) -> bool:
 
 
 @inlined
-def _has_meaning(data: Any, start: int, length: int) -> bool:
-    """May one of these properties tell the store what to do? Looks at names only: before each byte 1."""
+def _is_true(data: Any, at: int, end: int) -> bool:
+    """Is the value that begins at data[at] the text `true`?"""
+    if end - at < 4 or i32_at(data, at) != _TRUE_WORD:
+        return False
+    return end - at == 4 or u8_at(data, at + 4) == _PAIR_END
+
+
+@inlined
+def has_meaning(data: Any, start: int, length: int) -> bool:
+    """May one of these properties change what the store does? Looks at names only: before each byte 1.
+
+    Twin: model.properties.has_meaning_to_store."""
     at, end = start, start + length
     while at < end:
         if at + 8 <= end:
@@ -185,7 +197,7 @@ def _has_meaning(data: Any, start: int, length: int) -> bool:
             at += 1
             if u8_at(data, at - 1) == _NAME_END and (
                 _ends_with(data, start, at, _DELAY)
-                or _ends_with(data, start, at, _WAIT)
+                or (_ends_with(data, start, at, _WAIT) and not _is_true(data, at, end))
                 or _ends_with(data, start, at, _MULTI)
             ):
                 return True
@@ -342,7 +354,48 @@ def _write_properties(out: Any, to: int, data: Any, fields: Any, pairs: Any) -> 
         if tags_len > 0:
             to = _write_tags(out, _write_name(out, to, _TAGS_WORD), data, fields)
         return to  # These two mean nothing to the store.
-    return -1 if _has_meaning(out, start, to - start) else to
+    return -1 if has_meaning(out, start, to - start) else to
+
+
+# -- hosts -------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _ipv4_number(data: Any, at: int, length: int) -> int:
+    """An address in dotted decimal as one number; -1 if it is none, or written with leading zeros."""
+    number, part, digits, dots, end = 0, 0, 0, 0, at + length
+    while at < end:
+        byte = u8_at(data, at)
+        at += 1
+        if byte == _DOT:
+            if digits == 0 or dots == 3:
+                return -1
+            number, part, digits, dots = number << 8 | part, 0, 0, dots + 1
+        else:
+            if not _ZERO <= byte <= _ZERO + 9 or (digits > 0 and part == 0):
+                return -1
+            part, digits = 10 * part + byte - _ZERO, digits + 1
+            if part > 255:
+                return -1
+    return number << 8 | part if dots == 3 and digits > 0 else -1
+
+
+@inlined
+def _write_host(out: Any, to: int, data: Any, fields: Any) -> int:
+    """The packed born host to out[to:]; answers where it ends, -1 if it is not ordinary."""
+    kind, count, at = cell(fields, _HOST, _F_KIND), cell(fields, _HOST, _F_NUMBER), cell(fields, _HOST, _F_START)
+    if kind == _ABSENT:
+        return to
+    if kind != _LIST or count != 2:
+        return -1
+    kind, length, start, at = _read_head(data, at)
+    number = _ipv4_number(data, start, length) if kind == _TEXT else -1
+    kind, port, _, _ = _read_head(data, at)
+    if number < 0 or kind != _INT or not m.I32_MIN <= port <= m.I32_MAX:
+        return -1
+    put_i32(out, to, number)
+    put_i32(out, to + 4, port)
+    return to + 8
 
 
 # -- rows --------------------------------------------------------------------------------------------------
@@ -362,8 +415,8 @@ def _number_or(fields: Any, field: int, default: int) -> Any:
 
 
 @inlined
-def _fill_row(rows: Any, i: int, fields: Any, body_bytes_max: int, record_bytes_max: int, props_len: int) -> bool:
-    """Everything but queue and properties into a row; False if the message is not ordinary."""
+def _fill_row(rows: Any, i: int, fields: Any, body_bytes_max: int, props_len: int) -> bool:
+    """Everything but queue, host and properties into a row; False if the message is not ordinary."""
     body_len, body_at = 0, 0
     if cell(fields, _BODY, _F_KIND) != _ABSENT:
         body_len, body_at = cell(fields, _BODY, _F_NUMBER), cell(fields, _BODY, _F_START)
@@ -374,7 +427,6 @@ def _fill_row(rows: Any, i: int, fields: Any, body_bytes_max: int, record_bytes_
         cell(fields, _TOPIC, _F_KIND) != _TEXT
         or body_len > body_bytes_max
         or props_len > PROPERTIES_BYTES_MAX
-        or FIXED_BYTES + body_len + topic_len + props_len > record_bytes_max
         or not _is_number(fields, _QUEUE_ID, 0, m.I32_MAX)
         or not _is_number(fields, _FLAG, m.I32_MIN, m.I32_MAX)
         or not _is_number(fields, _SYS_FLAG, m.I32_MIN, m.I32_MAX)
@@ -397,7 +449,7 @@ def _fill_row(rows: Any, i: int, fields: Any, body_bytes_max: int, record_bytes_
     return True
 
 
-_TYPES = f"{READ_BYTES}, int64, {READ_ROWS}, {READ_BYTES}, int64, int64, {ROWS}, {BYTES}, int64, {ROWS}, {ROWS}"
+_TYPES = f"{READ_BYTES}, int64, {READ_ROWS}, {READ_BYTES}, int64, int64, int64, {ROWS}, {BYTES}, int64, {ROWS}, {ROWS}"
 
 
 @kernel(f"UniTuple(int64, 4)({_TYPES})", nogil=False)
@@ -408,6 +460,7 @@ def _read_messages(
     topics: Any,
     body_bytes_max: int,
     record_bytes_max: int,
+    store_host_bytes: int,
     rows: Any,
     out: Any,
     used: int,
@@ -418,15 +471,20 @@ def _read_messages(
         end, all_known = _read_fields(data, at, fields)
         if end < 0:
             return i, at, used, _NO_LIST
-        to = _write_properties(out, used, data, fields, pairs) if all_known else -1
-        if to < 0 or not _fill_row(rows, i, fields, body_bytes_max, record_bytes_max, to - used):
+        text_at = _write_host(out, used, data, fields) if all_known else -1
+        to = _write_properties(out, text_at, data, fields, pairs) if text_at >= 0 else -1
+        if to < 0 or not _fill_row(rows, i, fields, body_bytes_max, to - text_at):
+            return i, end, used, _PLAIN
+        set_cell(rows, i, r.R_HOST_AT, used)
+        set_cell(rows, i, r.R_HOST_LEN, text_at - used)
+        set_cell(rows, i, r.R_PROPS_AT, text_at)
+        if row_record_size(rows, i, store_host_bytes) > record_bytes_max:
             return i, end, used, _PLAIN
         topic_at, topic_len = cell(rows, i, r.R_TOPIC_AT), cell(rows, i, r.R_TOPIC_LEN)
         queue = find_place(table, topics, data, topic_at, topic_len, cell(rows, i, r.R_QUEUE_ID))
         if queue < 0:
             return i, at, used, _PLACE
         set_cell(rows, i, r.R_QUEUE, queue)
-        set_cell(rows, i, r.R_PROPS_AT, used)
         used, at = to, end
     return len(rows), at, used, _ALL
 
@@ -437,16 +495,17 @@ def read_messages(
     places: Places,
     body_bytes_max: int,
     record_bytes_max: int,
+    store_host_bytes: int,
     rows: Rows,
     properties: NDArray[np.uint8],
     used: int,
 ) -> PackedReading:
     """Read messages from packed[at:] on into `rows`, until these are full or something else stops it.
 
-    Property strings go into properties[used:]; none is longer than its packed message, so as much room as there are
-    bytes to read is enough. `places` gives the number of a queue.
+    Packed born hosts and property strings go into properties[used:]; both together are no longer than the packed
+    message, so as much room as there are bytes to read is enough. `places` gives the number of a queue.
 
-    Twin: format.messages.read_packed."""
+    Twin: plain.messages.read_packed."""
     data = as_bytes_array(packed)
     assert rows.shape[1] == r.N_RUN_COLUMNS, rows.shape
     assert 0 <= at <= len(data), (at, len(data))
@@ -455,6 +514,16 @@ def read_messages(
     fields = np.zeros((_FIELDS, 3), np.int64)
     pairs = np.zeros((m.PAIRS_MAX, 5), np.int64)
     count, at, used, stop = _read_messages(
-        data, at, *places.arrays, body_bytes_max, record_bytes_max, rows, properties, used, fields, pairs
+        data,
+        at,
+        *places.arrays,
+        body_bytes_max,
+        record_bytes_max,
+        store_host_bytes,
+        rows,
+        properties,
+        used,
+        fields,
+        pairs,
     )
     return PackedReading(count, at, used, PackedStop(stop))

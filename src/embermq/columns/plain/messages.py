@@ -4,31 +4,36 @@
 
 The bytes are MessagePack. One call of the serialiser reads the fields of hundreds of messages, so that nothing has
 to be asked of them one by one in Python. `read_packed` turns them into rows of a run (format.runs) as long as they
-are *ordinary*: no delay, no hosts of their own, not told to pass the disk by, at most PAIRS_MAX properties, none of
-which means anything to the store, and no limit broken. What is not goes the plain way, which knows everything,
-and says what is wrong with a message that can never be stored.
+are *ordinary*: no delay, no store host of their own, a born host in IPv4 if any, not told to pass the disk by, at most
+PAIRS_MAX properties, none of which means anything to the store, and no limit broken. What is not goes the plain way,
+which knows everything, and says what is wrong with a message that can never be stored.
 
 `read_packed` is the plain twin of the kernel `read_messages`. Neither trusts a length.
 """
 
+import re
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from embermq.columns.plain import runs as r
 from embermq.columns.plain.runs import BORN_NOW
 from embermq.columns.rows import Rows, as_view
-from embermq.format.frame import PROPERTIES_BYTES_MAX, record_size
+from embermq.format.frame import PROPERTIES_BYTES_MAX
 from embermq.format.java import string_hash_utf8
+from embermq.model.properties import has_meaning_to_store
 
 # The fields an ordinary message may have. There are others.
 TOPIC, BODY, TAGS, KEYS, PROPERTIES = b"topic", b"body", b"tags", b"keys", b"properties"
 QUEUE_ID, FLAG, SYS_FLAG, BORN = b"queue_id", b"flag", b"sys_flag", b"born_timestamp"
 RECONSUME, PREPARED, ENCODED = b"reconsume_times", b"prepared_transaction_offset", b"encoded_properties"
-FIELDS = (TOPIC, BODY, TAGS, KEYS, PROPERTIES, QUEUE_ID, FLAG, SYS_FLAG, BORN, RECONSUME, PREPARED, ENCODED)
+HOST = b"born_host"
+FIELDS = (TOPIC, BODY, TAGS, KEYS, PROPERTIES, QUEUE_ID, FLAG, SYS_FLAG, BORN, RECONSUME, PREPARED, ENCODED, HOST)
 
 PAIRS_MAX = 8  # A Java HashMap with no more pairs gives them in the order of its 16 buckets.
 HASH_BUCKETS = 16
 MEANINGFUL = (b"DELAY\x01", b"WAIT\x01", b"INNER_MULTI_DISPATCH\x01")
+IPV4_PARTS = re.compile(rb"(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})", re.ASCII)
 I32_MIN, I32_MAX, I64_MAX = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
 
 FindPlace = Callable[[bytes, int], int]
@@ -147,14 +152,16 @@ def read_packed(
     find_place: FindPlace,
     body_bytes_max: int,
     record_bytes_max: int,
+    store_host_bytes: int,
     rows: Rows,
     properties: Any,
     used: int,
 ) -> PackedReading:
     """Read messages from packed[at:] on into `rows`, until these are full or something else stops it.
 
-    Property strings go into properties[used:]; none is longer than its packed message, so as much room as there are
-    bytes to read is enough. `find_place` gives the number of a queue by topic and queue id, -1 if there is none.
+    Packed born hosts and property strings go into properties[used:]; both together are no longer than the packed
+    message, so as much room as there are bytes to read is enough. `find_place` gives the number of a queue by topic and
+    queue id, -1 if there is none.
     """
     data, room = as_view(packed), as_view(properties)
     assert len(data) - at <= len(room) - used
@@ -163,17 +170,20 @@ def read_packed(
         if fields is None:
             return PackedReading(count, at, used, PackedStop.BROKEN)
         try:
-            text = _property_string(data, fields)
-            row = _row_of(data, fields, text, body_bytes_max, record_bytes_max)
+            host, text = _packed_host(data, fields), _property_string(data, fields)
+            row = _row_of(fields, used, len(host), len(text), body_bytes_max)
+            if r.run_record_size(row, store_host_bytes) > record_bytes_max:
+                raise _NotOrdinary
         except _NotOrdinary:
             return PackedReading(count, end, used, PackedStop.PLAIN)
         topic = fields[TOPIC]
-        queue = find_place(bytes(data[topic.start : topic.end]), row[5])
-        if queue < 0:
+        row[r.R_QUEUE] = find_place(bytes(data[topic.start : topic.end]), row[r.R_QUEUE_ID])
+        if row[r.R_QUEUE] < 0:
             return PackedReading(count, at, used, PackedStop.PLACE)
-        room[used : used + len(text)] = text
-        rows[count] = (*row[:4], used, row[4], queue, *row[5:])
-        used += len(text)
+        to = used + len(host) + len(text)
+        room[used:to] = host + text
+        rows[count] = row
+        used = to
         at = end
     return PackedReading(len(rows), at, used, PackedStop.ALL)
 
@@ -195,30 +205,42 @@ def _read_fields(data: memoryview, at: int) -> tuple[dict[bytes, Value] | None, 
     return fields, at
 
 
-def _row_of(
-    data: memoryview, fields: dict[bytes, Value], text: bytes, body_bytes_max: int, record_bytes_max: int
-) -> tuple[int, ...]:
-    """The message as numbers, all but its queue and the place of its properties."""
+def _row_of(fields: dict[bytes, Value], used: int, host_bytes: int, text_bytes: int, body_bytes_max: int) -> list[int]:
+    """The message as a row, its host and its properties at `used`; its queue is missing."""
     if not fields.keys() <= set(FIELDS) or fields.get(TOPIC, _NOTHING).kind is not Kind.TEXT:
         raise _NotOrdinary
     topic, body = fields[TOPIC], fields.get(BODY, _EMPTY_BODY)
-    if body.kind is not Kind.BINARY or body.number > body_bytes_max or len(text) > PROPERTIES_BYTES_MAX:
+    if body.kind is not Kind.BINARY or body.number > body_bytes_max or text_bytes > PROPERTIES_BYTES_MAX:
         raise _NotOrdinary
-    if record_size(body.number, topic.number, len(text)) > record_bytes_max:
+    row = [0] * r.N_RUN_COLUMNS
+    row[r.R_BODY_AT], row[r.R_BODY_LEN] = body.start, body.number
+    row[r.R_TOPIC_AT], row[r.R_TOPIC_LEN] = topic.start, topic.number
+    row[r.R_HOST_AT], row[r.R_HOST_LEN] = used, host_bytes
+    row[r.R_PROPS_AT], row[r.R_PROPS_LEN] = used + host_bytes, text_bytes
+    row[r.R_QUEUE_ID] = _number(fields, QUEUE_ID, 0, I32_MAX)
+    row[r.R_FLAG] = _number(fields, FLAG, I32_MIN, I32_MAX)
+    row[r.R_SYS_FLAG] = _number(fields, SYS_FLAG, I32_MIN, I32_MAX)
+    row[r.R_BORN_TIME] = _number(fields, BORN, BORN_NOW + 1, I64_MAX) if BORN in fields else BORN_NOW
+    row[r.R_RECONSUME] = _number(fields, RECONSUME, I32_MIN, I32_MAX)
+    row[r.R_PREPARED] = _number(fields, PREPARED, -I64_MAX - 1, I64_MAX)
+    return row
+
+
+def _packed_host(data: memoryview, fields: dict[bytes, Value]) -> bytes:
+    """The born host in its packed form, nothing if there is none."""
+    given = fields.get(HOST)
+    if given is None:
+        return b""
+    address = read_head(data, given.end)
+    port = read_head(data, address.end)
+    if given.kind is not Kind.LIST or given.number != 2 or address.kind is not Kind.TEXT or port.kind is not Kind.INT:
         raise _NotOrdinary
-    return (
-        body.start,
-        body.number,
-        topic.start,
-        topic.number,
-        len(text),
-        _number(fields, QUEUE_ID, 0, I32_MAX),
-        _number(fields, FLAG, I32_MIN, I32_MAX),
-        _number(fields, SYS_FLAG, I32_MIN, I32_MAX),
-        _number(fields, BORN, BORN_NOW + 1, I64_MAX) if BORN in fields else BORN_NOW,
-        _number(fields, RECONSUME, I32_MIN, I32_MAX),
-        _number(fields, PREPARED, -I64_MAX - 1, I64_MAX),
-    )
+    parts = IPV4_PARTS.fullmatch(bytes(data[address.start : address.end]))
+    if parts is None or not I32_MIN <= port.number <= I32_MAX:
+        raise _NotOrdinary
+    if any(int(part) > 255 or (len(part) > 1 and part[:1] == b"0") for part in parts.groups()):
+        raise _NotOrdinary
+    return bytes(map(int, parts.groups())) + port.number.to_bytes(4, "big", signed=True)
 
 
 _NOTHING = Value(Kind.OTHER, 0, 0, 0)
@@ -246,7 +268,7 @@ def _property_string(data: memoryview, fields: dict[bytes, Value]) -> bytes:
         text = bytes(data[encoded.start : encoded.end])
     else:
         text = _join(_pairs(data, fields.get(PROPERTIES, _EMPTY_MAP), tags, keys))
-    if any(name in text for name in MEANINGFUL):
+    if has_meaning_to_store(text):
         raise _NotOrdinary
     return text
 

@@ -1,24 +1,25 @@
-"""A run: ordinary messages made ready to be written one behind another, as one row of numbers each.
+"""A run: messages made ready to be written one behind another, as one row of numbers each.
 
-A row points to its message's parts: body and topic in one byte string (`payload`), the property string in another
-(`properties`). Both hosts of every message are the store's own, an IPv4 address with its port: 8 bytes read as one
-big-endian number. `encode_run` is the plain twin of the kernel `encode_batch`.
+A row points to its message's parts in three byte strings (`RunBytes`), two of which may be the same one. The born host
+is in its packed form, 8 bytes (IPv4) or 20 (IPv6) with the port; without one, the message gets the store's own host.
+Rows may share parts: a hundred messages of one client need its host only once.
+
+`encode_run` is the plain twin of the kernel `encode_batch`.
 """
 
-import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns.rows import Rows, as_view
 from embermq.format.frame import BLANK_BYTES, encode, record_size
-from embermq.model.flags import HOST_V6_MASK, PREPARED
-from embermq.model.hosts import Host, pack_host, unpack_host
+from embermq.model.flags import BORN_HOST_V6, PREPARED, STORE_HOST_V6
+from embermq.model.hosts import unpack_host
 
-R_BODY_AT = 0  # in payload
+R_BODY_AT = 0  # in bodies
 R_BODY_LEN = 1
-R_TOPIC_AT = 2  # in payload
+R_TOPIC_AT = 2  # in topics
 R_TOPIC_LEN = 3
 R_PROPS_AT = 4  # in properties
 R_PROPS_LEN = 5
@@ -29,7 +30,11 @@ R_SYS_FLAG = 9
 R_BORN_TIME = 10
 R_RECONSUME = 11
 R_PREPARED = 12
-N_RUN_COLUMNS = 13
+R_HOST_AT = 13  # of the born host, in properties
+R_HOST_LEN = 14  # 8, 20, or 0 for the store's own host
+N_RUN_COLUMNS = 15
+
+HOST_V4_BYTES, HOST_V6_BYTES = 8, 20
 
 BORN_NOW = -(1 << 63)  # Stands for the time of the append, which is known only when it happens.
 
@@ -38,15 +43,27 @@ P_SIZE = 1
 P_QUEUE_OFFSET = 2
 N_PLACED_COLUMNS = 3
 
-_HOST_NUMBER = struct.Struct(">q")
+
+class RunBytes(NamedTuple):
+    """The bytes that rows point into: anything with a buffer."""
+
+    bodies: Any
+    topics: Any
+    properties: Any
 
 
-def host_number(host: Host) -> int:
-    """An IPv4 host as one number."""
-    packed = pack_host(host)
-    assert len(packed) == _HOST_NUMBER.size, host
-    number: int = _HOST_NUMBER.unpack(packed)[0]
-    return number
+def new_run_rows(count: int) -> Rows:
+    """Rows in which everything is zero but the born time, which is that of the append."""
+    rows = np.zeros((count, N_RUN_COLUMNS), np.int64)
+    rows[:, R_BORN_TIME] = BORN_NOW
+    return rows
+
+
+def run_record_size(row: list[int], store_host_bytes: int) -> int:
+    """Bytes of the record of a row."""
+    born_v6 = (row[R_HOST_LEN] or store_host_bytes) == HOST_V6_BYTES
+    v6_hosts = BORN_HOST_V6 * born_v6 | STORE_HOST_V6 * (store_host_bytes == HOST_V6_BYTES)
+    return record_size(row[R_BODY_LEN], row[R_TOPIC_LEN], row[R_PROPS_LEN], v6_hosts)
 
 
 def encode_run(
@@ -54,25 +71,23 @@ def encode_run(
     start: int,
     limit: int,
     base: int,
-    payload: Any,
-    properties: Any,
+    parts: RunBytes,
     rows: Rows,
     next_offsets: NDArray[np.int64],
     store_time: int,
-    store_host: int,
+    store_host: bytes,
     placed: Rows,
 ) -> tuple[int, int]:
     """Write the run's records into out[start:limit], as many as fit with room for a blank behind them.
 
     `base` is the physical offset of out[0]. Each message takes the next offset of its queue, which is advanced in
-    place; prepared and rolled-back messages take 0 and advance nothing. `placed` receives physical offset, size
-    and queue offset of each. Returns (messages written, position after the last)."""
-    view, source, property_source = as_view(out), as_view(payload), as_view(properties)
-    host = unpack_host(_HOST_NUMBER.pack(store_host))
+    place; prepared and rolled-back messages take 0 and advance nothing. `store_host` is in its packed form. `placed`
+    receives physical offset, size and queue offset of each. Returns (messages written, position after the last)."""
+    view, bodies, topics, properties = (as_view(data) for data in (out, *parts))
     at = start
     for i, row in enumerate(rows.tolist()):
         body_at, body_len, topic_at, topic_len, props_at, props_len = row[:6]
-        size = record_size(body_len, topic_len, props_len)
+        size = run_record_size(row, len(store_host))
         if size + BLANK_BYTES > limit - at:
             return i, at
         has_offset = row[R_SYS_FLAG] & PREPARED == 0
@@ -81,15 +96,15 @@ def encode_run(
             physical_offset=base + at,
             queue_id=row[R_QUEUE_ID],
             queue_offset=queue_offset,
-            topic=bytes(source[topic_at : topic_at + topic_len]).decode(),
-            body=source[body_at : body_at + body_len],
-            properties=bytes(property_source[props_at : props_at + props_len]),
+            topic=bytes(topics[topic_at : topic_at + topic_len]).decode(),
+            body=bodies[body_at : body_at + body_len],
+            properties=bytes(properties[props_at : props_at + props_len]),
             born_timestamp=store_time if row[R_BORN_TIME] == BORN_NOW else row[R_BORN_TIME],
-            born_host=host,
+            born_host=unpack_host(bytes(properties[row[R_HOST_AT] :][: row[R_HOST_LEN]]) or store_host),
             store_timestamp=store_time,
-            store_host=host,
+            store_host=unpack_host(store_host),
             flag=row[R_FLAG],
-            sys_flag=row[R_SYS_FLAG] & ~HOST_V6_MASK,
+            sys_flag=row[R_SYS_FLAG],
             reconsume_times=row[R_RECONSUME],
             prepared_transaction_offset=row[R_PREPARED],
         )

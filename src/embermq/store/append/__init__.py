@@ -4,6 +4,7 @@
     writer.py        the put lock: time, queue offset, place, bytes
     internal.py      messages of the broker's own, stored as they are
     runs.py          many ordinary messages as columns for one kernel call
+    packed.py        batches that come as columns and bytes, and their receipts
     queue_tails.py   the next offset of every queue
     flush.py         group commit: when it is durable, and which callers are answered
     deadlines.py     callers that have waited too long
@@ -12,14 +13,18 @@
 Other packages import from this face, not from the modules behind it.
 """
 
-from embermq.store.append.admission import Admission, check_topic_name, has_meaning_to_store, redirected
+from embermq.model.properties import has_meaning_to_store
+from embermq.store.append.admission import Admission, check_topic_name, redirected
 from embermq.store.append.internal import InternalAppends, is_closed_to_clients
+from embermq.store.append.packed import PackedBatch, PackedReceipts
 from embermq.store.append.writer import LMQ_PREFIX
 
 __all__ = [
     "Admission",
     "InternalAppends",
     "LMQ_PREFIX",
+    "PackedBatch",
+    "PackedReceipts",
     "check_topic_name",
     "has_meaning_to_store",
     "is_closed_to_clients",

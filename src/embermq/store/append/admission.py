@@ -36,6 +36,7 @@ from embermq.model.properties import (
     WAIT,
     decode_properties,
     encode_properties,
+    has_meaning_to_store,
 )
 from embermq.settings import StoreSettings
 from embermq.store.queues.queue_table import is_directory_name
@@ -45,16 +46,6 @@ QUEUE_ID_MAX = 2**31 - 1
 FIXED_BUT_TOPIC_LENGTH = FIXED_BYTES - 1  # The topic's length byte is counted with the topic.
 _BOTH_HOSTS_V4 = 16
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-
-
-_L, _W = b"LW"
-
-
-def has_meaning_to_store(encoded: bytes) -> bool:
-    """May one of these properties tell the store what to do?"""
-    if _L not in encoded and _W not in encoded:
-        return False  # Each of the names has one of these letters, and a letter is found fast.
-    return b"DELAY\x01" in encoded or b"WAIT\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
@@ -88,7 +79,6 @@ class Admission:
         self._multi_dispatch = settings.multi_dispatch
         self.store_host = store_host
         self.packed_store_host = pack_host(store_host)
-        self.store_host_number = int.from_bytes(self.packed_store_host[:8], "big", signed=True)
         self._topic_parts: dict[str, bytes] = {}
 
     def admit(self, message: Message, encoded: bytes | None = None) -> Admitted:

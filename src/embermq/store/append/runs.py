@@ -5,7 +5,7 @@
 Nothing is asked of the messages one by one but what their fields are made of: the serialiser takes more types than
 the store does (an enumeration for its value, a date for its text). A message that is not ordinary (format.messages
 says what that is) is admitted the plain way and keeps its place between two runs; so every list comes out as the
-same bytes as without kernels, or with the same error.
+same bytes as without kernels, or with the same error. Batches that come as rows already are in packed.py.
 """
 
 import threading
@@ -14,9 +14,18 @@ from typing import NamedTuple, overload
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from embermq.columns import N_RUN_COLUMNS, PackedStop, Rows, RunLoops, list_head_bytes, pays, run_loops
+from embermq.columns import (
+    N_RUN_COLUMNS,
+    PackedStop,
+    RowLimits,
+    Rows,
+    RunBytes,
+    RunLoops,
+    list_head_bytes,
+    pays,
+    run_loops,
+)
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
@@ -29,6 +38,8 @@ RUN_MESSAGES_MIN = 32
 PACKED_MESSAGES_MAX = 4096
 # When more than one in so many is not ordinary, the plain way is the shorter one for all.
 ORDINARY_PER_PLAIN_MIN = 4
+# What a record has beside the parts of its message, and more.
+RECORD_SLACK_BYTES = 160
 
 _PACKER = msgspec.msgpack.Encoder()
 # What the packer answers to something it does not know, too large a number, a lone surrogate, a view with gaps.
@@ -38,11 +49,11 @@ _NO_PROPERTIES = Message("").properties
 
 
 class MessageRun(NamedTuple):
-    """Messages as rows of format.runs; a row's queue is the slot of its tail."""
+    """Messages as rows (columns.plain.runs); a row's queue is the slot of its tail. `room`: bytes they take at most."""
 
-    packed: bytes
-    properties: NDArray[np.uint8]
+    parts: RunBytes
     rows: Rows
+    room: int
 
 
 class RunReader:
@@ -50,7 +61,7 @@ class RunReader:
 
     def __init__(self, admission: Admission, tails: QueueTails, put_lock: threading.Lock, use: KernelUse) -> None:
         self._admission, self._tails, self._put_lock, self._use = admission, tails, put_lock, use
-        self._possible = len(admission.packed_store_host) == 8
+        self.limits = RowLimits(admission.body_bytes_max, admission.record_bytes_max, len(admission.packed_store_host))
         self._seen = 0
         self._loops: RunLoops | None = None  # Loaded when they pay.
 
@@ -61,9 +72,9 @@ class RunReader:
             self._loops = run_loops()
         return self._loops
 
-    def prefers_kernel(self, count: int) -> bool:
+    def prefers_kernel(self, count: int, count_min: int = RUN_MESSAGES_MIN) -> bool:
         """Whether so many messages are worth a run; kernels are loaded when that has become worth it."""
-        if count < RUN_MESSAGES_MIN or self._use is KernelUse.NEVER or not self._possible:
+        if count < count_min or self._use is KernelUse.NEVER:
             return False
         self._seen += count
         return pays("messages", self._seen, self._use)
@@ -91,6 +102,7 @@ class RunReader:
         admission, loops = self._admission, self.loops
         rows = np.empty((len(messages), N_RUN_COLUMNS), np.int64)
         properties = np.empty(len(packed), np.uint8)
+        whole = RunBytes(packed, packed, properties)
         at, used, done, plain = list_head_bytes(len(messages)), 0, 0, 0
         first = 0  # of the run being read
         while done < len(messages):
@@ -98,8 +110,7 @@ class RunReader:
                 packed,
                 at,
                 loops.places,
-                admission.body_bytes_max,
-                admission.record_bytes_max,
+                *self.limits,
                 rows[done:],
                 properties,
                 used,
@@ -107,27 +118,32 @@ class RunReader:
             done += filled
             assert stop is not PackedStop.BROKEN, (at, len(packed))
             if stop is PackedStop.PLACE:
-                self._make_place(messages[done])
+                self.make_place(messages[done].topic, messages[done].queue_id)
             elif stop is PackedStop.PLAIN:
                 plain += 1
                 if plain * ORDINARY_PER_PLAIN_MIN > len(messages):
                     return False
                 if first < done:
-                    parts.append(MessageRun(packed, properties, rows[first:done]))
+                    parts.append(_run_of(whole, rows[first:done]))
                 parts.append(admission.admit(messages[done]))
                 done += 1
                 first = done
         if first < done:
-            parts.append(MessageRun(packed, properties, rows[first:done]))
+            parts.append(_run_of(whole, rows[first:done]))
         return True
 
-    def _make_place(self, message: Message) -> None:
-        """Let the kernel know the queue of a message; MessageRejected if there can be no such queue."""
-        self._admission.check_place(message.topic, message.queue_id)
+    def make_place(self, topic: str, queue_id: int) -> None:
+        """Let the kernels know a queue; MessageRejected if there can be no such queue."""
+        self._admission.check_place(topic, queue_id)
         with self._put_lock:
-            tail = self._tails.obtain(message.topic, message.queue_id)
+            tail = self._tails.obtain(topic, queue_id)
             if self.loops.places.find(tail.name, tail.queue_id) < 0:
                 self.loops.places.add(tail.name, tail.queue_id, tail.slot)
+
+
+def _run_of(parts: RunBytes, rows: Rows) -> MessageRun:
+    """Rows that the reader made of packed messages: no part of one is there twice."""
+    return MessageRun(parts, rows, len(parts.bodies) + len(parts.properties) + RECORD_SLACK_BYTES * len(rows))
 
 
 def has_plain_types(messages: Sequence[Message]) -> bool:
@@ -140,12 +156,14 @@ def has_plain_types(messages: Sequence[Message]) -> bool:
             or message.body.__class__ is not bytes
         ):
             return False
-        tags, keys, properties = message.tags, message.keys, message.properties
+        tags, keys, properties, host = message.tags, message.keys, message.properties, message.born_host
         if tags is not None and tags.__class__ is not str:
             return False
         if keys is not _NO_KEYS and keys.__class__ is not str and not _is_list_of_texts(keys):
             return False
         if properties is not _NO_PROPERTIES and not _is_dict_of_texts(properties):
+            return False
+        if host is not None and (host.__class__ is not Host or host.address.__class__ is not str):
             return False
     return True
 

@@ -28,7 +28,15 @@ from numpy.typing import NDArray
 
 from embermq.clock import Clock
 from embermq.columns import N_PLACED_COLUMNS, R_QUEUE, Rows
-from embermq.errors import AppendRefused, DiskFull, PageCacheBusy, StoreError, again
+from embermq.errors import (
+    AppendRefused,
+    DiskFull,
+    MessageRejected,
+    PageCacheBusy,
+    SegmentUnavailable,
+    StoreError,
+    again,
+)
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
@@ -38,10 +46,12 @@ from embermq.model.properties import (
     WAIT,
     decode_properties,
     encode_properties,
+    has_meaning_to_store,
 )
 from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
-from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born, has_meaning_to_store
+from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born
+from embermq.store.append.packed import Durability, PackedBatch, PackedReader, PackedReceipts, refuse_the_rest
 from embermq.store.append.queue_tails import QueueKey, QueueTail, QueueTails
 from embermq.store.append.runs import MessageRun, Receipts, RunReader
 from embermq.store.layout.fence import Fence
@@ -62,7 +72,6 @@ _PACK_SIZE_MAGIC_INTO = SIZE_MAGIC.pack_into
 COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
 SLOW_PUT_SECONDS = 0.5
 LMQ_PREFIX = "%LMQ%"
-_SLACK_BYTES = 64  # Lengths and separators of a record that its packed form does not have.
 _NO_TOKEN = memoryview(bytes(8)).cast("q")
 
 
@@ -90,6 +99,7 @@ class Writer:
         self._light_queues_max = light_queues_max
         self._tails = QueueTails()
         self._runs = RunReader(admission, self._tails, self._lock, kernels)
+        self._packed = PackedReader(admission, self._runs)
         self._plain_bytes_max = admission.plain_bytes_max
         self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
@@ -280,6 +290,49 @@ class Writer:
         self._wake(held)
         return receipts, any(one.wait for one in admitted)
 
+    def append_packed(
+        self, batch: PackedBatch, durability: Durability | None, *, all_or_none: bool = False
+    ) -> PackedReceipts:
+        """Store the rows of a batch, each one that can be stored; what an error says in packed.py.
+
+        With `all_or_none` a row that cannot be admitted is an error, and nothing is stored."""
+        refused: dict[int, StoreError] = {}
+        parts = self._packed.read(batch, refused)
+        if all_or_none and refused:
+            raise refused[min(refused)]
+        placed = np.zeros((len(batch.rows), N_PLACED_COLUMNS), np.int64)
+        stored, waits, broken = 0, False, None
+        self._check_busy()
+        with self._lock:
+            began = self._begin()
+            try:
+                now_ms = self._now_ms()
+                for first, part in parts:
+                    try:
+                        for written in self._store_rows(part, now_ms, placed[first:]):
+                            stored += written
+                            waits |= isinstance(part, MessageRun) or part.wait
+                    except SegmentUnavailable as problem:
+                        broken = problem
+                        break
+                    except (AppendRefused, MessageRejected) as problem:
+                        refused[first] = problem  # Of this message alone: its further queues.
+            finally:
+                held = self._finish(began, stored, len(batch.rows) - stored)
+        self._wake(held)
+        if broken is not None:
+            refuse_the_rest(placed, refused, broken)
+        return PackedReceipts(placed, now_ms, self._store_host, refused, durability if waits else None)
+
+    def _store_rows(self, part: MessageRun | Admitted, now_ms: int, placed: Rows) -> Iterator[int]:
+        """Store a run, or one message; tells how many, each time some are stored. Put lock held."""
+        if isinstance(part, MessageRun):
+            yield from self._write_run(part, now_ms, placed[: len(part.rows)])
+            return
+        receipt = self._put(part, now_ms)
+        placed[0] = receipt.physical_offset, receipt.size, receipt.queue_offset
+        yield 1
+
     def _store_parts(self, parts: list[MessageRun | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
         """Store runs, and what is not ordinary between them: `count` messages in all."""
         receipts: list[Sequence[Receipt]] = []
@@ -306,24 +359,22 @@ class Writer:
 
     def _write_run(self, run: MessageRun, now_ms: int, placed: Rows) -> Iterator[int]:
         """Let the kernel write a run, rolling when a segment is full; tells how many came into each. Put lock held."""
-        encode_batch, host_number = self._runs.loops.encode_batch, self._admission.store_host_number
+        encode_batch = self._runs.loops.encode_batch
         done = 0
         while done < len(run.rows):
             segment = self._log.active or self._log.roll()
             at, numbers, slots = segment.wrote, self._tails.numbers(), run.rows[done:, R_QUEUE]
-            room = len(run.packed) + len(run.properties) + FIXED_BUT_TOPIC_LENGTH * len(slots)
-            self._open_run = slots, numbers[slots], room + _SLACK_BYTES * len(slots)
+            self._open_run = slots, numbers[slots], run.room
             count, end = encode_batch(
                 segment.target_array,
                 at,
                 segment.size,
                 segment.start,
-                run.packed,
-                run.properties,
+                run.parts,
                 run.rows[done:],
                 numbers,
                 now_ms,
-                host_number,
+                self._packed_host,
                 placed[done:],
             )
             segment.wrote, self._open_run = end if count else at, None

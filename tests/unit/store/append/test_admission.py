@@ -8,7 +8,8 @@ import pytest
 
 from embermq import Host, Message, StoreSettings
 from embermq.errors import MessageRejected
-from embermq.store.append.admission import Admission, has_meaning_to_store
+from embermq.model.properties import has_meaning_to_store
+from embermq.store.append.admission import Admission
 
 
 class Again(enum.IntEnum):
@@ -48,7 +49,16 @@ def test_what_is_no_host(admission: Admission, name: str, wrong: Any) -> None:
 
 
 def test_properties_with_a_meaning_are_found_by_name() -> None:
-    for text in (b"DELAY\x013", b"a\x01b\x02WAIT\x01true", b"INNER_MULTI_DISPATCH\x01q", b"XDELAY\x01"):
+    for text in (
+        b"DELAY\x013",
+        b"a\x01b\x02WAIT\x01false",
+        b"WAIT\x01true\x02WAIT\x01no",
+        b"INNER_MULTI_DISPATCH\x01q",
+        b"XDELAY\x01",
+    ):
         assert has_meaning_to_store(text)
+    assert has_meaning_to_store(b"WAIT\x01true\x02WAIT\x01no")
+    for text in (b"WAIT\x01true", b"a\x01b\x02WAIT\x01true\x02c\x01d"):  # Every Java client says so.
+        assert not has_meaning_to_store(text)
     for text in (b"", b"TAGS\x01DELAY", b"KEYS\x01WAIT\x02TAGS\x01LOW", b"Level\x01W", b"UNIQ_KEY\x017F"):
         assert not has_meaning_to_store(text)
