@@ -176,8 +176,10 @@ class MessageStore(RunningStore):
         A row that cannot be stored is refused alone, in the receipts; an error says that nothing was stored.
         """
         self._check_writable()
-        receipts = self._writer.append_packed(batch, self._flusher if self._sync else None)
-        self._flusher.nudge()
+        if not self._sync:
+            return self._writer.append_packed(batch, None)
+        receipts = self._writer.append_packed(batch, self._flusher)
+        self._flusher.nudge()  # It begins before anyone waits.
         return receipts
 
     def append_async(self, message: Message) -> "Future[Receipt]":
