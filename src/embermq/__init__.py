@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from embermq.settings import BrokerRole, FlushDisk, StoreSettings
     from embermq.store import MessageStore, Sink, StatsSnapshot, StorePlugin
     from embermq.store.log import Damage
-    from embermq.store.queues import FetchOutcome
+    from embermq.store.queues import FetchOutcome, RawRead
     from embermq.store.recovery import RecoveryReport
     from embermq.store.services import Arrival, Cleaned, OldSegment, RetentionGuard
 
@@ -46,6 +46,7 @@ _HOMES = {
     "MessageStore": "embermq.store.message_store",
     "OldSegment": "embermq.store.services.retention",
     "PutStatus": "embermq.model.status",
+    "RawRead": "embermq.store.queues.raw_read",
     "Receipt": "embermq.model.message",
     "RecoveryReport": "embermq.store.recovery.replay",
     "RetentionGuard": "embermq.store.services.retention",
@@ -74,6 +75,7 @@ __all__ = [
     "MessageStore",
     "OldSegment",
     "PutStatus",
+    "RawRead",
     "Receipt",
     "RecoveryReport",
     "RetentionGuard",

@@ -1,7 +1,7 @@
 """Many records at once: a scan of the log as rows of numbers, and what is done with such rows.
 
     rows.py        what a row holds; RecordColumns, rows with the bytes they point into
-    operations.py  scan, select, gather, pick, check, derive: each in the form that is done sooner
+    operations.py  scan, select, gather, gather_stored, pick, check, derive: each in the form that is done sooner
     choosing.py    compiled or plain: the one place that decides
     plain/         the forms in Python and numpy, which state the rules
     compiled/      the same compiled by numba, the only place that knows it; tests run both on the same bytes
@@ -15,6 +15,7 @@ from embermq.columns.choosing import pays
 from embermq.columns.operations import (
     CheckLoops,
     Gather,
+    GatherStored,
     RunLoops,
     Scan,
     check_index_links,
@@ -24,6 +25,7 @@ from embermq.columns.operations import (
     compiled_scan,
     compiled_write_lines,
     gather_for,
+    gather_stored_for,
     hash_column_for,
     index_keys_for,
     log_check,
@@ -89,6 +91,25 @@ from embermq.columns.plain.runs import (
 )
 from embermq.columns.plain.scan import resync, scan_rows
 from embermq.columns.plain.select import I64_MAX, I64_MIN, SYSTEM_PREFIXES, SYSTEM_TOPICS, Selection, is_system_topic
+from embermq.columns.plain.stored import (
+    G_ANY_PLACE,
+    G_BILLING,
+    G_BYTES,
+    G_BYTES_OLD,
+    G_BYTES_RECENT,
+    G_COUNT,
+    G_COUNT_OLD,
+    G_COUNT_RECENT,
+    G_LAST,
+    G_LOG_END,
+    G_NEXT,
+    G_QUEUE_ID,
+    G_QUEUE_OFFSET,
+    G_RECENT_FROM,
+    N_GATHER_NUMBERS,
+    N_PLACE_COLUMNS,
+    GatherStop,
+)
 from embermq.columns.plain.text_hashes import NO_TEXT, mixed, text_hash
 from embermq.columns.rows import (
     C_BODY_AT,
@@ -151,7 +172,23 @@ __all__ = [
     "C_UNIQ_LEN",
     "CheckLoops",
     "CheckStop",
+    "G_ANY_PLACE",
+    "G_BILLING",
+    "G_BYTES",
+    "G_BYTES_OLD",
+    "G_BYTES_RECENT",
+    "G_COUNT",
+    "G_COUNT_OLD",
+    "G_COUNT_RECENT",
+    "G_LAST",
+    "G_LOG_END",
+    "G_NEXT",
+    "G_QUEUE_ID",
+    "G_QUEUE_OFFSET",
+    "G_RECENT_FROM",
     "Gather",
+    "GatherStop",
+    "GatherStored",
     "HostKind",
     "I64_MAX",
     "I64_MIN",
@@ -160,7 +197,9 @@ __all__ = [
     "LinkCheck",
     "NOTHING",
     "NO_TEXT",
+    "N_GATHER_NUMBERS",
     "N_PLACED_COLUMNS",
+    "N_PLACE_COLUMNS",
     "N_RUN_COLUMNS",
     "P_PHYSICAL",
     "P_QUEUE_OFFSET",
@@ -214,6 +253,7 @@ __all__ = [
     "compiled_write_lines",
     "encode_line",
     "gather_for",
+    "gather_stored_for",
     "hash_column_for",
     "index_keys_for",
     "is_system_topic",

@@ -16,7 +16,9 @@ from typing import Literal
 
 from embermq.settings import KernelUse
 
-Kernels = Literal["scan", "derive", "check", "links", "pick", "select", "gather", "json_lines", "messages", "repeats"]
+Kernels = Literal[
+    "scan", "derive", "check", "links", "pick", "stored", "select", "gather", "json_lines", "messages", "repeats"
+]
 
 # From how much work on loading pays, in the unit of the operation: bytes of log, rows, entries or messages.
 WORTH_LOADING: dict[Kernels, int] = {
@@ -26,6 +28,7 @@ WORTH_LOADING: dict[Kernels, int] = {
     "json_lines": 16 << 20,  # bytes
     "derive": 2_000,  # rows
     "pick": 2_000,  # records
+    "stored": 4_000,  # records
     "gather": 4_000,  # rows
     "links": 20_000,  # entries
     "messages": 20_000,  # messages

@@ -20,6 +20,7 @@ from embermq.columns.plain import links as plain_links
 from embermq.columns.plain import pick as plain_pick
 from embermq.columns.plain import repeats as plain_repeats
 from embermq.columns.plain import scan as plain_scan
+from embermq.columns.plain import stored as plain_stored
 from embermq.columns.plain import text_hashes as plain_text_hashes
 from embermq.columns.plain.admit import RowLimits, RowsAdmitted
 from embermq.columns.plain.gather import HostKind, Pairs, Parts
@@ -27,8 +28,10 @@ from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import PackedReading
 from embermq.columns.plain.runs import RunBytes
 from embermq.columns.plain.select import Selection, select_rows
+from embermq.columns.plain.stored import GatherStop
 from embermq.columns.rows import RecordColumns, Rows
 from embermq.format import index as index_format
+from embermq.settings import KernelUse
 
 if TYPE_CHECKING:
     from embermq.columns.compiled.check_log import LogCheck
@@ -42,6 +45,10 @@ Resync = Callable[[Any, int, int, int], int]
 KeysOf = Callable[[RecordColumns], Numbers]
 Pick = Callable[[Any, int, Numbers, Numbers, Rows, Numbers, bool], Numbers]
 Select = Callable[[RecordColumns], Numbers]
+GatherStored = Callable[
+    [Any, int, Any, NDArray[np.uint8], Any, Numbers, NDArray[np.uint8], Numbers],
+    GatherStop,
+]
 HashColumn = Callable[[NDArray[np.uint8], Rows, int, int], Hashes]
 
 
@@ -96,6 +103,15 @@ def pick_for(records: int) -> Pick:
     with loading():
         from embermq.columns.compiled.pick import pick
     return pick
+
+
+def gather_stored_for(records: int, use: KernelUse = KernelUse.AUTO) -> GatherStored:
+    """Records of queue entries to one buffer of their stored bytes."""
+    if not pays("stored", records, use):
+        return plain_stored.gather_stored
+    with loading():
+        from embermq.columns.compiled.stored import gather_stored
+    return gather_stored
 
 
 # -- queues and index ------------------------------------------------------------------------------------------

@@ -113,6 +113,21 @@ def has_meaning_to_store(encoded: bytes) -> bool:
     return waits > 0 and waits != encoded.count(_WAIT_TRUE + b"\x02") + encoded.endswith(_WAIT_TRUE)
 
 
+def property_value(encoded: bytes, name: bytes) -> bytes | None:
+    """The value that decode_properties would give one name, without decoding the others."""
+    start = name + b"\x01"
+    at = encoded.rfind(start)
+    while at >= 0:
+        if at == 0 or encoded[at - 1] == 2:
+            begin = at + len(start)
+            end = encoded.find(b"\x02", begin)
+            value = encoded[begin:] if end < 0 else encoded[begin:end]
+            if value:
+                return value
+        at = encoded.rfind(start, 0, at + len(start) - 1)
+    return None
+
+
 def split_keys(keys: str | None) -> list[str]:
     """KEYS holds several keys, parted by single spaces."""
     return [key for key in keys.split(" ") if key] if keys else []

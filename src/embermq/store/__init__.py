@@ -20,15 +20,22 @@ from embermq.store.append import PackedBatch, PackedReceipts
 from embermq.store.maintenance_mode import MaintenanceStore
 from embermq.store.message_store import MessageStore, StatsSnapshot
 from embermq.store.plugins import StorePlugin
+from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
+from embermq.store.queues.raw_read import RawRead
 from embermq.store.sink import Finding, Sink
 
 __all__ = [
+    "FilterBits",
     "Finding",
+    "GroupFilter",
     "MaintenanceStore",
+    "MessageFilter",
     "MessageStore",
     "PackedBatch",
     "PackedReceipts",
+    "RawRead",
     "Sink",
     "StatsSnapshot",
     "StorePlugin",
+    "TagFilter",
 ]

@@ -31,6 +31,7 @@ from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.layout.inventory import Inventory, save_inventory
 from embermq.store.log.records import Records
 from embermq.store.queues.fetch import Fetcher
+from embermq.store.queues.raw_read import RawReader
 from embermq.store.recovery.opening import StoreParts
 from embermq.store.services.arrivals import Arrivals
 from embermq.store.services.delayed import DelayedMessages, Parked
@@ -64,6 +65,7 @@ class RunningStore:
         self._sync = self.settings.flush is FlushDisk.SYNC
         self._records = Records(self._log)
         self._fetcher = Fetcher(self._log, self._records, self.settings, self._life_begin)
+        self._raw_reader = RawReader(self._log, self._fetcher, self.settings)
         self._arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
         self._user_sinks = list(sinks)
         self._retention_guard = retention_guard

@@ -2,6 +2,7 @@
 
     append*    writer.py, then flush.py under SYNC_FLUSH
     fetch      fetch.py over consume_queue.py
+    read_raw   raw_read.py, and fetch.py where something is not ordinary
     find       index_files.py, then records.py
     get, at    records.py
 
@@ -47,6 +48,8 @@ from embermq.store.plugins import PluginFactory, chain, load_factories
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.extension import BitMapFor
 from embermq.store.queues.fetch import FetchOutcome
+from embermq.store.queues.filters import MessageFilter, as_filter
+from embermq.store.queues.raw_read import RawRead
 from embermq.store.recovery.opening import open_parts
 from embermq.store.services.arrivals import ArrivalListener
 from embermq.store.services.retention import Cleaned, RetentionGuard
@@ -232,21 +235,61 @@ class MessageStore(RunningStore):
 
     @raises_store_errors
     def fetch(
-        self, topic: str, queue_id: int, offset: int, max_messages: int = 32, tags: str | None = "*"
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = 32,
+        tags: str | MessageFilter | None = "*",
+        *,
+        wait: bool = True,
     ) -> FetchOutcome:
-        """Messages of one queue from `offset` on; `tags` is a subscription such as `paid || sent`; None means all."""
+        """Messages of one queue from `offset` on; `tags` is a subscription such as `paid || sent`, or a filter; None
+        means all. Without `wait`, what was appended just before may not be seen yet."""
+        self._check_read(topic, max_messages)
+        began = time.perf_counter()
+        queue = self._queue_to_read(topic, queue_id, offset + max_messages if wait else None)
+        outcome = self._fetcher.fetch(queue, offset, max_messages, as_filter(tags))
+        self._stats.record_fetch(len(outcome.messages), time.perf_counter() - began)
+        return outcome
+
+    @raises_store_errors
+    def read_raw(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int = 32,
+        max_bytes: int | None = None,
+        filter: str | MessageFilter | None = None,
+        *,
+        wait: bool = False,
+    ) -> RawRead:
+        """As fetch, but the stored bytes of the records in one buffer: nothing is decoded.
+
+        `max_bytes` lowers the limits of the settings (maxTransferBytesOnMessageInMemory and the like); one message is
+        answered however large. With `wait`, what was appended before this call is seen.
+        """
+        self._check_read(topic, max_messages)
+        began = time.perf_counter()
+        queue = self._queue_to_read(topic, queue_id, offset + max_messages if wait else None)
+        read = self._raw_reader.read(queue, offset, max_messages, max_bytes, as_filter(filter))
+        self._stats.record_fetch(read.count, time.perf_counter() - began)
+        return read
+
+    def _check_read(self, topic: str, max_messages: int) -> None:
         self._check_open()
         _check_name(topic)
         if max_messages < 0:
             raise StoreError(f"max_messages {max_messages} is negative; at least one message is answered even for 0")
-        began = time.perf_counter()
+
+    def _queue_to_read(self, topic: str, queue_id: int, wait_for: int | None) -> ConsumeQueue | None:
+        """The queue; with `wait_for`, the dispatcher is waited for unless the queue has come to that offset."""
         queue = self._find_queue(topic, queue_id)
-        if queue is None or queue.max_offset - offset < max_messages:
+        if wait_for is not None and (queue is None or queue.max_offset < wait_for):
             self._catch_up()
             queue = self._find_queue(topic, queue_id)
-        outcome = self._fetcher.fetch(queue, offset, max_messages, "*" if tags is None else tags)
-        self._stats.record_fetch(len(outcome.messages), time.perf_counter() - began)
-        return outcome
+        return queue
 
     def _find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self._queues.find(topic, queue_id) if self._queues is not None else None
@@ -374,6 +417,27 @@ class MessageStore(RunningStore):
         if physical_offset < 0:
             raise StoreError(f"physical offset {physical_offset} is negative; the log begins at {self.min_physical}")
         return self._records.at(physical_offset) if physical_offset < self._visible_end() else None
+
+    @raises_store_errors
+    def read_log(self, physical_offset: int, max_bytes: int) -> bytes:
+        """Bytes of the log from a place on, as they are stored, for a copy of it (replication).
+
+        Never past the end of a log file, nor past what a crash cannot take back (under SYNC_FLUSH what is flushed,
+        else what is readable): empty at that end. A piece may end inside a record, and may hold the filler at the end
+        of a file; pieces joined give the log byte for byte. StoreError if that place is in no log file.
+        """
+        self._check_open()
+        if max_bytes <= 0:
+            raise StoreError(f"max_bytes {max_bytes}: at least one byte has to be asked for")
+        end = self._visible_end()
+        if physical_offset > end:
+            raise StoreError(f"physical offset {physical_offset} is past the end of the log, {end}")
+        data = self._log.read(physical_offset, min(max_bytes, end - physical_offset)) if physical_offset >= 0 else b""
+        if not data and physical_offset < end:
+            raise StoreError(
+                f"physical offset {physical_offset} is in no log file; the log begins at {self.min_physical}"
+            )
+        return data
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[StoredMessage]:
         """Every record between two physical offsets in log order, prepared and rolled-back ones too.

@@ -5,6 +5,7 @@ is whole: magic, lengths, place, and the body's sum. Any thread.
 """
 
 import struct
+from typing import NamedTuple
 
 from embermq.format.frame import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode
 from embermq.model.hosts import pack_host
@@ -13,7 +14,14 @@ from embermq.store.log.commit_log import CommitLog
 
 _SIZE_MAGIC = struct.Struct(">ii")
 # Up to this size a record is read at once. A damaged queue entry may claim any: then the record's own head is asked.
-_TRUSTED_BYTES = 64 << 10
+TRUSTED_BYTES = 64 << 10
+
+
+class Record(NamedTuple):
+    """A record that checks out, and the stored bytes it was read from."""
+
+    frame: Frame
+    data: bytes
 
 
 class Records:
@@ -28,7 +36,11 @@ class Records:
         return None if frame is None else as_message(frame)
 
     def frame_at(self, physical_offset: int, size: int | None = None) -> Frame | None:
-        if size is None or size > _TRUSTED_BYTES:
+        record = self.record_at(physical_offset, size)
+        return None if record is None else record.frame
+
+    def record_at(self, physical_offset: int, size: int | None = None) -> Record | None:
+        if size is None or size > TRUSTED_BYTES:
             own = self._own_size(physical_offset)
             if own is None or (size is not None and own != size):
                 return None
@@ -39,7 +51,7 @@ class Records:
         if len(data) < size:
             return None
         found = decode(data, 0, size, physical_offset=physical_offset, check_crc=True)
-        return found if isinstance(found, Frame) and found.size == size else None
+        return Record(found, data) if isinstance(found, Frame) and found.size == size else None
 
     def _own_size(self, physical_offset: int) -> int | None:
         """What a record says of its size; None if none begins here. Noise may claim any size, so the magic must fit."""

@@ -8,6 +8,8 @@
     multi_dispatch.py                     one record in several queues
     next_offsets.py                       queue offsets from the log alone
     fetch.py, damaged_entries.py          messages of a queue; the record behind a damaged entry
+    raw_read.py                           the same as stored bytes in one buffer
+    filters.py, entry_matches.py          which messages a reader wants, in two stages
     checksums_file.py                     checksums of full queue files
 
 Other packages import from this face, not from the modules behind it.
@@ -18,10 +20,12 @@ from embermq.store.queues.consume_queues import ConsumeQueues, settle_deleted_to
 from embermq.store.queues.entry_intake import RECORD_BYTES_MIN, is_possible, is_too_far
 from embermq.store.queues.extension import EXTENSION_FAMILY
 from embermq.store.queues.fetch import FetchOutcome
+from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueState
 from embermq.store.queues.multi_dispatch import LIGHT_PREFIX
 from embermq.store.queues.queue_state import NOT_SEEN, Jump
 from embermq.store.queues.queue_table import is_directory_name
+from embermq.store.queues.raw_read import RawRead
 
 __all__ = [
     "BLANK",
@@ -29,12 +33,17 @@ __all__ = [
     "ConsumeQueues",
     "EXTENSION_FAMILY",
     "FetchOutcome",
+    "FilterBits",
+    "GroupFilter",
     "Jump",
     "LIGHT_PREFIX",
+    "MessageFilter",
     "NOT_SEEN",
     "QUEUE_FAMILY",
     "QueueState",
     "RECORD_BYTES_MIN",
+    "RawRead",
+    "TagFilter",
     "is_directory_name",
     "is_possible",
     "is_too_far",

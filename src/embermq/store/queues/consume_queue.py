@@ -50,10 +50,12 @@ class ConsumeQueue:
         extension: QueueExtension | None = None,
     ) -> None:
         self.topic, self.queue_id = topic, queue_id
+        self.topic_bytes = np.frombuffer(topic.encode("utf-8", "surrogatepass"), np.uint8)
         self.directory = directory
         self.slot = slot
         self.extension = extension
         self._books = books
+        self._last_path: tuple[int, Path] | None = None  # What path_of was asked last: making a path takes longer.
         # Start offsets (in entries) of the files that hold this queue. Changers only.
         self.file_starts: set[int] = set()
         # Files found at load that nobody vouches for; gone before a replay writes the queue again.
@@ -115,13 +117,14 @@ class ConsumeQueue:
         """Entries start..end, up to the end of the first one's file, wherever the queue's minimum is."""
         books, slot = self._books, self.slot
         with books.lock:
-            next_offset, written = int(books.next[slot]), int(books.written[slot])
-            pending, ordered = books.pending.view(), books.ordered
-            leaving = None if books.leaving is None else books.leaving.view()
-        end = min(end, next_offset, self.roll_next_file(start))
+            written, ordered = int(books.written[slot]), books.ordered
+            end = min(end, int(books.next[slot]), self.roll_next_file(start))
+            all_in_files = end <= written and ordered
+            pending = None if all_in_files else books.pending.view()
+            leaving = None if all_in_files or books.leaving is None else books.leaving.view()
         if start < 0 or start >= end:
             return _NO_ENTRIES
-        if end <= written and ordered:
+        if all_in_files:
             return self._read_file(start, end)
         out: Entries = np.zeros(end - start, ENTRY_DTYPE)
         if start < written:
@@ -149,7 +152,12 @@ class ConsumeQueue:
 
     def path_of(self, file_start: int) -> Path:
         """The file whose first entry has queue offset `file_start`."""
-        return self.directory / segment_name(file_start * ENTRY_BYTES)
+        known = self._last_path
+        if known is not None and known[0] == file_start:
+            return known[1]
+        path = self.directory / segment_name(file_start * ENTRY_BYTES)
+        self._last_path = file_start, path
+        return path
 
     def _first(self, start: int, end: int, wanted: Callable[[Entry], bool]) -> int:
         """The first queue offset in [start, end) whose entry is `wanted`, else `end`. Entries that cannot be

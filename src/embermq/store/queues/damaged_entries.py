@@ -16,12 +16,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from embermq.model.flags import has_queue_entry
 from embermq.model.message import StoredMessage
 from embermq.store.log.bad_stretches import BadStretches
 from embermq.store.log.commit_log import CommitLog
-from embermq.store.log.records import Records
+from embermq.store.log.records import Record, Records
 from embermq.store.log.walked_log import WalkedLog
 from embermq.store.queues.consume_queue import ConsumeQueue
 
@@ -58,7 +59,7 @@ class DamagedEntries:
         self._runs: OrderedDict[tuple[str, int], _Run] = OrderedDict()
         self._reported: set[tuple[str, int, int]] = set()
 
-    def record_of(self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int) -> StoredMessage | None:
+    def record_of(self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int) -> Record | None:
         """The record of an entry that does not lead to it; None if the log has it no more."""
         if self._is_lost(queue, queue_offset, physical, size):
             return None
@@ -68,8 +69,8 @@ class DamagedEntries:
                 self._look_for_next(run, queue_offset)
             if queue_offset < run.next_offset or run.place < 0:
                 return None
-            message = self._records.at(run.place)
-        return message if message is not None and belongs(message, queue, queue_offset) else None
+            record = self._records.record_at(run.place)
+        return record if record is not None and belongs(record.frame, queue, queue_offset) else None
 
     def _is_lost(self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int) -> bool:
         """Is the entry in order with its neighbours, and the log damaged where it leads, or deleted? Then the entry is
@@ -145,13 +146,29 @@ def _further(start: int, end: int, direction: int) -> Iterable[int]:
         yield end
 
 
-def belongs(message: StoredMessage, queue: ConsumeQueue, queue_offset: int) -> bool:
+class InQueue(Protocol):
+    """What a record says of its place: a Frame, or a StoredMessage."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def queue_offset(self) -> int: ...
+
+    @property
+    def sys_flag(self) -> int: ...
+
+
+def belongs(message: InQueue, queue: ConsumeQueue, queue_offset: int) -> bool:
     """Is this the record of that place in that queue, by its own word?"""
     place = (message.topic, message.queue_id, message.queue_offset)
     return place == (queue.topic, queue.queue_id, queue_offset) and has_queue_entry(message.sys_flag)
 
 
-def fills_hole(message: StoredMessage, queue: ConsumeQueue, queue_offset: int) -> bool:
+def fills_hole(message: InQueue, queue: ConsumeQueue, queue_offset: int) -> bool:
     """Is this the record behind a hole, whose entry stands for all that the log has lost before it?"""
     same_queue = (message.topic, message.queue_id) == (queue.topic, queue.queue_id)
     return same_queue and message.queue_offset > queue_offset

@@ -1,4 +1,4 @@
-"""Fetch: messages of one queue from an offset on, with every outcome of the reference.
+"""Fetch: messages of one queue from an offset on, with every outcome of RocketMQ.
 
     offset below the queue's minimum   OFFSET_TOO_SMALL        go on at the minimum
     offset = maximum                   OFFSET_OVERFLOW_ONE     nothing new yet
@@ -9,7 +9,8 @@
     otherwise                          FOUND
 
 A queue entry is believed only as far as its record agrees: topic, queue and queue offset must be its own.
-Tags are compared by hash first, on the entries alone, and then by text, because hashes collide.
+Filters are asked about entries first, and then about the records of those that are left (filters.py).
+`pick` states the rules, one entry after another; raw_read.py takes a short way with entries that are ordinary.
 Any thread.
 """
 
@@ -18,22 +19,33 @@ from collections.abc import Callable
 
 import msgspec
 
-from embermq.format.java import string_hash
 from embermq.model.message import StoredMessage
-from embermq.model.properties import tag_texts
 from embermq.model.status import FetchStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.log.commit_log import CommitLog
-from embermq.store.log.records import Records
+from embermq.store.log.records import Record, Records, as_message
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.damaged_entries import DamagedEntries, belongs, fills_hole
-from embermq.store.queues.extension import is_address
+from embermq.store.queues.entry_matches import EntryMatches
+from embermq.store.queues.filters import MessageFilter
 
 ENTRY_BYTES = 20
 # At least this many bytes of entries are looked through in one call, however few messages are wanted.
 SCAN_BYTES_MIN = 16_000
 BILLING_BYTES = 65_536
 _MEMORY_BYTES_FALLBACK = 24 << 30
+
+
+class Picked(msgspec.Struct, frozen=True):
+    """The records of a read, and where it should go on."""
+
+    status: FetchStatus
+    records: list[Record]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    bytes_total: int = 0
+    suggest_slave: bool = False
 
 
 class FetchOutcome(msgspec.Struct, frozen=True):
@@ -57,32 +69,25 @@ def memory_bytes() -> int:
         return _MEMORY_BYTES_FALLBACK
 
 
-class Budget:
-    """How much one fetch may carry; less when it has to go to the disk. At least one message always fits."""
+class ReadLimits(msgspec.Struct, frozen=True):
+    """How much one read may carry; less of what it has to fetch from the disk. At least one message always fits."""
 
-    def __init__(self, settings: StoreSettings, max_messages: int, log_end: int, recent_bytes: int) -> None:
-        self._settings, self._max_messages = settings, max_messages
-        self._log_end, self._recent_bytes = log_end, recent_bytes
-        self.count = 0
-        self.bytes = 0
+    count_recent: int
+    bytes_recent: int
+    count_old: int
+    bytes_old: int
+    recent_from: int  # Records below are so far behind the end of the log that they have probably left the page cache.
 
-    def on_disk(self, physical_offset: int) -> bool:
-        """So far behind the end of the log that it has probably left the page cache."""
-        return self._log_end - physical_offset > self._recent_bytes
+    def is_recent(self, physical_offset: int) -> bool:
+        return physical_offset >= self.recent_from
 
-    def is_full(self, physical_offset: int, size: int) -> bool:
-        if self.count == 0:
+    def is_full(self, count: int, bytes_total: int, physical_offset: int, size: int) -> bool:
+        """With so much in hand already: is this record one too many?"""
+        if count == 0:
             return False
-        if self.count >= self._max_messages:
-            return True
-        settings = self._settings
-        if self.on_disk(physical_offset):
-            return self.bytes + size > settings.fetch_bytes_max_disk or self.count >= settings.fetch_messages_max_disk
-        return self.bytes + size > settings.fetch_bytes_max_memory or self.count >= settings.fetch_messages_max_memory
-
-    def add(self, size: int) -> None:
-        self.count += 1
-        self.bytes += size
+        if self.is_recent(physical_offset):
+            return count >= self.count_recent or bytes_total + size > self.bytes_recent
+        return count >= self.count_old or bytes_total + size > self.bytes_old
 
 
 class Fetcher:
@@ -96,86 +101,102 @@ class Fetcher:
         self.damaged = DamagedEntries(log, records, life_begin)
         self._recent_bytes = memory_bytes() * settings.memory_percent_max // 100
 
-    def fetch(self, queue: ConsumeQueue | None, offset: int, max_messages: int, tags: str) -> FetchOutcome:
-        """Messages of `queue` from `offset` on. A queue that never was behaves as an empty one."""
-        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
-        if queue is None or high == 0:
-            return FetchOutcome(FetchStatus.NO_MESSAGE_IN_QUEUE, [], self._corrected(offset, 0), low, high)
-        if offset < low:
-            return FetchOutcome(FetchStatus.OFFSET_TOO_SMALL, [], self._corrected(offset, low), low, high)
-        if offset == high:
-            return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
-        if offset > high:
-            return FetchOutcome(FetchStatus.OFFSET_OVERFLOW_BADLY, [], self._corrected(offset, high), low, high)
-        entries = queue.entries(offset, max(SCAN_BYTES_MIN, ENTRY_BYTES * max_messages) // ENTRY_BYTES)
-        if len(entries) == 0:
-            onward = self._corrected(offset, queue.roll_next_file(offset))
-            return FetchOutcome(FetchStatus.OFFSET_FOUND_NULL, [], onward, low, high)
-        return self._scan(queue, entries.tolist(), offset, max_messages, tag_texts(tags), low, high)
-
-    def _corrected(self, asked: int, right: int) -> int:
-        """Where to go on. A slave may be behind its master and, unless told to, corrects nobody."""
-        settings = self._settings
-        return right if settings.role is not BrokerRole.SLAVE or settings.check_offset_in_slave else asked
-
-    def _scan(
-        self,
-        queue: ConsumeQueue,
-        entries: list[tuple[int, int, int]],
-        offset: int,
-        max_messages: int,
-        wanted: frozenset[str] | None,
-        low: int,
-        high: int,
+    def fetch(
+        self, queue: ConsumeQueue | None, offset: int, max_messages: int, wanted: MessageFilter | None
     ) -> FetchOutcome:
-        codes = None if wanted is None else {string_hash(tag) for tag in wanted}
-        log_end = self._log.readable_offset
-        budget = Budget(self._settings, max_messages, log_end, self._recent_bytes)
-        status = FetchStatus.NO_MATCHED_MESSAGE
-        messages: list[StoredMessage] = []
-        skip_below = -1  # After a record that is gone, its whole segment is.
-        looked_at = 0
-        last_physical = 0
-        for physical, size, tag_code in entries:
-            is_skipped = 0 <= last_physical <= physical < skip_below  # An entry that is out of order is damaged.
-            last_physical = physical
-            if not is_skipped:
-                # A damaged entry may claim any place and size: its message counts as a recent one without bytes.
-                if budget.is_full(physical, size) and (
-                    _is_possible(physical, size, log_end) or budget.is_full(log_end, 0)
-                ):
-                    break
-                code = self._tag_code(queue, tag_code)
-                may_match = codes is None or code is None or _low32(code) in codes
-                if may_match or not _is_possible(physical, size, log_end):
-                    message = self._message(queue, offset + looked_at, physical, size)
-                    if message is None:
-                        if not messages:
-                            status = FetchStatus.MESSAGE_WAS_REMOVING
-                        skip_below = self._next_segment(physical)
-                    elif wanted is None or message.tags in wanted:
-                        messages.append(message)
-                        budget.add(message.size)
-                        status = FetchStatus.FOUND
-                        skip_below = -1
-            looked_at += 1
+        """Messages of `queue` from `offset` on. A queue that never was behaves as an empty one."""
+        limits = self.limits(max_messages, None, self._log.readable_offset)
+        picked = self.pick(queue, offset, max_messages, limits, wanted)
+        messages = [as_message(record.frame) for record in picked.records]
         return FetchOutcome(
-            status,
+            picked.status,
             messages,
-            offset + looked_at,
-            low,
-            high,
-            budget.bytes,
-            budget.on_disk(last_physical),
+            picked.next_offset,
+            picked.min_offset,
+            picked.max_offset,
+            picked.bytes_total,
+            picked.suggest_slave,
             sum(-(-message.size // BILLING_BYTES) for message in messages),
         )
 
-    def _tag_code(self, queue: ConsumeQueue, tag_code: int) -> int | None:
-        """The tag code of an entry, or None if it is in an extension that is gone."""
-        if queue.extension is None or not is_address(tag_code):
-            return tag_code
-        entry = queue.extension.find(tag_code)
-        return None if entry is None else entry.tag_code
+    def limits(self, max_messages: int, max_bytes: int | None, log_end: int) -> ReadLimits:
+        """What one read may carry by the settings, and by what its caller asks for."""
+        settings = self._settings
+        bytes_recent, bytes_old = settings.fetch_bytes_max_memory, settings.fetch_bytes_max_disk
+        if max_bytes is not None:
+            bytes_recent, bytes_old = min(max_bytes, bytes_recent), min(max_bytes, bytes_old)
+        count_recent = min(max_messages, settings.fetch_messages_max_memory)
+        count_old = min(max_messages, settings.fetch_messages_max_disk)
+        return ReadLimits(count_recent, bytes_recent, count_old, bytes_old, log_end - self._recent_bytes)
+
+    def nothing_at(self, queue: ConsumeQueue | None, offset: int) -> Picked | None:
+        """The answer, if there are no entries at `offset`."""
+        low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
+        if queue is None or high == 0:
+            return Picked(FetchStatus.NO_MESSAGE_IN_QUEUE, [], self._corrected(offset, 0), low, high)
+        if offset < low:
+            return Picked(FetchStatus.OFFSET_TOO_SMALL, [], self._corrected(offset, low), low, high)
+        if offset == high:
+            return Picked(FetchStatus.OFFSET_OVERFLOW_ONE, [], offset, low, high)
+        if offset > high:
+            return Picked(FetchStatus.OFFSET_OVERFLOW_BADLY, [], self._corrected(offset, high), low, high)
+        return None
+
+    def _corrected(self, asked: int, right: int) -> int:
+        """Where to go on. A slave may be behind its master and, unless the settings say so, corrects nothing."""
+        settings = self._settings
+        return right if settings.role is not BrokerRole.SLAVE or settings.check_offset_in_slave else asked
+
+    def pick(
+        self,
+        queue: ConsumeQueue | None,
+        offset: int,
+        max_messages: int,
+        limits: ReadLimits,
+        wanted: MessageFilter | None,
+    ) -> Picked:
+        """The records of `queue` from `offset` on that a reader is to be given."""
+        nothing = self.nothing_at(queue, offset)
+        if nothing is not None:
+            return nothing
+        assert queue is not None
+        low, high = queue.min_offset, queue.max_offset
+        entries = queue.entries(offset, entries_max(max_messages))
+        if len(entries) == 0:
+            onward = self._corrected(offset, queue.roll_next_file(offset))
+            return Picked(FetchStatus.OFFSET_FOUND_NULL, [], onward, low, high)
+        matches = EntryMatches(queue, entries, wanted)
+        log_end = self._log.readable_offset
+        status = FetchStatus.NO_MATCHED_MESSAGE
+        found: list[Record] = []
+        bytes_total = 0
+        skip_below = -1  # After a record that is gone, its whole segment is.
+        looked_at = 0
+        last_physical = 0
+        for physical, size, _ in entries.tolist():
+            is_skipped = 0 <= last_physical <= physical < skip_below  # An entry that is out of order is damaged.
+            last_physical = physical
+            if not is_skipped:
+                is_possible = size > 0 and 0 <= physical <= log_end - size  # Otherwise the entry is damaged,
+                if limits.is_full(len(found), bytes_total, physical, size) and (
+                    # and its message counts as a recent one without bytes.
+                    is_possible or limits.is_full(len(found), bytes_total, log_end, 0)
+                ):
+                    break
+                if not is_possible or matches.may_match(looked_at):
+                    record = self._record(queue, offset + looked_at, physical, size)
+                    if record is None:
+                        if not found:
+                            status = FetchStatus.MESSAGE_WAS_REMOVING
+                        skip_below = self._next_segment(physical)
+                    elif wanted is None or wanted.matches_record(record.frame.properties):
+                        found.append(record)
+                        bytes_total += record.frame.size
+                        status = FetchStatus.FOUND
+                        skip_below = -1
+            looked_at += 1
+        suggest_slave = not limits.is_recent(last_physical)
+        return Picked(status, found, offset + looked_at, low, high, bytes_total, suggest_slave)
 
     def _next_segment(self, physical_offset: int) -> int:
         """Where the records after an unreadable one may be readable again."""
@@ -184,21 +205,16 @@ class Fetcher:
         size = self._log.segments.segment_bytes
         return physical_offset - physical_offset % size + size
 
-    def _message(self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int) -> StoredMessage | None:
-        """The message of one queue entry, if its record is whole and says that it belongs there."""
-        message = self._records.at(physical, size)
-        if message is not None and (belongs(message, queue, queue_offset) or self._settings.multi_dispatch):
-            return message  # With multi dispatch one record stands in several queues.
-        if message is not None and fills_hole(message, queue, queue_offset):
+    def _record(self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int) -> Record | None:
+        """The record of one queue entry, if it is whole and says that it belongs there."""
+        record = self._records.record_at(physical, size)
+        if record is not None and (belongs(record.frame, queue, queue_offset) or self._settings.multi_dispatch):
+            return record  # With multi dispatch one record stands in several queues.
+        if record is not None and fills_hole(record.frame, queue, queue_offset):
             return None
         return self.damaged.record_of(queue, queue_offset, physical, size)
 
 
-def _is_possible(physical: int, size: int, log_end: int) -> bool:
-    """Could an entry lead to a record there? Otherwise it is damaged, and its tag code says nothing either."""
-    return size > 0 and 0 <= physical <= log_end - size
-
-
-def _low32(code: int) -> int:
-    """The low 32 bits, signed: what a consumer compares."""
-    return (code + (1 << 31)) % (1 << 32) - (1 << 31)
+def entries_max(max_messages: int) -> int:
+    """How many entries one read looks through at most."""
+    return max(SCAN_BYTES_MIN, ENTRY_BYTES * max_messages) // ENTRY_BYTES
