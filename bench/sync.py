@@ -16,7 +16,6 @@ import threading
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from bench.answers import joined, log_files, map_file
 from bench.course import Course
@@ -31,16 +30,18 @@ THREADS = 64
 BODY_BYTES = 1024
 
 
-class NotingStore(MessageStore):
-    """A store that notes how far each sync reached."""
+def _note_syncs(store: MessageStore) -> list[int]:
+    """How far each sync of the log reaches, from now on."""
+    flusher = store.engine.services.flusher
+    reached: list[int] = []
+    report = flusher._on_progress
 
-    def __init__(self, *parts: Any) -> None:
-        self.flushes: list[int] = []
-        super().__init__(*parts)
+    def note(flushed_offset: int) -> None:
+        reached.append(flushed_offset)
+        report(flushed_offset)
 
-    def _note_progress(self, flushed_offset: int) -> None:
-        self.flushes.append(flushed_offset)
-        super()._note_progress(flushed_offset)
+    flusher._on_progress = note
+    return reached
 
 
 def run(course: Course) -> list[Figure]:
@@ -91,7 +92,8 @@ def _store_round(course: Course, path: Path, each: int, share_core: bool) -> tup
     ]
     settings = course.settings().replace(flush=FlushDisk.SYNC, waiters_share_core=share_core)
     gate = threading.Barrier(THREADS + 1)
-    store: Any = NotingStore.open(path, settings)
+    store = MessageStore.open(path, settings)
+    flushes = _note_syncs(store)
     with store:
         # Not by this thread: those it makes would begin where it is kept.
         first = threading.Thread(target=store.append, args=make_messages(0, 1, BODY_BYTES))
@@ -102,13 +104,13 @@ def _store_round(course: Course, path: Path, each: int, share_core: bool) -> tup
             thread.start()
         quiet()
         start = store.flushed_offset
-        store.flushes.clear()
+        flushes.clear()
         gate.wait()
         began, cpu = time.perf_counter(), time.process_time()
         for thread in threads:
             thread.join()
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
-        ends = [start, *store.flushes]
+        ends = [start, *flushes]
         assert ends[-1] == store.max_physical
         # Threads interleave as they like: only what was stored is the same each time.
         stored = sorted((message.unique_key, message.body_crc) for message in store.scan())

@@ -104,7 +104,7 @@ def fill_and_free(mount: Path, flush: FlushDisk) -> None:
             store.append(message(n))
             n += 1
         check(store, 0, n)
-        assert not store._dispatcher.failed_sinks
+        assert not store.engine.dispatcher.failed_sinks
     with MessageStore.open(mount / "store", settings(flush=flush)) as again:
         check(again, 0, n)
         assert not again.recovery.damages

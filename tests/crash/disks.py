@@ -41,7 +41,7 @@ def killed(
     if at_rest:
         rest(store)
     elif rest_at is not None:
-        store._housekeeping.write_out()
+        store.engine.services.housekeeping.write_out()
     left = disk.crash(keep_everything)
     store.close()
     return left
@@ -51,7 +51,7 @@ def rest(store: MessageStore) -> None:
     """What a store does when nothing is appended for a minute."""
     store.flush()
     store.wait_for_dispatch()
-    store._housekeeping.make_durable()
+    store.engine.services.housekeeping.make_durable()
 
 
 def copy(disk: LossyFiles) -> LossyFiles:

@@ -56,7 +56,7 @@ class Writer:
         self.store.wait_for_dispatch()
 
     def write_out(self) -> None:
-        self.store._housekeeping.write_out()
+        self.store.engine.services.housekeeping.write_out()
 
     def append_and_write_out(self) -> None:
         self.append(2)
@@ -64,22 +64,22 @@ class Writer:
 
     def make_durable(self) -> None:
         self.append(1)
-        self.store._housekeeping.make_durable()
+        self.store.engine.services.housekeeping.make_durable()
 
     def expire(self) -> None:
         """Old files go, all but a few."""
         self.append_and_write_out()
         self.store.flush()
-        while len(self.store._log.segments) > 4:
-            self.store._log.segments.delete_first()
-        queues, index = self.store._queues, self.store._index
+        while len(self.store.engine.log.segments) > 4:
+            self.store.engine.log.segments.delete_first()
+        queues, index = self.store.engine.queues, self.store.engine.index
         assert queues is not None
         assert index is not None
         queues.correct_min(self.store.min_physical)
         for queue in queues.all():
             queue.let_go_before(self.store.min_physical)
         index.let_go_before(self.store.min_physical)
-        self.store._housekeeping.make_durable()
+        self.store.engine.services.housekeeping.make_durable()
         queues.delete_before(self.store.min_physical)
         index.remove_let_go()
 

@@ -185,7 +185,7 @@ def check_next_offsets(store: MessageStore, stored: int) -> None:
         one = known(n)
         if one.queued:
             expected[one.topic, one.queue_id] += 1
-    given = store._writer.next_offsets()
+    given = store.engine.writer.next_offsets()
     assert {key: given.get(key, 0) for key in expected} == expected
 
 

@@ -37,7 +37,7 @@ def append(store: MessageStore, topic: str, queue_id: int, life: int, offset: in
 
 def write_out_for_ever(store: MessageStore) -> None:
     while not store.closed:
-        store._housekeeping.write_out()
+        store.engine.services.housekeeping.write_out()
         time.sleep(WRITE_OUT_SECONDS)
 
 

@@ -161,7 +161,7 @@ class _Writing:
                 if step == flush:
                     store.flush()
                 if step == steps - 3:  # As every second: the last appends alone are not written out.
-                    store._housekeeping.write_out()
+                    store.engine.services.housekeeping.write_out()
                 if step == restart:
                     store.close()
                     store = self._open(root)
@@ -179,9 +179,9 @@ class _Writing:
         store.wait_for_dispatch()
         if self.ending == "durable":
             store.flush()
-            store._housekeeping.make_durable()
+            store.engine.services.housekeeping.make_durable()
         elif self.ending == "written":
-            store._housekeeping.write_out()
+            store.engine.services.housekeeping.write_out()
         messages = list(store.scan())
         flushed, log_end = store.flushed_offset, store.max_physical
         template = self.directory / "template"

@@ -224,9 +224,9 @@ def rare_store() -> tuple[LossyFiles, frozenset[int]]:
             store.append(Message("Deleted", b"x"))
         numbered.append_until(store, 0, 80)
         store.delete_topic("Deleted")
-        assert store._delayed is not None
+        assert store.engine.services.delayed is not None
         deadline = time.monotonic() + 60
-        while store._delayed.first_parked() is not None and time.monotonic() < deadline:
+        while store.engine.services.delayed.first_parked() is not None and time.monotonic() < deadline:
             RARE_CLOCK.advance(s=60)  # What was parked is delivered, and holds nothing any more.
             time.sleep(0.01)
         store.wait_for_dispatch()

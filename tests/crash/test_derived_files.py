@@ -153,8 +153,8 @@ def test_an_index_does_not_vouch_for_the_queues() -> None:
     store = PLAN.on(disk).open()
     end = numbered.append_until(store, 0, 40)
     store.wait_for_dispatch()
-    assert store._index is not None
-    prove_index(disk, disks.ROOT, store._index)
+    assert store.engine.index is not None
+    prove_index(disk, disks.ROOT, store.engine.index)
     left = disk.crash()
     store.close()
     check_back(left, end)

@@ -245,7 +245,7 @@ def test_the_full_disk_flag_clears_when_there_is_room_again() -> None:
     store = builder().on(disk).open()
     numbered.append(store, 0)
     ballast = disk.create(Path("/ballast"), 960 << 10, fallocate=True)
-    store._housekeeping.check_disk()
+    store.engine.services.housekeeping.check_disk()
     with pytest.raises(DiskFull) as refused:
         numbered.append(store, 1)
     assert "free some space" in str(refused.value)
@@ -253,7 +253,7 @@ def test_the_full_disk_flag_clears_when_there_is_room_again() -> None:
     disk.remove(Path("/ballast"))
     ballast.close()
     del ballast
-    store._housekeeping.check_disk()
+    store.engine.services.housekeeping.check_disk()
     numbered.append(store, 1)
     numbered.check(store, [0, 1])
     store.close()
@@ -270,8 +270,8 @@ def test_queues_that_could_not_be_written_are_not_vouched_for() -> None:
     clock.advance(s=2)  # Pending entries are old enough to be written out with the next message.
     end = numbered.append_until(store, 1, 20)
     store.wait_for_dispatch()
-    store._housekeeping.write_out()
-    store._housekeeping.make_durable()
+    store.engine.services.housekeeping.write_out()
+    store.engine.services.housekeeping.make_durable()
     left = files.inner.crash(keep_everything)  # type: ignore[attr-defined]
     store.close()
     for disk in (left, files):

@@ -145,7 +145,7 @@ def test_the_file_in_use_is_deleted(tmp_path: Path) -> None:
         active = max((path for path in (plan.root / "commitlog").iterdir() if path.stat().st_size), key=by_records)
         kept = [n for n, start in starts(store).items() if start < int(active.name)]
         active.unlink()
-        store._housekeeping.check_log()
+        store.engine.services.housekeeping.check_log()
         for _ in range(2):
             with pytest.raises(AppendRefused, match="was deleted while it is written to") as refused:
                 store.append(Message("Topic0", b"x"))

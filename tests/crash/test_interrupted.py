@@ -109,7 +109,7 @@ class Trial:
 
     def check_usable(self) -> None:
         """No lock is held, and messages are taken and given back."""
-        writer = self.store._writer
+        writer = self.store.engine.writer
         assert not writer._lock.locked()
         assert writer.held_ms == 0
         before = writer.next_offsets().get(("T", 0), 0)
@@ -216,7 +216,7 @@ def test_an_append_that_rolls_may_be_interrupted_at_any_line(tmp_path: Path) -> 
         trial.append()
 
     def fill() -> None:
-        log = trial.store._log
+        log = trial.store.engine.log
         while log.active is None or log.active.size - log.active.wrote > 400:
             append(trial.store, trial.n)
             trial.acknowledged.add(trial.n)

@@ -120,7 +120,7 @@ def test_what_was_written_counts_while_the_machine_runs_and_only_what_was_synced
     end = numbered.append_until(store, 0, 600)
     store.flush()
     store.wait_for_dispatch()
-    store._housekeeping.write_out()  # Written, not synced.
+    store.engine.services.housekeeping.write_out()  # Written, not synced.
     killed, lost_power = disk.crash(keep_everything), disk.crash()
     store.close()
     for left, walks_all in ((killed, False), (lost_power, True)):

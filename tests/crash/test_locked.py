@@ -85,7 +85,7 @@ def test_a_reader_changes_nothing(builder: StoreBuilder, tmp_path: Path, how: st
             (builder.root / "abort").touch()
     else:
         writer.flush()
-        writer._stop_threads()  # They go on writing by themselves: proofs, progress, files made ahead.
+        writer.engine._stop_services()  # They go on writing by themselves: proofs, progress, files made ahead.
     before = tree_hash(builder.root)
     with builder.open(read_only=True) as reader:
         numbered.check(reader, range(end))

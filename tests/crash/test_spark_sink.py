@@ -103,7 +103,7 @@ def restart(sink: Sink, done: int, name: str) -> None:
 
 def disk_of(store: MessageStore) -> Files:
     """The file system behind the fence of an open store."""
-    files = store._parts.files
+    files = store.engine.parts.files
     return files._inner if isinstance(files, FencedFiles) else files
 
 

@@ -46,7 +46,7 @@ def test_a_message_is_not_visible_before_it_is_durable() -> None:
             assert store.fetch("Topic0", 1, 0).status is FetchStatus.NO_MESSAGE_IN_QUEUE
             assert store.find("Topic0", "id1") == []
             assert arrived == []
-            assert not store._dispatcher.wait_for(store._log.wrote_offset, 0.0)
+            assert not store.engine.dispatcher.wait_for(store.engine.log.wrote_offset, 0.0)
         finally:
             go_on.set()
             appending.join()

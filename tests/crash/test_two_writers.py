@@ -199,13 +199,13 @@ def test_a_forked_child_does_not_keep_the_lock_after_its_parent(builder: StoreBu
 def test_a_deleted_lock_file_lets_no_second_writer_in(builder: StoreBuilder) -> None:
     with builder.open() as store:
         store.append(Message("t", b"first"))
-        store._housekeeping.stop()  # It would make the file again at once.
+        store.engine.services.housekeeping.stop()  # It would make the file again at once.
         (builder.root / "lock").unlink()
         assert f"by process {os.getpid()}" in answer_of(TRY, builder.root)
         with pytest.raises(StoreLocked):
             builder.open()
         assert not (builder.root / "lock").exists()
-        store._housekeeping.check_writer()
+        store.engine.services.housekeeping.check_writer()
         assert (builder.root / "lock").read_bytes() == b"lock"
         assert sorted(path.name for path in builder.root.glob("lock*")) == ["lock"]
         assert f"by process {os.getpid()}" in answer_of(TRY, builder.root)
@@ -241,7 +241,7 @@ def test_a_closed_descriptor_of_the_lock_is_noticed(builder: StoreBuilder) -> No
         with suppress(OSError):
             if os.stat(f"/proc/self/fd/{name}").st_ino == lock:
                 os.close(int(name))
-    store._housekeeping.check_writer()
+    store.engine.services.housekeeping.check_writer()
     with pytest.raises(WriterFenced, match="this process has closed the descriptor"):
         store.append(Message("t", b"x"))
     with pytest.raises(StoreError):

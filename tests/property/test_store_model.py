@@ -183,7 +183,7 @@ class StoreModel(RuleBasedStateMachine):
         """What housekeeping does when nothing else happens."""
         self.store.flush()
         self.store.wait_for_dispatch()
-        self.store._housekeeping.make_durable()
+        self.store.engine.services.housekeeping.make_durable()
 
     # -- restarts ------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class StoreModel(RuleBasedStateMachine):
     def kill(self, written_out: bool) -> None:
         self.store.wait_for_dispatch()
         if written_out:
-            self.store._housekeeping.write_out()
+            self.store.engine.services.housekeeping.write_out()
         left = self.disk.crash(keep_everything)
         self.store.close()
         self.disk = left
@@ -222,7 +222,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule()
     def read_beside(self) -> None:
         self.store.wait_for_dispatch()
-        self.store._housekeeping.write_out()
+        self.store.engine.services.housekeeping.write_out()
         with self.builder.open(read_only=True) as reader:
             self.compare(reader)
         copy = self.disk.crash(keep_everything)  # Of the live one the writer's own threads may change something.

@@ -319,7 +319,7 @@ def test_a_record_inside_a_body_is_no_record(spark: "SparkSession", tmp_path: Pa
             store_host=host,
         )
         store.append(Message("T", bytes(900) + bait + bytes(900)))
-        assert store._log.read(place, len(bait)) == bait
+        assert store.engine.log.read(place, len(bait)) == bait
         for _ in range(100):
             store.append(Message("T", b"y" * 100))
     assert place > 6000
@@ -482,7 +482,7 @@ def test_a_fault_in_a_running_store_is_found(spark: "SparkSession", tmp_path: Pa
             store.append(Message("T", b"%d" % n))
         store.flush()
         store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         flip(files_in(plan.root / "consumequeue/T/0")[1], 105)
         found = [one for one in audit(spark, [str(plan.root)]).findings if one.is_fault]
     assert [(one.topic, one.queue_id, one.queue_offset, one.byte_offset) for one in found] == [("T", 0, 55, 100)]

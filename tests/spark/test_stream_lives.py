@@ -82,9 +82,9 @@ def test_a_deletion_of_which_there_is_no_note(builder: StoreBuilder) -> None:
         put(store, "old", 5)
         drive = drive_of(builder)
         drive.run()
-        assert store._queues is not None
-        store._queues.discard("orders", 0)
-        store._writer.adopt_offsets([("orders", 0, 0)])
+        assert store.engine.queues is not None
+        store.engine.queues.discard("orders", 0)
+        store.engine.writer.adopt_offsets([("orders", 0, 0)])
         put(store, "new", 9)
         with pytest.raises(DataLost):
             drive.step()

@@ -406,8 +406,8 @@ def test_what_was_read_may_go(builder: StoreBuilder, store: MessageStore, mode: 
         expected += [row for row in visible(builder.root) if row not in set(expected)]
         drive.run()
         store.wait_for_dispatch()
-        while len(store._log.segments.all) > 1:
-            store._log.segments.delete_first()
+        while len(store.engine.log.segments.all) > 1:
+            store.engine.log.segments.delete_first()
     assert Counter(drive.rows) == Counter(expected)
 
 
@@ -480,9 +480,9 @@ def test_a_topic_that_begins_anew(builder: StoreBuilder, store: MessageStore) ->
     store.append_many([Message("gone", b"old %d" % n) for n in range(9)])
     assert drive.step() == 9
     store.wait_for_dispatch()
-    assert store._queues is not None
-    store._queues.discard("gone", 0)
-    store._writer.adopt_offsets([("gone", 0, 0)])
+    assert store.engine.queues is not None
+    store.engine.queues.discard("gone", 0)
+    store.engine.writer.adopt_offsets([("gone", 0, 0)])
     store.append_many([Message("gone", b"new %d" % n) for n in range(4)])
     with pytest.raises(DataLost) as raised:
         drive.step()

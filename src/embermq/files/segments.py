@@ -121,7 +121,7 @@ class Segments:
         self.read_only_directories = tuple(read_only_directories)
         self.segment_bytes = self._configured_bytes = segment_bytes
         self.read_only = read_only
-        self.allocator: Allocates | None = None
+        self._allocator: Allocates | None = None
         self.foreign: list[Path] = []  # Names or places that are not ours; never read or touched.
         self._files = files
         self._fallocate = fallocate
@@ -130,6 +130,11 @@ class Segments:
         self._lock = threading.Lock()
 
     # -- looking ---------------------------------------------------------------------------------------
+
+    def make_ahead_with(self, allocator: Allocates) -> None:
+        """From now on `allocator` makes the next files and seals full ones. It needs these segments first, so it cannot
+        be an argument of the constructor."""
+        self._allocator = allocator
 
     def __len__(self) -> int:
         return len(self._all)
@@ -361,7 +366,7 @@ class Segments:
         else:
             begin = (start or 0) // self.segment_bytes * self.segment_bytes
         allow_log_files(len(self._all) + 1)
-        segment = self.allocator.take(begin) if self.allocator is not None else self.create(begin)
+        segment = self._allocator.take(begin) if self._allocator is not None else self.create(begin)
         assert segment.start == begin
         with self._lock:
             self._all += (segment,)
@@ -379,8 +384,8 @@ class Segments:
         return last
 
     def _leave(self, segment: Segment) -> None:
-        if self.allocator is not None:
-            self.allocator.seal_soon(segment)
+        if self._allocator is not None:
+            self._allocator.seal_soon(segment)
         elif segment.buffer is None:  # one with a buffer is sealed by whoever commits the rest of it
             segment.seal()
 

@@ -17,8 +17,7 @@ Other packages import from this face or from the face of a room, never from a mo
 """
 
 from embermq.store.append import PackedBatch, PackedReceipts
-from embermq.store.maintenance_mode import MaintenanceStore
-from embermq.store.message_store import MessageStore, StatsSnapshot
+from embermq.store.message_store import MessageStore, StatsSnapshot, open_for_maintenance
 from embermq.store.plugins import StorePlugin
 from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
 from embermq.store.queues.raw_read import RawRead
@@ -28,7 +27,6 @@ __all__ = [
     "FilterBits",
     "Finding",
     "GroupFilter",
-    "MaintenanceStore",
     "MessageFilter",
     "MessageStore",
     "PackedBatch",
@@ -38,4 +36,5 @@ __all__ = [
     "StatsSnapshot",
     "StorePlugin",
     "TagFilter",
+    "open_for_maintenance",
 ]

@@ -1,9 +1,13 @@
-"""A store in motion: its parts wired together, its threads started and stopped.
+"""A store in motion: its parts wired together, its services started and stopped.
 
     writer -> commit log -> flusher (durable) -> dispatcher -> queues, index, arrivals, the user's sinks
                 ^ allocator (next files)            housekeeping (proofs, checkpoint, disk), retention, delayed messages
 
-What users call is in message_store.py, which builds on this. Starting and stopping is for one thread.
+A part gets what it needs in its constructor. Services are stopped in the order of the flow, so that what one of them
+still has reaches the next, and started in the opposite order. A store opened read-only has no services, one opened for
+maintenance all but the delivery of delayed messages.
+
+What users call is in message_store.py, which holds an engine. Starting and stopping is for one thread.
 """
 
 import logging
@@ -11,7 +15,8 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,59 +53,108 @@ from embermq.store.tables import DELAY_OFFSETS, ConfigTable
 log = logging.getLogger(__name__)
 
 
-_running: "weakref.WeakSet[RunningStore]" = weakref.WeakSet()  # Those that may write, in this process.
+_running: "weakref.WeakSet[Engine]" = weakref.WeakSet()  # Those that may write, in this process.
 
 
-class RunningStore:
-    """The parts of an open store, and their threads if it may write."""
+class Service(NamedTuple):
+    """Something with a thread of its own."""
 
-    def __init__(self, parts: StoreParts, sinks: Sequence[Sink], retention_guard: RetentionGuard | None = None) -> None:
-        """Use `open`."""
-        self.path, self.settings, self.recovery = parts.root, parts.settings, parts.report
-        self._parts, self._clock, self._log = parts, parts.clock, parts.log
-        self._queues, self._index = parts.queues, parts.index
-        self._closed, self._closed_why = False, "is closed"
+    start: Callable[[], None]
+    stop: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a store that may write has beside its log, queues and index."""
+
+    allocator: SegmentAllocator
+    flusher: Flusher
+    housekeeping: Housekeeping
+    delayed: DelayedMessages | None
+    retention: Retention
+    topic_deletion: TopicDeletion | None
+    scrub: Scrub
+
+
+class Engine:
+    """The parts of an open store, and its services if it may write."""
+
+    def __init__(
+        self,
+        parts: StoreParts,
+        sinks: Sequence[Sink],
+        retention_guard: RetentionGuard | None = None,
+        *,
+        delivers: bool = True,
+    ) -> None:
+        """With `delivers=False` delayed messages stay parked, and hold their log files."""
+        self.parts, self.path, self.settings, self.clock = parts, parts.root, parts.settings, parts.clock
+        self.log, self.queues, self.index = parts.log, parts.queues, parts.index
+        self.closed, self.closed_why = False, "is closed"
         self._is_closing = self._has_let_go = False
-        self._read_only = parts.read_only
-        self._sync = self.settings.flush is FlushDisk.SYNC
-        self._records = Records(self._log)
-        self._fetcher = Fetcher(self._log, self._records, self.settings, self._life_begin)
-        self._raw_reader = RawReader(self._log, self._fetcher, self.settings)
-        self._arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
+        self.read_only = parts.read_only
+        self.sync = self.settings.flush is FlushDisk.SYNC
+        self.records = Records(self.log)
+        self.fetcher = Fetcher(self.log, self.records, self.settings, self._topic_begin)
+        self.raw_reader = RawReader(self.log, self.fetcher, self.settings)
+        self.arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
         self._user_sinks = list(sinks)
         self._retention_guard = retention_guard
-        self._wire()
+        self._delivers = delivers
+        self.dispatcher = self._make_dispatcher()
+        flusher = None if self.read_only else self._make_flusher()
+        self.writer = self._make_writer(flusher)
+        self._flusher = flusher
+        self.writer.adopt_offsets(parts.next_offsets)
+        self.internal = InternalAppends(self.writer, self.confirm if self.sync else lambda receipts, wait: receipts)
+        self.stats = StoreStats(self.clock, lambda: self.writer.counters)
+        self._services: Services | None = None
 
-    def _wire(self) -> None:
-        parts, commit_log = self._parts, self._log
-        store_host = Host(*self.settings.store_host)
-        admission = Admission(self.settings, commit_log.segments.segment_bytes, store_host)
-        light_queues_max = self.settings.light_queues_max if self.settings.light_queues else 0
-        self._writer = Writer(
-            commit_log,
-            admission,
-            self._clock,
-            busy_ms_max=self.settings.page_cache_busy_ms,
-            kernels=self.settings.kernels,
-            light_queues_max=light_queues_max,
-            fence=parts.fence,
+    @property
+    def services(self) -> Services:
+        """Of a store that may write."""
+        assert self._services is not None, "opened read-only"
+        return self._services
+
+    def _make_dispatcher(self) -> Dispatcher:
+        parts = self.parts
+        derived: list[Sink] = [sink for sink in (self.queues, self.index) if sink is not None]
+        return Dispatcher(
+            self.log,
+            parts.walker,
+            [*derived, self.arrivals, *self._user_sinks],
+            (parts.end, parts.last_store_timestamp),
+            parts.tail_mark,
+            self.dispatch_end,
+            on_start=None if parts.pinning is None else parts.pinning.join,
         )
-        self._writer.adopt_offsets(parts.next_offsets)
-        self._internal = InternalAppends(self._writer, self._confirm if self._sync else lambda receipts, wait: receipts)
-        self._stats = StoreStats(self._clock, lambda: self._writer.counters)
-        self._writer.record_slow_put = self._stats.record_slow_put
-        derived: list[Sink] = [sink for sink in (self._queues, self._index) if sink is not None]
-        sinks = [*derived, self._arrivals, *self._user_sinks]
-        taken = (parts.end, parts.last_store_timestamp)
-        self._dispatcher = Dispatcher(commit_log, parts.walker, sinks, taken, parts.tail_mark, self._dispatch_end)
 
-    def _start(self) -> None:
-        """Start the threads of a store that may write; give the lock back if that fails."""
-        if self._read_only:
+    def _make_writer(self, flusher: Flusher | None) -> Writer:
+        settings, wake = self.settings, self.dispatcher.wake
+        return Writer(
+            self.log,
+            Admission(settings, self.log.segments.segment_bytes, Host(*settings.store_host)),
+            self.clock,
+            busy_ms_max=settings.page_cache_busy_ms,
+            kernels=settings.kernels,
+            light_queues_max=settings.light_queues_max if settings.light_queues else 0,
+            fence=self.parts.fence,
+            wake_dispatch=wake if flusher is None else flusher.after_append(wake),
+            record_slow_put=lambda ms: self.stats.record_slow_put(ms),
+        )
+
+    # -- starting --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the services of a store that may write; give the lock back if that fails."""
+        if self.read_only:
             return
         try:
-            self._prepare_to_run()
-            self._housekeeping.make_durable()
+            self._services = self._make_services()
+            self._claim_state_page()
+            if self.services.delayed is not None:
+                self.services.delayed.load()
+            self.services.housekeeping.make_durable()
         except OSError as problem:
             self._let_go()
             raise StorePathInvalid(self.path, f"cannot be written: {problem.strerror or problem}") from problem
@@ -109,104 +163,128 @@ class RunningStore:
             raise
         _running.add(self)
         try:
-            self._start_threads()
+            for service in reversed(self._in_order_of_flow()):
+                service.start()
         except BaseException:  # No thread could be started, or a signal came.
             self.close()
             raise
 
-    def _prepare_to_run(self) -> None:
-        parts, settings = self._parts, self.settings
-        assert parts.page is not None
-        assert parts.fence is not None
-        assert parts.lock is not None
+    def _in_order_of_flow(self) -> list[Service]:
+        """What feeds others first."""
+        of = self.services
+        delayed = [Service(of.delayed.start, of.delayed.stop)] if of.delayed is not None and self._delivers else []
+        return [
+            Service(of.scrub.start, of.scrub.stop),
+            Service(of.retention.start, of.retention.stop),
+            *delayed,
+            Service(of.flusher.start, of.flusher.stop),
+            Service(self.dispatcher.start, self.dispatcher.stop),
+            Service(of.housekeeping.start, of.housekeeping.stop),
+            Service(of.allocator.start, of.allocator.close),
+        ]
+
+    def _make_services(self) -> Services:
+        if self.settings.role is BrokerRole.SLAVE:
+            self.writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
+        allocator = self._make_allocator()
+        self.log.segments.make_ahead_with(allocator)
+        assert self._flusher is not None
+        disk = DiskWatch(
+            self.parts.files,
+            self.log.segments.directories,
+            self.path / directory.CONSUME_QUEUE,
+            self.settings,
+            self.writer.refuse_while_full,
+        )
+        housekeeping = self._make_housekeeping(disk)
+        delayed = self._make_delayed()
+        retention = self._make_retention(disk, housekeeping, delayed)
+        return Services(
+            allocator,
+            self._flusher,
+            housekeeping,
+            delayed,
+            retention,
+            self._make_topic_deletion(housekeeping, retention),
+            self._make_scrub(housekeeping),
+        )
+
+    def _make_allocator(self) -> SegmentAllocator:
+        settings = self.settings
         pooled = settings.transient_pool_active
-        pool = TransientPool(settings.transient_pool_buffers, self._log.segments.segment_bytes) if pooled else None
-        self._allocator = SegmentAllocator(
-            self._log.segments,
+        pool = TransientPool(settings.transient_pool_buffers, self.log.segments.segment_bytes) if pooled else None
+        return SegmentAllocator(
+            self.log.segments,
             pool=pool,
             needs_buffer=pooled and settings.transient_pool_fail_fast,
-            synced_often=self._sync,
+            synced_often=self.sync,
             populate=None if settings.prefault_bytes_max else "none",
             warm_whole_file=settings.warm_segments,
-            warm_sync_bytes=settings.warm_flush_pages * PAGE_BYTES if self._sync else 0,
+            warm_sync_bytes=settings.warm_flush_pages * PAGE_BYTES if self.sync else 0,
             lock_in_memory=settings.warm_segments or settings.memory_lock,
-            clock=self._clock,
+            clock=self.clock,
         )
-        self._log.segments.allocator = self._allocator
-        self._flusher = Flusher(
-            self._log,
-            settings,
-            self._clock,
-            pooled=pooled,
+
+    def _make_flusher(self) -> Flusher:
+        assert self.parts.fence is not None
+        return Flusher(
+            self.log,
+            self.settings,
+            self.clock,
+            pooled=self.settings.transient_pool_active,
             on_progress=self._note_progress,
             on_failure=self._note_failure,
-            confirm=parts.fence.check,
+            confirm=self.parts.fence.check,
+            pinning=self.parts.pinning,
         )
-        if self._flusher.core is not None:
-            self._dispatcher.on_start = self._flusher.core.join
-            parts.walker.on_second_thread = self._flusher.core.leave
-        disk = DiskWatch(
-            parts.files,
-            self._log.segments.directories,
-            self.path / directory.CONSUME_QUEUE,
-            settings,
-            self._writer.refuse_while_full,
-        )
-        self._housekeeping = Housekeeping(
+
+    def _make_housekeeping(self, disk: DiskWatch) -> Housekeeping:
+        parts = self.parts
+        assert parts.page is not None
+        assert parts.lock is not None
+        assert parts.fence is not None
+        return Housekeeping(
             self.path,
             parts.files,
-            settings,
-            self._log,
+            self.settings,
+            self.log,
             disk,
-            self._dispatcher,
-            self._queues,
-            self._index,
+            self.dispatcher,
+            self.queues,
+            self.index,
             parts.page,
-            self._stats,
+            self.stats,
             parts.lock,
             parts.fence,
+            self.writer.refuse,
         )
-        self._housekeeping.refuse = self._writer.refuse
-        self._writer.wake_dispatch = self._flusher.after_append(self._dispatcher.wake)
-        if settings.role is BrokerRole.SLAVE:
-            self._writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
-        self._delayed = self._make_delayed()
-        self._retention = self._make_retention(disk)
-        self._topic_deletion = self._make_topic_deletion()
-        self._scrub = Scrub(
-            ScrubParts(
-                self.path,
-                parts.files,
-                self._clock,
-                self._log,
-                self._queues,
-                self._index,
-                self._housekeeping,
-                self._visible_end,
-            ),
-            settings,
+
+    def _make_scrub(self, housekeeping: Housekeeping) -> Scrub:
+        parts = ScrubParts(
+            self.path,
+            self.parts.files,
+            self.clock,
+            self.log,
+            self.queues,
+            self.index,
+            housekeeping,
+            self.visible_end,
         )
+        return Scrub(parts, self.settings)
+
+    def _claim_state_page(self) -> None:
+        parts = self.parts
+        assert parts.page is not None
+        assert parts.fence is not None
         parts.fence.check()
         parts.page.flushed = parts.end
-        parts.page.sync_flush = int(self._sync)
-        parts.page.log_only = int(self._queues is None)
+        parts.page.sync_flush = int(self.sync)
+        parts.page.log_only = int(self.queues is None)
         parts.page.boot = parts.files.boot()
-        self._log.flushed_timestamp = parts.last_store_timestamp
-        if self._delayed is not None:
-            self._delayed.load()
-
-    def _start_threads(self) -> None:
-        self._allocator.start()
-        self._flusher.start()
-        self._dispatcher.start()
-        self._housekeeping.start()
-        if self._delayed is not None:
-            self._delayed.start()
-        self._retention.start()
-        self._scrub.start()
+        self.log.flushed_timestamp = parts.last_store_timestamp
 
     def _make_delayed(self) -> DelayedMessages | None:
-        settings, queues = self.settings, self._queues
+        settings, queues = self.settings, self.queues
         if queues is None or settings.role is BrokerRole.SLAVE or not settings.delayed_delivery:
             return None
 
@@ -219,51 +297,53 @@ class RunningStore:
             assert queue is not None
             return queue.entries(start, 1024)
 
-        parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, self._records.at)
-        progress = ConfigTable(self._parts.files, self.path, DELAY_OFFSETS, self._clock)
+        parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, self.records.at)
+        progress = ConfigTable(self.parts.files, self.path, DELAY_OFFSETS, self.clock)
         return DelayedMessages(
             parked,
-            lambda message: self._internal.append(message, although_full=True),
-            self._flush_log,
+            lambda message: self.internal.append(message, although_full=True),
+            self.flush_log,
             progress,
             delay_ms=settings.delay_ms,
-            clock=self._clock,
+            clock=self.clock,
             persist_interval_ms=settings.delay_offset_interval_ms,
         )
 
-    def _make_retention(self, disk: DiskWatch) -> Retention:
-        parts = self._parts
-        holds = [Hold("the dispatcher", lambda: self._dispatcher.position)]
-        if self._delayed is not None:
-            holds.append(Hold("a delayed message that is not delivered yet", self._delayed.first_parked))
-        derived = Derived(self._queues, self._index, self._housekeeping, self._writer.next_offsets)
+    def _make_retention(
+        self, disk: DiskWatch, housekeeping: Housekeeping, delayed: DelayedMessages | None
+    ) -> Retention:
+        holds = [Hold("the dispatcher", lambda: self.dispatcher.position)]
+        if delayed is not None:
+            holds.append(Hold("a delayed message that is not delivered yet", delayed.first_parked))
         return Retention(
             self.path,
-            parts.files,
+            self.parts.files,
             self.settings,
-            self._clock,
-            self._log,
+            self.clock,
+            self.log,
             disk,
-            derived,
+            Derived(self.queues, self.index, housekeeping, self.writer.next_offsets),
             holds,
-            self._flush_log,
+            self.flush_log,
             self._retention_guard,
         )
 
-    def _make_topic_deletion(self) -> TopicDeletion | None:
-        if self._queues is None:
+    def _make_topic_deletion(self, housekeeping: Housekeeping, retention: Retention) -> TopicDeletion | None:
+        if self.queues is None:
             return None
         return TopicDeletion(
             self.path,
-            self._parts.files,
-            self._log,
-            self._writer,
-            self._dispatcher,
-            self._queues,
-            self._housekeeping,
-            self._retention,
-            self._flush_log,
+            self.parts.files,
+            self.log,
+            self.writer,
+            self.dispatcher,
+            self.queues,
+            housekeeping,
+            retention,
+            self.flush_log,
         )
+
+    # -- stopping --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine.
@@ -273,12 +353,12 @@ class RunningStore:
         """
         if self._is_closing or self._has_let_go:
             return
-        self._closed = self._is_closing = True
+        self.closed = self._is_closing = True
         try:
-            if not self._read_only:
+            if not self.read_only:
                 _running.discard(self)
-                self._writer.refuse(StoreClosed(self.path))
-                self._stop_threads()
+                self.writer.refuse(StoreClosed(self.path))
+                self._stop_services()
                 self._settle()
         except WriterFenced as fenced:
             raise StoreError(f"{self.path} was not closed cleanly: {fenced.reason}") from fenced
@@ -293,25 +373,21 @@ class RunningStore:
 
     def leave_to_parent(self) -> None:
         """In a process that was forked from the one that opened the store: threads and lock stayed there."""
-        self._closed = self._has_let_go = True
-        self._closed_why = "was opened by the process this one was forked from; open it here, or after the fork"
-        self._writer.abandon(StoreClosed(self.path, self._closed_why))
+        self.closed = self._has_let_go = True
+        self.closed_why = "was opened by the process this one was forked from; open it here, or after the fork"
+        self.writer.abandon(StoreClosed(self.path, self.closed_why))
 
-    def _stop_threads(self) -> None:
-        """In the order of the flow: what feeds others stops first. Each of them, whatever another one raises."""
-        stops = [self._retention.stop, self._flusher.stop, self._dispatcher.stop, self._housekeeping.stop]
-        if self._delayed is not None:
-            stops.insert(1, self._delayed.stop)
-        stops.insert(0, self._scrub.stop)
+    def _stop_services(self) -> None:
+        """Each of them, whatever another one raises."""
         with ExitStack() as steps:
-            for stop in reversed([*stops, self._allocator.close]):
-                steps.callback(_stop_surely, stop)
+            for service in reversed(self._in_order_of_flow()):
+                steps.callback(_stop_surely, service.stop)
 
     def _settle(self) -> None:
         """Sync the derived files and, if nothing is left undone, say that this was a clean close."""
-        self._housekeeping.look_for_other_writer()
-        self._check_fence()
-        self._housekeeping.make_durable(closing=True)
+        self.services.housekeeping.look_for_other_writer()
+        self.check_fence()
+        self.services.housekeeping.make_durable(closing=True)
         for sink in self._user_sinks:
             try:
                 sink.flush()
@@ -322,11 +398,11 @@ class RunningStore:
                 raise StoreError(
                     f"{self.path} was not closed cleanly (sink {sink.name}: {problem}); the next open recovers it"
                 ) from problem
-        self._scrub.settle()
-        complete = self._flusher.failure is None and not self._dispatcher.failed_sinks
-        if complete and self._log.flushed_offset == self._log.wrote_offset == self._dispatcher.position:
+        self.services.scrub.settle()
+        complete = self.services.flusher.failure is None and not self.dispatcher.failed_sinks
+        if complete and self.log.flushed_offset == self.log.wrote_offset == self.dispatcher.position:
             self._save_inventory()
-            directory.mark_closed(self._parts.files, self.path)
+            directory.mark_closed(self.parts.files, self.path)
 
     def _let_go(self) -> None:
         """Close files and give the lock back, whatever happened before."""
@@ -335,37 +411,37 @@ class RunningStore:
                 sink.close()
             except Exception:
                 log.exception("sink not closed name=%s", sink.name)
-        self._parts.close()
+        self.parts.close()
         self._has_let_go = True
 
     def _save_inventory(self) -> None:
-        parts = self._parts
+        parts = self.parts
         checkpoint = directory.checkpoint_times(parts.files, parts.root)
         inventory = Inventory(
-            log_min=self._log.min_offset,
-            log_max=self._log.wrote_offset,
-            tail_mark=max(self._dispatcher.tail_mark.position, self._log.min_offset),
-            segment_bytes=self._log.segments.segment_bytes,
+            log_min=self.log.min_offset,
+            log_max=self.log.wrote_offset,
+            tail_mark=max(self.dispatcher.tail_mark.position, self.log.min_offset),
+            segment_bytes=self.log.segments.segment_bytes,
             checkpoint=checkpoint,
-            dispatch="none" if self._queues is None else "live",
-            queues=self._queues.state() if self._queues is not None else {},
-            index=self._index.state() if self._index is not None else {},
-            next_offsets=[(*key, after) for key, after in sorted(self._writer.next_offsets().items())],
+            dispatch="none" if self.queues is None else "live",
+            queues=self.queues.state() if self.queues is not None else {},
+            index=self.index.state() if self.index is not None else {},
+            next_offsets=[(*key, after) for key, after in sorted(self.writer.next_offsets().items())],
         )
         save_inventory(parts.files, parts.root, inventory)
 
-    # -- what the flusher tells ------------------------------------------------------------------------------
+    # -- what the flusher reports ----------------------------------------------------------------------------
 
     def _note_progress(self, flushed_offset: int) -> None:
         """Called by the flusher: everything below is durable."""
-        assert self._parts.page is not None
-        self._parts.page.flushed = flushed_offset
-        self._dispatcher.wake()
+        assert self.parts.page is not None
+        self.parts.page.flushed = flushed_offset
+        self.dispatcher.wake()
 
     def _note_failure(self, failure: AppendRefused) -> None:
         """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
-        self._writer.refuse(failure)
-        parts = self._parts
+        self.writer.refuse(failure)
+        parts = self.parts
         assert parts.page is not None
         assert parts.fence is not None
         if parts.fence.is_ours:
@@ -373,36 +449,36 @@ class RunningStore:
 
     # -- what the parts need of each other ---------------------------------------------------------------------
 
-    def _visible_end(self) -> int:
+    def visible_end(self) -> int:
         """Nobody may be shown anything past this: under SYNC_FLUSH a crash could still take it back."""
-        return self._log.flushed_offset if self._sync and not self._read_only else self._log.readable_offset
+        return self.log.flushed_offset if self.sync and not self.read_only else self.log.readable_offset
 
-    def _dispatch_end(self) -> int:
+    def dispatch_end(self) -> int:
         """How far queues and index may follow the log: not any further once they are the files of another writer."""
-        fence = self._parts.fence
-        return self._visible_end() if fence is None or fence.is_ours else self._dispatcher.position
+        fence = self.parts.fence
+        return self.visible_end() if fence is None or fence.is_ours else self.dispatcher.position
 
-    def _life_begin(self, topic: str) -> int:
+    def _topic_begin(self, topic: str) -> int:
         """Where in the log a topic began again after it was deleted; 0 if it never was."""
-        return load_deleted_topics(self._parts.files, self.path).get(topic, 0)
+        return load_deleted_topics(self.parts.files, self.path).get(topic, 0)
 
-    def _check_fence(self) -> None:
+    def check_fence(self) -> None:
         """WriterFenced if another process has the store."""
-        if self._parts.fence is not None:
-            self._parts.fence.check()
+        if self.parts.fence is not None:
+            self.parts.fence.check()
 
-    def _flush_log(self) -> int:
-        self._flusher.wait(self._log.wrote_offset)
-        self._check_fence()
-        return self._log.flushed_offset
+    def flush_log(self) -> int:
+        self.services.flusher.wait(self.log.wrote_offset)
+        self.check_fence()
+        return self.log.flushed_offset
 
-    def _confirm(self, receipts: Sequence[Receipt], wait: bool) -> Sequence[Receipt]:
+    def confirm(self, receipts: Sequence[Receipt], wait: bool) -> Sequence[Receipt]:
         """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares."""
         if not wait:
-            self._flusher.nudge()
+            self.services.flusher.nudge()
             return receipts
         newest = receipts[-1]
-        if self._flusher.wait(newest.physical_offset + newest.size):
+        if self.services.flusher.wait(newest.physical_offset + newest.size):
             return receipts
         return [msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT) for receipt in receipts]
 
@@ -418,8 +494,8 @@ def _stop_surely(stop: Callable[[], None]) -> None:
 
 
 def _leave_to_parent() -> None:
-    for store in list(_running):
-        store.leave_to_parent()
+    for engine in list(_running):
+        engine.leave_to_parent()
     _running.clear()
 
 

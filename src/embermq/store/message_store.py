@@ -1,4 +1,4 @@
-"""MessageStore: the public face of a store directory. Parts and threads are in running.py, the work in the parts.
+"""MessageStore: the public face of a store directory. It holds an engine (engine.py), whose parts do the work.
 
     append*    writer.py, then flush.py under SYNC_FLUSH
     fetch      fetch.py over consume_queue.py
@@ -7,7 +7,7 @@
     get, at    records.py
 
 Every method may be called from any thread. `close` waits for what is under way, makes everything
-durable and leaves a directory that the reference opens as cleanly shut down.
+durable and leaves a directory that RocketMQ opens as cleanly shut down.
 """
 
 import os
@@ -42,7 +42,7 @@ from embermq.store.append.flush import Waiter
 from embermq.store.append.internal import InternalAppends
 from embermq.store.append.packed import PackedBatch, PackedReceipts
 from embermq.store.disk_errors import raises_store_errors
-from embermq.store.engine import RunningStore
+from embermq.store.engine import Engine
 from embermq.store.futures import settle
 from embermq.store.plugins import PluginFactory, chain, load_factories
 from embermq.store.queues.consume_queue import ConsumeQueue
@@ -50,7 +50,7 @@ from embermq.store.queues.extension import BitMapFor
 from embermq.store.queues.fetch import FetchOutcome
 from embermq.store.queues.filters import MessageFilter, as_filter
 from embermq.store.queues.raw_read import RawRead
-from embermq.store.recovery.opening import open_parts
+from embermq.store.recovery.opening import StoreParts, open_parts
 from embermq.store.services.arrivals import ArrivalListener
 from embermq.store.services.retention import Cleaned, RetentionGuard
 from embermq.store.services.scrub import ScrubReport
@@ -84,8 +84,16 @@ class StatsSnapshot(msgspec.Struct, frozen=True):
     scrub: ScrubState | None = None  # None: opened read-only
 
 
-class MessageStore(RunningStore):
+class MessageStore:
     """A message store. Open one with `MessageStore.open`."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use `open`. `engine` is for this package: what others need of it is a method here."""
+        self.engine = engine
+        self.path, self.settings, self.recovery = engine.path, engine.settings, engine.parts.report
+        # What every call needs, one step nearer.
+        self._writer, self._log, self._queues, self._records = engine.writer, engine.log, engine.queues, engine.records
+        self._sync, self._read_only = engine.sync, engine.read_only
 
     # -- opening and closing -------------------------------------------------------------------------------
 
@@ -125,18 +133,7 @@ class MessageStore(RunningStore):
             derive=dispatch == "live",
             bit_map_for=bit_map_for,
         )
-        try:
-            store = cls(parts, sinks, retention_guard)
-        except BaseException:
-            parts.close()
-            raise
-        store._start()
-        try:
-            chained: MessageStore = chain(store, factories)
-        except BaseException:
-            store.close()
-            raise
-        return chained
+        return _with_plugins(cls(_started(parts, sinks, retention_guard, delivers=True)), factories)
 
     def __enter__(self) -> Self:
         return self
@@ -145,6 +142,14 @@ class MessageStore(RunningStore):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Stop taking messages, make everything durable, and leave the directory. Closing twice is fine.
+
+        StoreError if something derived could not be made durable; the log is, and the next open derives it. Where a
+        signal handler raises meanwhile, the threads still end and the lock is given back; another call does the rest.
+        """
+        self.engine.close()
 
     # -- appending -------------------------------------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class MessageStore(RunningStore):
         if self._read_only:
             raise StoreReadOnly(self.path)
         receipt, wait = self._writer.append(message)
-        return self._confirm([receipt], wait)[0] if self._sync else receipt
+        return self.engine.confirm([receipt], wait)[0] if self._sync else receipt
 
     def append_many(self, messages: Iterable[Message]) -> Sequence[Receipt]:
         """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
@@ -165,13 +170,13 @@ class MessageStore(RunningStore):
         if not listed:
             return []
         receipts, wait = self._writer.append_many(listed)
-        return self._confirm(receipts, wait) if self._sync else receipts
+        return self.engine.confirm(receipts, wait) if self._sync else receipts
 
     def append_batch(self, batch: MessageBatch) -> Receipt:
         """Store a batch: one topic and queue, side by side in one log file; refused as a whole if any part is bad."""
         self._check_writable()
         receipt, wait = self._writer.append_batch(batch)
-        return self._confirm([receipt], wait)[0] if self._sync else receipt
+        return self.engine.confirm([receipt], wait)[0] if self._sync else receipt
 
     def append_packed(self, batch: PackedBatch) -> PackedReceipts:
         """Store messages that come as columns and bytes, without an object for each; does not wait for the disk.
@@ -181,8 +186,8 @@ class MessageStore(RunningStore):
         self._check_writable()
         if not self._sync:
             return self._writer.append_packed(batch, None)
-        receipts = self._writer.append_packed(batch, self._flusher)
-        self._flusher.nudge()  # It begins before anyone waits.
+        receipts = self._writer.append_packed(batch, self.engine.services.flusher)
+        self.engine.services.flusher.nudge()  # It begins before anyone waits.
         return receipts
 
     def append_async(self, message: Message) -> "Future[Receipt]":
@@ -193,7 +198,7 @@ class MessageStore(RunningStore):
         receipt, wait = self._writer.append(message)
         if not (self._sync and wait):
             if self._sync:
-                self._flusher.nudge()
+                self.engine.services.flusher.nudge()
             future.set_result(receipt)
             return future
 
@@ -205,7 +210,7 @@ class MessageStore(RunningStore):
             else:
                 future.set_result(receipt)
 
-        self._flusher.when_durable(
+        self.engine.services.flusher.when_durable(
             receipt.physical_offset + receipt.size, lambda waiter: settle(future, lambda: set_outcome(waiter))
         )
         return future
@@ -214,17 +219,17 @@ class MessageStore(RunningStore):
     def internal(self) -> InternalAppends:
         """Appends of a broker's own messages, to its system topics too; not to be handed to clients."""
         self._check_writable()
-        return self._internal
+        return self.engine.internal
 
     @raises_store_errors
     def flush(self) -> int:
         """Make everything appended so far durable, whatever the settings; the flushed offset."""
         self._check_writable()
-        return self._flush_log()
+        return self.engine.flush_log()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosed(self.path, self._closed_why)
+        if self.engine.closed:
+            raise StoreClosed(self.path, self.engine.closed_why)
 
     def _check_writable(self) -> None:
         self._check_open()
@@ -249,8 +254,8 @@ class MessageStore(RunningStore):
         self._check_read(topic, max_messages)
         began = time.perf_counter()
         queue = self._queue_to_read(topic, queue_id, offset + max_messages if wait else None)
-        outcome = self._fetcher.fetch(queue, offset, max_messages, as_filter(tags))
-        self._stats.record_fetch(len(outcome.messages), time.perf_counter() - began)
+        outcome = self.engine.fetcher.fetch(queue, offset, max_messages, as_filter(tags))
+        self.engine.stats.record_fetch(len(outcome.messages), time.perf_counter() - began)
         return outcome
 
     @raises_store_errors
@@ -273,8 +278,8 @@ class MessageStore(RunningStore):
         self._check_read(topic, max_messages)
         began = time.perf_counter()
         queue = self._queue_to_read(topic, queue_id, offset + max_messages if wait else None)
-        read = self._raw_reader.read(queue, offset, max_messages, max_bytes, as_filter(filter))
-        self._stats.record_fetch(read.count, time.perf_counter() - began)
+        read = self.engine.raw_reader.read(queue, offset, max_messages, max_bytes, as_filter(filter))
+        self.engine.stats.record_fetch(read.count, time.perf_counter() - began)
         return read
 
     def _check_read(self, topic: str, max_messages: int) -> None:
@@ -303,9 +308,9 @@ class MessageStore(RunningStore):
 
     def _catch_up(self) -> None:
         """Let the dispatcher reach what is readable now: whoever appended wants to see it."""
-        end = self._dispatch_end()
-        if not self._read_only and self._dispatcher.position < end:
-            self._dispatcher.wait_for(end, CATCH_UP_SECONDS)
+        end = self.engine.dispatch_end()
+        if not self._read_only and self.engine.dispatcher.position < end:
+            self.engine.dispatcher.wait_for(end, CATCH_UP_SECONDS)
 
     @raises_store_errors
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -396,11 +401,11 @@ class MessageStore(RunningStore):
         """What the index says about a key, newest first, collisions of its hash included."""
         self._check_open()
         _check_name(topic)
-        if self._index is None:
+        if self.engine.index is None:
             raise StoreError("this store keeps no index (messageIndexEnable=false or dispatch=none): no look-up by key")
         self._catch_up()
         end_ms = FOREVER_MS if end_ms is None else end_ms
-        offsets = self._index.query(topic, key, limit, begin_ms, end_ms)
+        offsets = self.engine.index.query(topic, key, limit, begin_ms, end_ms)
         log_end = self._log.readable_offset
         return [offset for offset in offsets if offset < log_end]  # A reader may find index files ahead of a cut log.
 
@@ -416,7 +421,7 @@ class MessageStore(RunningStore):
         self._check_open()
         if physical_offset < 0:
             raise StoreError(f"physical offset {physical_offset} is negative; the log begins at {self.min_physical}")
-        return self._records.at(physical_offset) if physical_offset < self._visible_end() else None
+        return self._records.at(physical_offset) if physical_offset < self.engine.visible_end() else None
 
     @raises_store_errors
     def read_log(self, physical_offset: int, max_bytes: int) -> bytes:
@@ -429,7 +434,7 @@ class MessageStore(RunningStore):
         self._check_open()
         if max_bytes <= 0:
             raise StoreError(f"max_bytes {max_bytes}: at least one byte has to be asked for")
-        end = self._visible_end()
+        end = self.engine.visible_end()
         if physical_offset > end:
             raise StoreError(f"physical offset {physical_offset} is past the end of the log, {end}")
         data = self._log.read(physical_offset, min(max_bytes, end - physical_offset)) if physical_offset >= 0 else b""
@@ -446,7 +451,7 @@ class MessageStore(RunningStore):
         """
         self._check_open()
         at = self._log.min_offset if start is None else start
-        limit = self._visible_end() if end is None else min(end, self._visible_end())
+        limit = self.engine.visible_end() if end is None else min(end, self.engine.visible_end())
         while at < limit:
             self._check_open()  # It may be closed between two steps of whoever reads this.
             message = self._message_at(at)
@@ -475,11 +480,11 @@ class MessageStore(RunningStore):
     def on_arrival(self, listener: ArrivalListener) -> Callable[[], None]:
         """Call `listener` for each message that becomes visible; the answer ends it again."""
         self._check_open()
-        return self._arrivals.listen(listener)
+        return self.engine.arrivals.listen(listener)
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return self.engine.closed
 
     @property
     def min_physical(self) -> int:
@@ -499,12 +504,12 @@ class MessageStore(RunningStore):
     @property
     def dispatch_behind_bytes(self) -> int:
         """How much of the log has not reached queues and index yet."""
-        return self._dispatcher.behind_bytes
+        return self.engine.dispatcher.behind_bytes
 
     def wait_for_dispatch(self, timeout_seconds: float = 60.0) -> bool:
         """Block until queues and index have everything that is readable now."""
         self._check_open()
-        return self._read_only or self._dispatcher.wait_for(self._dispatch_end(), timeout_seconds)
+        return self._read_only or self.engine.dispatcher.wait_for(self.engine.dispatch_end(), timeout_seconds)
 
     @raises_store_errors
     def delete_expired(self, *, before_ms: int | None = None) -> Cleaned:
@@ -514,8 +519,8 @@ class MessageStore(RunningStore):
         file always stays, and so does what is still needed: `held_by` says by whom.
         """
         self._check_writable()
-        self._check_fence()
-        return self._retention.delete_expired(before_ms)
+        self.engine.check_fence()
+        return self.engine.services.retention.delete_expired(before_ms)
 
     @raises_store_errors
     def delete_topic(self, topic: str) -> int:
@@ -525,11 +530,12 @@ class MessageStore(RunningStore):
         threads may go on appending to it: each message belongs to the old topic or to the new one.
         """
         self._check_writable()
-        self._check_fence()
+        self.engine.check_fence()
         _check_name(topic)
-        if self._topic_deletion is None:
+        deletion = self.engine.services.topic_deletion
+        if deletion is None:
             raise StoreError("this store keeps no queues (dispatch=none): there is no topic to delete")
-        return self._topic_deletion.delete(topic)
+        return deletion.delete(topic)
 
     @raises_store_errors
     def stats(self) -> StatsSnapshot:
@@ -548,10 +554,10 @@ class MessageStore(RunningStore):
             put_bytes=put.bytes,
             put_failed=put.failed,
             segments=len(self._log.segments),
-            index_files=self._index.count if self._index is not None else 0,
-            damages=len(self.recovery.damages) + self._fetcher.damaged.stretches.found,
+            index_files=self.engine.index.count if self.engine.index is not None else 0,
+            damages=len(self.recovery.damages) + self.engine.fetcher.damaged.stretches.found,
             read_only=self._read_only,
-            scrub=None if self._read_only else self._scrub.state,
+            scrub=None if self._read_only else self.engine.services.scrub.state,
         )
 
     @raises_store_errors
@@ -560,17 +566,17 @@ class MessageStore(RunningStore):
         goes on. Damage in the log is copied to the quarantine and reported; the bytes stay where they are."""
         self._check_writable()
         self._catch_up()
-        return self._scrub.run_round()
+        return self.engine.services.scrub.run_round()
 
     @raises_store_errors
     def runtime_info(self) -> dict[str, str]:
         """Statistics and positions under the reference's names, all as text."""
         self._check_open()
-        info = self._stats.runtime_info()
-        ratios = {path: self._parts.files.usage(path).used_ratio for path in self._log.segments.directories}
+        info = self.engine.stats.runtime_info()
+        ratios = {path: self.engine.parts.files.usage(path).used_ratio for path in self._log.segments.directories}
         info["commitLogDiskRatio"] = str(min(ratios.values()))
         info |= {f"commitLogDiskRatio_{path}": str(ratio) for path, ratio in ratios.items()}
-        info["consumeQueueDiskRatio"] = str(self._parts.files.usage(self.path).used_ratio)
+        info["consumeQueueDiskRatio"] = str(self.engine.parts.files.usage(self.path).used_ratio)
         info["commitLogMinOffset"] = str(self.min_physical)
         info["commitLogMaxOffset"] = str(self.max_physical)
         info["dispatchBehindBytes"] = str(self.dispatch_behind_bytes)
@@ -578,10 +584,60 @@ class MessageStore(RunningStore):
         info["earliestMessageTimeStamp"] = str(self.earliest_time())
         info["remainHowManyDataToFlush"] = str(max(0, self._log.readable_offset - self._log.flushed_offset))
         if not self._read_only:
-            info |= self._scrub.runtime_info()
-        if not self._read_only and self._delayed is not None:
-            info |= self._delayed.runtime_info()
+            info |= self.engine.services.scrub.runtime_info()
+            if self.engine.services.delayed is not None:
+                info |= self.engine.services.delayed.runtime_info()
         return info
+
+
+def _started(
+    parts: StoreParts, sinks: Sequence[Sink], retention_guard: RetentionGuard | None, *, delivers: bool
+) -> Engine:
+    try:
+        engine = Engine(parts, sinks, retention_guard, delivers=delivers)
+    except BaseException:
+        parts.close()
+        raise
+    engine.start()
+    return engine
+
+
+def _with_plugins(store: MessageStore, factories: Sequence[PluginFactory]) -> MessageStore:
+    try:
+        chained: MessageStore = chain(store, factories)
+    except BaseException:
+        store.close()
+        raise
+    return chained
+
+
+def open_for_maintenance(
+    path: str | Path,
+    settings: StoreSettings,
+    *,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    retention_guard: RetentionGuard | None = None,
+) -> MessageStore:
+    """A store opened to do one thing to it (clean, drop, load), and not to run: nothing is delivered meanwhile.
+
+    What is parked still holds its log file, as in a running store. With `emberDelayedDelivery=false` it would not: that
+    is for a store that never delivers. The next opening delivers what is due then.
+    """
+    _check_arguments(path, settings, "live", ())
+    if settings.promises_replica:
+        raise ReplicaMissing(path)
+    factories = load_factories(settings.plugins)
+    parts = open_parts(
+        Path(path).expanduser().absolute(),
+        settings,
+        files or RealFiles(),
+        clock or SystemClock(),
+        read_only=False,
+        derive=True,
+        bit_map_for=None,
+    )
+    return _with_plugins(MessageStore(_started(parts, (), retention_guard, delivers=False)), factories)
 
 
 def _check_name(topic: Any) -> None:

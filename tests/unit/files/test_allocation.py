@@ -24,13 +24,13 @@ SIZE = 64 * 1024
 def make(root: Path, files: Files | None = None, *, size: int = SIZE, clock: ManualClock | None = None) -> Segments:
     segments = Segments([root], files or RealFiles(), size)
     segments.load()
-    segments.allocator = SegmentAllocator(segments, clock=clock)
+    segments.make_ahead_with(SegmentAllocator(segments, clock=clock))
     return segments
 
 
 def allocator_of(segments: Segments) -> SegmentAllocator:
-    assert isinstance(segments.allocator, SegmentAllocator)
-    return segments.allocator
+    assert isinstance(segments._allocator, SegmentAllocator)
+    return segments._allocator
 
 
 def test_pace_rises_at_once_and_falls_slowly() -> None:
@@ -152,7 +152,8 @@ class SlowFiles(RealFiles):
 def test_a_slow_disk_is_not_waited_for_beyond_the_limit(tmp_path: Path) -> None:
     files = SlowFiles()
     segments = Segments([tmp_path], files, SIZE)
-    segments.allocator = allocator = SegmentAllocator(segments, wait_s=0.05)
+    allocator = SegmentAllocator(segments, wait_s=0.05)
+    segments.make_ahead_with(allocator)
     allocator.start()
     with pytest.raises(TimeoutError):
         segments.roll()
@@ -229,7 +230,8 @@ def test_small_pages_when_every_append_is_synced(
     segments = Segments([tmp_path], RealFiles(), SIZE)
     if found_on_disk:
         segments.roll()
-    segments.allocator = allocator = SegmentAllocator(segments, synced_often=True)
+    allocator = SegmentAllocator(segments, synced_often=True)
+    segments.make_ahead_with(allocator)
     if not found_on_disk:
         segments.roll()
     allocator.step()
@@ -254,7 +256,7 @@ def test_populating_never_undoes_a_store(tmp_path: Path) -> None:
 
 def test_a_warmed_and_locked_file(tmp_path: Path) -> None:
     segments = Segments([tmp_path], RealFiles(), MIB)
-    segments.allocator = SegmentAllocator(segments, warm_whole_file=True, lock_in_memory=True)
+    segments.make_ahead_with(SegmentAllocator(segments, warm_whole_file=True, lock_in_memory=True))
     first = segments.roll()
     assert first.populated == MIB
     first.wrote = MIB
@@ -267,7 +269,8 @@ def test_a_warmed_and_locked_file(tmp_path: Path) -> None:
 def test_buffers_are_attached_when_a_segment_is_taken(tmp_path: Path) -> None:
     pool = TransientPool(1, SIZE)
     segments = Segments([tmp_path], RealFiles(), SIZE)
-    segments.allocator = allocator = SegmentAllocator(segments, pool=pool, needs_buffer=True)
+    allocator = SegmentAllocator(segments, pool=pool, needs_buffer=True)
+    segments.make_ahead_with(allocator)
     segment = segments.roll()
     assert segment.buffer is not None
     segment.target[:] = b"b" * SIZE
@@ -288,7 +291,8 @@ def test_buffers_are_attached_when_a_segment_is_taken(tmp_path: Path) -> None:
 def test_a_segment_with_an_uncommitted_buffer_is_sealed_later(tmp_path: Path) -> None:
     pool = TransientPool(2, SIZE)
     segments = Segments([tmp_path], RealFiles(), SIZE)
-    segments.allocator = allocator = SegmentAllocator(segments, pool=pool)
+    allocator = SegmentAllocator(segments, pool=pool)
+    segments.make_ahead_with(allocator)
     first = segments.roll()
     first.target[:] = b"c" * SIZE
     first.wrote = SIZE
@@ -305,7 +309,8 @@ def test_a_segment_with_an_uncommitted_buffer_is_sealed_later(tmp_path: Path) ->
 def test_close_wakes_a_waiting_writer(tmp_path: Path) -> None:
     files = SlowFiles()
     segments = Segments([tmp_path], files, SIZE)
-    segments.allocator = allocator = SegmentAllocator(segments)
+    allocator = SegmentAllocator(segments)
+    segments.make_ahead_with(allocator)
     allocator.start()
     outcome: list[Segment | OSError] = []
 

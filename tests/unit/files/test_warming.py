@@ -104,7 +104,7 @@ def test_warming_ends_when_no_one_will_use_the_file(tmp_path: Path, monkeypatch:
 def test_a_file_that_cannot_be_synced_is_not_used(tmp_path: Path) -> None:
     files = FaultyFiles(RealFiles())
     segments = Segments([tmp_path], files, SIZE)
-    segments.allocator = SegmentAllocator(segments, warm_whole_file=True, warm_sync_bytes=16 * PAGE)
+    segments.make_ahead_with(SegmentAllocator(segments, warm_whole_file=True, warm_sync_bytes=16 * PAGE))
     files.fail("sync", nth=3, error=errno.ENOSPC)  # The first is of the empty file, the second of a portion.
     with pytest.raises(OSError) as caught:
         segments.roll()

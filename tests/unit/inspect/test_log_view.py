@@ -320,8 +320,8 @@ def test_rolling_and_deleting_are_noticed(builder: StoreBuilder) -> None:
         segments, end = survey.segments, survey.log_end
         queues = survey.queues()
         store.wait_for_dispatch()
-        store._log.segments.delete_first()
-        store._log.segments.delete_first()
+        store.engine.log.segments.delete_first()
+        store.engine.log.segments.delete_first()
         fill(store, 60, n)
         survey.refresh()
         assert survey.log_min == 2 * 8192
@@ -362,7 +362,7 @@ def test_identity_survives_what_happens_to_a_log(builder: StoreBuilder, tmp_path
         survey = Survey.open(builder.root)
         oldest, newest = survey.identity, survey.identity_at(survey.log_end)
         store.wait_for_dispatch()
-        store._log.segments.delete_first()
+        store.engine.log.segments.delete_first()
         fill(store, 30, n)
     survey.refresh()
     assert survey.same_log_as(oldest)  # The record is gone, and nothing speaks against it.

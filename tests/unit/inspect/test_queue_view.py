@@ -122,7 +122,7 @@ def test_entries_that_are_not_in_files_yet(builder: StoreBuilder, monkeypatch: p
     monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 500)
     with builder.open() as store:
         n = fill(store, 60)
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         survey = Survey.open(builder.root)
         for _ in range(4):
             n = fill(store, 50, n)
@@ -143,8 +143,8 @@ def test_where_records_of_a_queue_lie(builder: StoreBuilder, filed: int, monkeyp
     monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 900)
     with builder.open() as store:
         n = fill(store, filed)
-        store._housekeeping.make_durable()
-        monkeypatch.setattr(store._housekeeping, "write_out", lambda: None)
+        store.engine.services.housekeeping.make_durable()
+        monkeypatch.setattr(store.engine.services.housekeeping, "write_out", lambda: None)
         fill(store, 200 - filed, n)
         survey, frames = Survey.open(builder.root), frames_of(builder.root)
         by_queue = {
@@ -212,9 +212,9 @@ def test_a_topic_that_was_deleted_begins_anew(builder: StoreBuilder) -> None:
         store.wait_for_dispatch()
         survey = Survey.open(builder.root)
         assert bounds_of(survey) == {("gone", 0): (0, 9), ("stays", 0): (0, 5)}
-        assert store._queues is not None
-        store._queues.discard("gone", 0)
-        store._writer.adopt_offsets([("gone", 0, 0)])
+        assert store.engine.queues is not None
+        store.engine.queues.discard("gone", 0)
+        store.engine.writer.adopt_offsets([("gone", 0, 0)])
         receipts = store.append_many([Message("gone", b"new %d" % n) for n in range(4)])
         assert receipts[0].queue_offset == 0
         for one in (survey, Survey.open(builder.root)):

@@ -151,8 +151,8 @@ def test_retention_under_a_reader(tmp_path: Path) -> None:
 
         def delete() -> None:
             n = first
-            while len(store._log.segments.all) > 2:
-                store._log.segments.delete_first()
+            while len(store.engine.log.segments.all) > 2:
+                store.engine.log.segments.delete_first()
                 n += len(numbered.append(store, n))
             done.set()
 

@@ -89,7 +89,7 @@ def test_a_message_that_cannot_be_stored(
 ) -> None:
     with builder.open() as store:
         before = store.max_physical
-        store._housekeeping.stop()
+        store.engine.services.housekeeping.stop()
         files = tree(builder.root)
         for send in (
             lambda: store.append(make()),

@@ -95,7 +95,7 @@ def overwrite(path: Path, at: int, data: bytes) -> None:
 
 
 def searched(store: MessageStore) -> int:
-    damaged = store._fetcher.damaged
+    damaged = store.engine.fetcher.damaged
     return damaged.stretches.searched_bytes + damaged.walked.walked_bytes
 
 
@@ -122,7 +122,7 @@ def test_damage_in_the_log_costs_one_search(
     before = searched(store)
     assert read_all(store) == intact  # What was found is remembered.
     assert searched(store) == before
-    ((known_start, known_end),) = store._fetcher.damaged.stretches.known()
+    ((known_start, known_end),) = store.engine.fetcher.damaged.stretches.known()
     assert known_start <= start < end <= known_end
 
 
@@ -219,7 +219,7 @@ def test_records_longer_than_a_window_and_of_both_kinds_of_hosts(
         sizes = [10, 5000, 200, 40_000, 900, 1, 30_000]
         store.append_many(Message("t", bytes(size)) for size in sizes * 4)
         assert store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         (path,) = queue_files(store)
         overwrite(path, 20, bytes(20 * 20))
         assert len(read_all(store)) == 28
@@ -232,7 +232,7 @@ def test_prepared_records_take_no_place_in_a_queue(tmp_path: Path) -> None:
         first = store.append(Message("t", b"first"))
         store.append(Message("t", b"second"))
         assert store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         (path,) = queue_files(store)
         overwrite(path, 0, (7).to_bytes(8, "big"))
         assert [one.body for one in store.fetch("t", 0, 0).messages] == [b"first", b"second"]
@@ -243,7 +243,7 @@ def test_a_damaged_entry_says_nothing_about_tags(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, SETTINGS) as store:
         store.append_many(Message("t", b"%d" % n, tags="paid" if n % 2 else "sent") for n in range(40))
         assert store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         (path,) = queue_files(store)
         overwrite(path, 20 * 10, bytes(20 * 10))
         got = store.fetch("t", 0, 0, 100, tags="paid").messages

@@ -71,7 +71,7 @@ def test_each_opening_for_writing_has_a_token_of_its_own(builder: StoreBuilder) 
 def test_an_opening_that_fails_leaves_no_writer(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     builder.open().close()
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError("no")
 
     with monkeypatch.context() as patched:
@@ -177,8 +177,8 @@ def test_a_fenced_close_leaves_everything_alone(builder: StoreBuilder) -> None:
     store = builder.open()
     store.append_many([Message("t", b"x", keys=("k",))] * 10)
     store.wait_for_dispatch()
-    store._housekeeping.make_durable()
-    store._housekeeping.stop()
+    store.engine.services.housekeeping.make_durable()
+    store.engine.services.housekeeping.stop()
     store.append(Message("t", b"not dispatched"))
     take_away(builder.root)
     inventory = (builder.root / "embermq.inventory.json").read_bytes()
@@ -198,18 +198,18 @@ def test_housekeeping_and_retention_stop(builder: StoreBuilder) -> None:
     store.append_many([Message("t", bytes(500))] * 60)
     store.flush()
     store.wait_for_dispatch()
-    store._housekeeping.make_durable()
-    store._housekeeping.stop()
+    store.engine.services.housekeeping.make_durable()
+    store.engine.services.housekeeping.stop()
     names = sorted(path.name for path in (builder.root / "commitlog").iterdir())
     take_away(builder.root)
-    for job in (store._housekeeping.write_out, store._housekeeping.make_durable):
+    for job in (store.engine.services.housekeeping.write_out, store.engine.services.housekeeping.make_durable):
         with pytest.raises(WriterFenced):
             job()
     with pytest.raises(WriterFenced):
-        store._retention.delete_expired(before_ms=1 << 60)
-    assert store._topic_deletion is not None
+        store.engine.services.retention.delete_expired(before_ms=1 << 60)
+    assert store.engine.services.topic_deletion is not None
     with pytest.raises(WriterFenced):
-        store._topic_deletion.delete("t")
+        store.engine.services.topic_deletion.delete("t")
     assert (builder.root / "consumequeue" / "t" / "0").exists()
     assert sorted(path.name for path in (builder.root / "commitlog").iterdir()) == names
     page = page_of(builder.root)
@@ -233,13 +233,13 @@ def test_private_buffers_are_not_committed_over_another_writer(builder: StoreBui
 
 def test_a_page_that_was_replaced_is_noticed(builder: StoreBuilder) -> None:
     store = builder.open()
-    store._housekeeping.stop()
+    store.engine.services.housekeeping.stop()
     content = (builder.root / STATE_FILE).read_bytes()
     (builder.root / STATE_FILE).unlink()
-    store._housekeeping.check_writer()
+    store.engine.services.housekeeping.check_writer()
     store.append(Message("t", b"x"))  # Without a page there is no sign of another writer.
     (builder.root / STATE_FILE).write_bytes(content)
-    store._housekeeping.check_writer()
+    store.engine.services.housekeeping.check_writer()
     with pytest.raises(WriterFenced, match=r"embermq\.state was replaced by another file"):
         store.append(Message("t", b"y"))
     with pytest.raises(StoreError):

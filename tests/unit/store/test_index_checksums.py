@@ -123,9 +123,9 @@ def test_a_running_store_makes_a_damaged_file_again(builder: StoreBuilder, file:
 
 
 def mended_soon(store: MessageStore) -> None:
-    store._scrub.mend()
-    assert store._index is not None
-    assert store._index.damaged == []
+    store.engine.services.scrub.mend()
+    assert store.engine.index is not None
+    assert store.engine.index.damaged == []
 
 
 def test_a_damaged_file_that_grows_gets_no_more_keys(builder: StoreBuilder) -> None:
@@ -153,10 +153,10 @@ def test_checksums_survive_a_kill(builder: StoreBuilder) -> None:
     """Full files and entries that were proven keep their checksums; the slots of the newest file are computed anew."""
     store = builder.open()
     append(store, COUNT, COUNT + 30)
-    store._housekeeping.make_durable()
+    store.engine.services.housekeeping.make_durable()
     append(store, COUNT + 30, COUNT + 40)
     store.wait_for_dispatch()
-    store._housekeeping.write_out()
+    store.engine.services.housekeeping.write_out()
     kill(store)
     first, _, newest = index_files(builder.root)
     hurt(first, PLACES["slots"], "zeros")
@@ -170,9 +170,9 @@ def test_checksums_survive_a_kill(builder: StoreBuilder) -> None:
 
 def kill(store: MessageStore) -> None:
     """Stop the threads and let go, without any of what a close writes."""
-    store._closed = True
-    store._stop_threads()
-    store._let_go()
+    store.engine.closed = True
+    store.engine._stop_services()
+    store.engine._let_go()
 
 
 def test_a_rebuilt_index_has_checksums(builder: StoreBuilder) -> None:

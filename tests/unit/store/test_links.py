@@ -24,8 +24,8 @@ from embermq.repair.salvage.salvaging import salvage
 from embermq.repair.verify.findings import Flaw
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
+from embermq.store import open_for_maintenance
 from embermq.store.layout.owned_names import in_queues
-from embermq.store.maintenance_mode import MaintenanceStore
 from embermq.testing.faulty_files import FaultyFiles, Killed
 from tests.support.links import CANARY, listing, move_behind_link, put_canary
 
@@ -153,7 +153,7 @@ def salvage_aside(scene: Scene) -> None:
 
 
 def delete_old_files(scene: Scene) -> None:
-    with MaintenanceStore.open(scene.root, SETTINGS) as store:
+    with open_for_maintenance(scene.root, SETTINGS) as store:
         assert store.delete_expired(before_ms=1 << 60).segments > 0
 
 

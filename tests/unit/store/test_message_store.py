@@ -310,7 +310,7 @@ def test_private_buffers_are_read_only_after_commit(tmp_path: Path) -> None:
         store.append(order(0, body=b"x" * 60_000))
         store.append(order(1, body=b"x" * 60_000))  # Rolls: the full first segment is committed in its time.
         store.flush()
-        assert store.max_physical <= store._log.wrote_offset
+        assert store.max_physical <= store.engine.log.wrote_offset
 
 
 APPENDS: dict[str, Callable[[MessageStore, Message], object]] = {
@@ -346,10 +346,10 @@ def test_every_kind_of_append_wakes_the_flusher(
             store.append(order(0))  # The first one is committed at once, and not long before the next one.
             store.on_arrival(lambda arrival: reached.set() if arrival.next_offset > 1 else None)
         else:
-            monkeypatch.setattr(store._flusher, "_on_progress", lambda _flushed: reached.set())
+            monkeypatch.setattr(store.engine.services.flusher, "_on_progress", lambda _flushed: reached.set())
         APPENDS[kind](store, order(1, body=b"x" * 17_000))
         assert reached.wait(10)
-        assert (store.max_physical if pool else store.flushed_offset) == store._log.wrote_offset
+        assert (store.max_physical if pool else store.flushed_offset) == store.engine.log.wrote_offset
 
 
 # -- guards ----------------------------------------------------------------------------------------------------
@@ -369,13 +369,13 @@ def test_a_full_disk_refuses_appends_and_takes_them_again(tmp_path: Path) -> Non
     with MessageStore.open(Path("/s"), small(disk_full_percent=90), files=files) as store:
         assert store.append(order(1)).ok
         files.put(Path("/ballast"), bytes(9 << 20))
-        store._housekeeping.check_disk()
+        store.engine.services.housekeeping.check_disk()
         with pytest.raises(errors.DiskFull, match="free some space") as refused:
             store.append(order(2))
         assert refused.value.status == "SERVICE_NOT_AVAILABLE"
         assert len(store.fetch("orders", 0, 0).messages) == 1
         files.remove(Path("/ballast"))
-        store._housekeeping.check_disk()
+        store.engine.services.housekeeping.check_disk()
         assert store.append(order(3)).ok
 
 
@@ -383,7 +383,7 @@ def test_an_append_that_hangs_turns_others_away(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.open(tmp_path / "s", small(), clock=clock) as store:
         clock.advance(s=1)
-        writer = store._writer
+        writer = store.engine.writer
         writer._lock.acquire()
         began = writer._begin()
         assert store.runtime_info()["pageCacheLockTimeMills"] == "0"
@@ -550,8 +550,8 @@ def test_arrivals_are_announced_after_they_can_be_fetched(store: MessageStore) -
     arrived = threading.Event()
 
     def listen(arrival: Arrival) -> None:
-        assert store._queues is not None
-        queue = store._queues.find(arrival.topic, arrival.queue_id)
+        assert store.engine.queues is not None
+        queue = store.engine.queues.find(arrival.topic, arrival.queue_id)
         seen.append((arrival, queue is not None and queue.max_offset == arrival.next_offset))
         arrived.set()
 
@@ -600,15 +600,15 @@ def test_delayed_messages_are_parked_delivered_and_not_delivered_again(tmp_path:
         store.append(order(2, delay_level=99))
         assert store.topics() == {"SCHEDULE_TOPIC_XXXX": [0, 1]}
         clock.advance(s=1)
-        assert store._delayed is not None
-        store._delayed.deliver_due(clock.now_ms())
+        assert store.engine.services.delayed is not None
+        store.engine.services.delayed.deliver_due(clock.now_ms())
         (message,) = store.fetch("orders", 2, 0).messages
         assert message.body == b"order 1"
         assert message.properties["REAL_TOPIC"] == "orders"
     with MessageStore.open(tmp_path / "s", settings, clock=clock) as store:
         clock.advance(s=10)
-        assert store._delayed is not None
-        store._delayed.deliver_due(clock.now_ms())
+        assert store.engine.services.delayed is not None
+        store.engine.services.delayed.deliver_due(clock.now_ms())
         assert store.max_offset("orders", 2) == 1
         assert [m.body for m in store.fetch("orders", 0, 0).messages] == [b"order 2"]
 

@@ -28,7 +28,7 @@ def fill(builder: StoreBuilder, *, killed: bool) -> list[Path]:
     store.append_many([Message(TOPIC, b"%d" % n, tags="ab"[n % 2]) for n in range(COUNT)])
     store.wait_for_dispatch()
     if killed:
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         kill(store)
     else:
         store.close()
@@ -100,8 +100,8 @@ def test_a_full_file_is_compared_with_its_checksum_after_opening(builder: StoreB
     hurt(first, 20 * 8 + 12, 8, "scribble")
     with builder.open() as store:
         assert by_tag(store, "a") != [b"%d" % n for n in range(0, COUNT, 2)]
-        store._scrub._background_step()
-        state = store._scrub.state
+        store.engine.services.scrub._background_step()
+        state = store.engine.services.scrub.state
         assert (state.findings, state.healed) == (1, 1)
         assert by_tag(store, "a") == [b"%d" % n for n in range(0, COUNT, 2)]
     assert first.read_bytes() == before
@@ -111,22 +111,22 @@ def test_checksums_follow_topics_that_are_deleted_and_files_that_become_full(bui
     fill(builder, killed=False)
     with builder.open() as store:
         store.append_many([Message(TOPIC, b"x") for _ in range(PER_FILE)])
-        store._scrub._background_step()
-        assert store._scrub.state.findings == 0
+        store.engine.services.scrub._background_step()
+        assert store.engine.services.scrub.state.findings == 0
         store.delete_topic(TOPIC)
         store.append_many([Message(TOPIC, b"y") for _ in range(2 * PER_FILE + 10)])
     with builder.open() as store:
-        store._scrub._background_step()
-        assert store._scrub.state.findings == 0
-        assert len(store._scrub._checksums._kept) == 2  # type: ignore[union-attr]
+        store.engine.services.scrub._background_step()
+        assert store.engine.services.scrub.state.findings == 0
+        assert len(store.engine.services.scrub._checksums._kept) == 2  # type: ignore[union-attr]
 
 
 def test_checksums_of_files_that_an_earlier_version_filled(builder: StoreBuilder) -> None:
     fill(builder, killed=False)
     (builder.root / "embermq.queues.json").unlink()
     with builder.open() as store:
-        assert store._scrub._checksums is not None
-        store._scrub.settle()
-        assert store._scrub._checksums._kept == {}
+        assert store.engine.services.scrub._checksums is not None
+        store.engine.services.scrub.settle()
+        assert store.engine.services.scrub._checksums._kept == {}
         assert store.scrub().findings == []
-        assert len(store._scrub._checksums._kept) == 2
+        assert len(store.engine.services.scrub._checksums._kept) == 2

@@ -116,7 +116,7 @@ def test_an_entry_past_the_end_of_the_log_costs_itself_at_most(
     with MessageStore.open(tmp_path, SMALL) as store:
         store.append_many(Message("t", b"%d" % n) for n in range(11))
         assert store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         damage_entry(tmp_path, 1, 1 << 40)
         expected = [b"%d" % n for n in range(11) if n != 1 or not distance]
         assert bodies(store) == expected
@@ -142,7 +142,7 @@ def test_many_damaged_entries_are_found_from_the_last_sound_one(tmp_path: Path) 
     with MessageStore.open(tmp_path, SMALL) as store:
         store.append_many(Message("t", b"%d" % n) for n in range(300))
         assert store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         for queue_offset in range(50, 90):
             damage_entry(tmp_path, queue_offset, 7)
         assert [int(body) for body in bodies(store)] == list(range(300))
@@ -154,7 +154,7 @@ def test_a_damaged_entry_does_not_bring_a_deleted_life_back(tmp_path: Path) -> N
         store.delete_topic("t")
         store.append_many(Message("t", b"new %d" % n) for n in range(10))
         assert store.wait_for_dispatch()
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         damage_entry(tmp_path, 0, 7)
         assert bodies(store) == [b"new %d" % n for n in range(10)]
 
@@ -271,13 +271,13 @@ def test_a_future_is_done_although_the_store_was_closed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MessageStore.open(tmp_path, SMALL.replace(flush=FlushDisk.SYNC))
-    whole = store._flusher.when_durable
+    whole = store.engine.services.flusher.when_durable
 
     def late(end: int, callback: Any) -> None:
         store.close()
         whole(end, callback)
 
-    monkeypatch.setattr(store._flusher, "when_durable", late)
+    monkeypatch.setattr(store.engine.services.flusher, "when_durable", late)
     assert store.append_async(Message("t", b"x")).result(30).ok
     with MessageStore.open(tmp_path, SMALL) as again:
         assert bodies(again) == [b"x"]

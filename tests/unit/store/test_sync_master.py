@@ -9,7 +9,7 @@ import pytest
 from embermq import BrokerRole, Message, MessageStore, StoreSettings, errors
 from embermq.repair.load.load import Source, load_messages
 from embermq.repair.salvage.salvaging import salvage
-from embermq.store import MaintenanceStore
+from embermq.store import open_for_maintenance
 from embermq.testing import LossyFiles
 from tests.support import golden
 
@@ -65,7 +65,7 @@ def test_it_is_opened_to_be_read(root: Path) -> None:
 
 def test_every_kind_of_opening_that_appends_is_refused(root: Path) -> None:
     with pytest.raises(errors.ReplicaMissing):
-        MaintenanceStore.open(root, SYNC_MASTER)
+        open_for_maintenance(root, SYNC_MASTER)
     with pytest.raises(errors.ReplicaMissing):
         load_messages(root, SYNC_MASTER, Source(io.BytesIO(b'{"topic": "t"}'), "some.jsonl"))
 

@@ -26,7 +26,7 @@ from embermq.cli.store.times import time_option
 from embermq.errors import StoreLocked
 from embermq.inspect import Preview, Survey, preview
 from embermq.settings import StoreSettings
-from embermq.store import MaintenanceStore
+from embermq.store import open_for_maintenance
 from embermq.store.services import Cleaned, OldSegment, RetentionGuard
 
 
@@ -94,7 +94,7 @@ def _clean(directory: Path, settings: StoreSettings, before_ms: int | None, guar
         delete_when_full=False, delete_segment_pause_ms=0, delete_queue_pause_ms=0, allow_unreplicated=True
     )
     try:
-        store = MaintenanceStore.open(directory, calm, retention_guard=guard)
+        store = open_for_maintenance(directory, calm, retention_guard=guard)
     except StoreLocked as locked:
         who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
         raise BadInput(

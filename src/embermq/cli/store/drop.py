@@ -9,7 +9,7 @@ from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.errors import StoreLocked
 from embermq.inspect import Survey, require_topic
-from embermq.store import MaintenanceStore
+from embermq.store import open_for_maintenance
 from embermq.store.services import KEPT_TOPICS
 
 
@@ -53,7 +53,7 @@ def drop(
 def _drop(directory: Path, topic: str, config_file: Path | None, changes: tuple[str, ...]) -> None:
     settings = settings_for(directory, config_file, changes).replace(allow_unreplicated=True)  # Nothing is appended.
     try:
-        store = MaintenanceStore.open(directory, settings)
+        store = open_for_maintenance(directory, settings)
     except StoreLocked as locked:
         who = f"process {locked.holder_pid}" if locked.holder_pid else "another process"
         raise BadInput(

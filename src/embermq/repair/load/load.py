@@ -44,7 +44,7 @@ from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, decode_properties
 from embermq.repair.load.json_input import LineInvalid, Loaded, column_of, decode_line
 from embermq.settings import StoreSettings
-from embermq.store import MaintenanceStore
+from embermq.store import MessageStore, open_for_maintenance
 from embermq.store.append import Admission
 from embermq.store.layout import was_closed_cleanly
 from embermq.store.tables import DELAY_OFFSETS, ConfigTable, load_entries
@@ -104,14 +104,6 @@ class ReplayClock(SystemClock):
 
     def local_stamp(self, ms: int) -> str:
         return stamp_of(ms)
-
-
-class LoadingStore(MaintenanceStore):
-    """A store that takes messages as they are given."""
-
-    def append_as_given(self, message: Message) -> Receipt:
-        """Store a message without parking or splitting it up, and without waiting for the disk."""
-        return self.internal.append(message, although_full=True)
 
 
 def load_messages(
@@ -244,8 +236,7 @@ class _Loading:
         if first is not None:
             self._check(*first)
             lines = chain([first], lines)
-        store = LoadingStore.open(self.path, self.settings, clock=self.clock, files=self.files)
-        assert isinstance(store, LoadingStore)
+        store = open_for_maintenance(self.path, self.settings, clock=self.clock, files=self.files)
         try:
             with store:
                 self._store_all(store, lines)
@@ -267,7 +258,7 @@ class _Loading:
         except MessageRejected as problem:
             raise self._rejected(number, line, problem) from problem
 
-    def _store_all(self, store: LoadingStore, lines: Iterator[tuple[int, bytes]]) -> None:
+    def _store_all(self, store: MessageStore, lines: Iterator[tuple[int, bytes]]) -> None:
         self._look_at_levels(store)
         empty = store.max_physical == store.min_physical
         self.report.kept_times = self.times is Times.KEEP or (self.times is Times.AUTO and empty)
@@ -294,12 +285,12 @@ class _Loading:
         before = f"; {loaded:,} messages before it are loaded" if loaded else "; nothing was loaded"
         return InputInvalid(self.source.name, number, column, reason + before)
 
-    def _store(self, store: LoadingStore, number: int, line: bytes) -> None:
+    def _store(self, store: MessageStore, number: int, line: bytes) -> None:
         self.report.bytes_read += len(line) + 1
         loaded = self._decode(number, line)
         self.clock.time_ms = loaded.store_timestamp if self.report.kept_times else None
         try:
-            receipt = store.append_as_given(loaded.message)
+            receipt = store.internal.append(loaded.message, although_full=True)
         except MessageRejected as problem:
             raise self._rejected(number, line, problem) from problem
         except AppendRefused as problem:
@@ -319,7 +310,7 @@ class _Loading:
 
     # -- delayed messages ----------------------------------------------------------------------------------
 
-    def _look_at_levels(self, store: LoadingStore) -> None:
+    def _look_at_levels(self, store: MessageStore) -> None:
         """What is waiting before anything is loaded. One who goes on behind a line (--start-line) may have loaded it
         himself, and deliveries of it may come now; otherwise such a level is left as it is."""
         known = load_entries(self.files, self.path, DELAY_OFFSETS)
@@ -330,7 +321,7 @@ class _Loading:
             elif start != end:
                 self.unknown_levels.add(level)
 
-    def _expect_waiting(self, store: LoadingStore, level: int, start: int, end: int) -> None:
+    def _expect_waiting(self, store: MessageStore, level: int, start: int, end: int) -> None:
         self.parked.begun[level] = at = max(start, store.min_offset(SCHEDULE_TOPIC, level - 1))
         while at < end:
             outcome = store.fetch(SCHEDULE_TOPIC, level - 1, at, max_messages=1024)

@@ -36,7 +36,7 @@ from embermq.spark.planning.store_shape import fit_to_files
 from embermq.spark.writing import staging
 from embermq.spark.writing.journal import Append, CommitJournal, Committed
 from embermq.spark.writing.staging import JOB_PREFIX, StagedFile
-from embermq.store import MaintenanceStore, MessageStore
+from embermq.store import MessageStore, open_for_maintenance
 from embermq.store.append import Admission
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class Committer:
             fitted = fit_to_files(self._settings, self._said, self._root, self._files)
             try:
                 # Parked messages stay parked: another record among those of a batch would hide where it was cut short.
-                return MaintenanceStore.open(self._root, fitted, files=self._files, clock=self._clock)
+                return open_for_maintenance(self._root, fitted, files=self._files, clock=self._clock)
             except StoreLocked:
                 if self._clock.monotonic() >= deadline:
                     raise

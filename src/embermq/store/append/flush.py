@@ -96,6 +96,7 @@ class Flusher:
         on_progress: Callable[[int], None],
         on_failure: Callable[[AppendRefused], None],
         confirm: Callable[[], None] | None = None,
+        pinning: CpuPinning | None = None,
     ) -> None:
         """`on_progress` hears the flushed offset when more is durable or readable; both on the flusher's thread.
 
@@ -114,7 +115,7 @@ class Flusher:
         self._wake_at = _NEVER  # The append that makes the log this long wakes the thread.
         self._stopping = self._ended = False
         self.failure: AppendRefused | None = None
-        self.core = CpuPinning() if self._sync and settings.waiters_share_core else None
+        self._pinning = pinning
         self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
         now = clock.monotonic()
         self._thorough_at = now + settings.flush_thorough_interval_ms / 1000
@@ -129,8 +130,8 @@ class Flusher:
     def wait(self, end: int) -> bool:
         """Block until everything below `end` is durable; False if that takes too long, AppendRefused if it fails."""
         commit_log, wake = self._log, self._wake
-        if self.core is not None:
-            self.core.join()
+        if self._pinning is not None:
+            self._pinning.join()
         deadline = self._clock.monotonic() + self._timeout_seconds
         while commit_log.flushed_offset < end:
             if self.failure is not None:
@@ -195,12 +196,12 @@ class Flusher:
         finally:
             self.flush_now()
             self._deadlines.stop()
-            if self.core is not None:
-                self.core.close()
+            if self._pinning is not None:
+                self._pinning.close()
 
     def _run(self) -> None:
-        if self.core is not None:
-            self.core.join()
+        if self._pinning is not None:
+            self._pinning.join()
         while not self._stopping:
             self._wake.wait(self._pause_seconds())
             self.turn()

@@ -88,6 +88,8 @@ class Writer:
         kernels: KernelUse,
         light_queues_max: int = 0,
         fence: Fence | None = None,
+        wake_dispatch: Callable[[], None] | None = None,
+        record_slow_put: Callable[[int], None] | None = None,
     ) -> None:
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
@@ -103,8 +105,8 @@ class Writer:
         self._plain_bytes_max = admission.plain_bytes_max
         self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
         self.refusal: StoreError | None = None  # Set once something makes appending impossible.
-        self.wake_dispatch: Callable[[], None] = _nothing
-        self.record_slow_put: Callable[[int], None] = _ignore_slow_put
+        self._wake_dispatch = wake_dispatch if wake_dispatch is not None else _nothing
+        self._record_slow_put = record_slow_put if record_slow_put is not None else _ignore_slow_put
         # Of a run being written: its slots, their offsets before it, and how many bytes it takes at most.
         self._open_run: tuple[NDArray[np.int64], NDArray[np.int64], int] | None = None
         self._count = self._bytes = self._failed = 0
@@ -242,7 +244,7 @@ class Writer:
             self._locked_since = 0.0
         if held >= COUNTED_PUT_SECONDS:
             self._notice_slow_put(held)
-        self.wake_dispatch()
+        self._wake_dispatch()
         return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def append_as_is(self, message: Message, *, although_full: bool) -> tuple[Receipt, bool]:
@@ -476,10 +478,10 @@ class Writer:
         """Let the dispatcher know, after the put lock was given back."""
         if held >= COUNTED_PUT_SECONDS:
             self._notice_slow_put(held)
-        self.wake_dispatch()
+        self._wake_dispatch()
 
     def _notice_slow_put(self, seconds: float) -> None:
-        self.record_slow_put(int(seconds * 1000))
+        self._record_slow_put(int(seconds * 1000))
         if seconds > SLOW_PUT_SECONDS:
             log.warning("slow append held_ms=%d wrote_offset=%d", int(seconds * 1000), self._log.wrote_offset)
 

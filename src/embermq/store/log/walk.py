@@ -53,7 +53,16 @@ class Walker:
     needs no GIL, and those who take spend much of their time in kernels too.
     """
 
-    def __init__(self, log: CommitLog, delay_ms: tuple[int, ...], use: KernelUse) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        delay_ms: tuple[int, ...],
+        use: KernelUse,
+        *,
+        look_ahead: Callable[[RecordColumns], None] | None = None,
+        on_second_thread: Callable[[], None] | None = None,
+    ) -> None:
+        """The second thread calls `on_second_thread` first, and `look_ahead` with what it has scanned."""
         self._log = log
         self._delay_ms = np.array(delay_ms, dtype=np.int64)
         self._use = use
@@ -61,8 +70,7 @@ class Walker:
         self._free_rows = [new_rows(ROWS_OF_TWIN)]
         self._ahead: tuple[tuple[int, int, int, bool], Future[ScannedStep]] | None = None
         self._helper: ThreadPoolExecutor | None = None
-        self.on_second_thread: Callable[[], None] | None = None  # what it does first
-        self.look_ahead: Callable[[RecordColumns], None] | None = None  # more to be done on the second thread
+        self._on_second_thread, self._look_ahead = on_second_thread, look_ahead
 
     def step(self, at: int, limit: int, take: Take, *, check_crc: bool) -> WalkStep:
         """Hand the records from `at` on to `take(columns, end)`, at most to `limit` or the segment's end.
@@ -101,8 +109,8 @@ class Walker:
 
     def _scan_on_second_thread(self, lent: Lent, rows: Rows, check_crc: bool) -> ScannedStep:
         found = self._scan_with(compiled_scan(), lent, rows, check_crc)
-        if self.look_ahead is not None and len(found.columns):
-            self.look_ahead(found.columns)
+        if self._look_ahead is not None and len(found.columns):
+            self._look_ahead(found.columns)
         return found
 
     def _rows(self, count: int) -> Rows:
@@ -116,7 +124,7 @@ class Walker:
     def _scan_ahead(self, lent: Lent, check_crc: bool) -> None:
         """Begin to scan what comes after this step."""
         if self._helper is None:
-            self._helper = ThreadPoolExecutor(1, "embermq-scan", self.on_second_thread)
+            self._helper = ThreadPoolExecutor(1, "embermq-scan", self._on_second_thread)
         key = (lent.base, lent.start, lent.end, check_crc)
         rows = self._rows(ROWS_OF_KERNEL)
         self._ahead = key, self._helper.submit(self._scan_on_second_thread, lent, rows, check_crc)

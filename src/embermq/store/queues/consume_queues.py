@@ -82,7 +82,7 @@ class ConsumeQueues:
         self._intake = EntryIntake(self._books, self._queues, extension, multi_dispatch)
         self._pending_since: float | None = None
         self.lacking: list[str] = []  # Queues whose files lacked records from before the last replay began.
-        self.on_many_pending: Callable[[], None] = _ignore  # For whoever writes out; called by the one who takes.
+        self._on_many_pending: Callable[[], None] = _ignore
 
     # Looking
 
@@ -151,7 +151,7 @@ class ConsumeQueues:
                         self._intake.take(batch)
                     self.position = end
                 if self.has_many_pending:
-                    self.on_many_pending()
+                    self._on_many_pending()
                 return
             except QueueExpired as expired:
                 # Here, without the change lock: this needs the disk lock before it.
@@ -167,6 +167,10 @@ class ConsumeQueues:
         if self._books.pending.count + more > PENDING_ROWS_MAX:
             return True
         return self._clock.monotonic() - since >= PENDING_AGE_MAX_S
+
+    def when_many_pending(self, call: Callable[[], None]) -> None:
+        """`call` is called, by the thread that takes records, when enough entries wait to be written out."""
+        self._on_many_pending = call
 
     def look_ahead(self, batch: RecordColumns) -> None:
         """Find out, off the taking thread, which queues a batch goes to. Optional; any thread."""

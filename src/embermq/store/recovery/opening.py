@@ -16,7 +16,8 @@ from pathlib import Path
 from embermq.clock import Clock
 from embermq.errors import StorePathInvalid
 from embermq.files import Files, Lock, Segments
-from embermq.settings import StoreSettings
+from embermq.settings import FlushDisk, StoreSettings
+from embermq.store.append.cpu_pinning import CpuPinning
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch
 from embermq.store.index.proof import IndexProof, drop_index_proof, load_index_proof
@@ -68,6 +69,7 @@ class StoreParts:
     last_store_timestamp: int
     tail_mark: TailMark
     next_offsets: list[tuple[str, int, int]]
+    pinning: CpuPinning | None  # With waiters_share_core, under SYNC_FLUSH.
 
     @property
     def read_only(self) -> bool:
@@ -247,7 +249,6 @@ class _Opening:
         self.segments = self._load_segments()
         self.report.findings += clear_misplaced(files, root, read_only=self.read_only)
         self.log = CommitLog(self.segments)
-        self.walker = Walker(self.log, settings.delay_ms, settings.kernels)
         derived = DerivedFiles(
             root,
             settings,
@@ -257,7 +258,15 @@ class _Opening:
             check_writer=claimed.fence.check if claimed is not None else None,
         )
         self.queues = derived.queues(lambda: self.log.min_offset, bit_map_for) if derive else None
-        self.walker.look_ahead = self.queues.look_ahead if self.queues is not None else None
+        pins = settings.waiters_share_core and settings.flush is FlushDisk.SYNC and not self.read_only
+        self.pinning = CpuPinning() if pins else None
+        self.walker = Walker(
+            self.log,
+            settings.delay_ms,
+            settings.kernels,
+            look_ahead=self.queues.look_ahead if self.queues is not None else None,
+            on_second_thread=self.pinning.leave if self.pinning is not None else None,
+        )
         self.index = derived.index() if derive and settings.index else None
         multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
         self.next_offsets = NextOffsets(load_deleted_topics(files, root), multi)
@@ -344,6 +353,7 @@ class _Opening:
             recovery.last_store_timestamp,
             recovery.tail_mark,
             self._all_next_offsets(),
+            self.pinning,
         )
 
     def decide(self) -> OpeningDecision:

@@ -49,7 +49,10 @@ class Dispatcher:
         taken: tuple[int, int],
         tail_mark: TailMark,
         limit: Callable[[], int],
+        *,
+        on_start: Callable[[], None] | None = None,
     ) -> None:
+        """`on_start` is called on the dispatcher's thread."""
         self._log, self._walker, self._limit, self.tail_mark = commit_log, walker, limit, tail_mark
         self.sinks = list(sinks)
         self.failed_sinks: dict[str, str] = {}
@@ -64,7 +67,7 @@ class Dispatcher:
         self._lacks_space = False
         self._trouble = ""  # What the last try to dispatch ended with.
         self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to by whoever has the put lock.
-        self.on_start: Callable[[], None] = _stay  # On its thread.
+        self._on_start = on_start
         self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
 
     def start(self) -> None:
@@ -116,7 +119,8 @@ class Dispatcher:
         self.drain()
 
     def _run(self) -> None:
-        self.on_start()
+        if self._on_start is not None:
+            self._on_start()
         while not self._stopping:
             self._idle = True
             if self.position >= self._limit():
@@ -218,7 +222,3 @@ class Dispatcher:
                 return
         if unfinished is not None and unfinished.end <= limit:
             self._move_to(unfinished.end)
-
-
-def _stay() -> None:
-    """The thread runs wherever it likes."""

@@ -63,10 +63,11 @@ class Housekeeping:
         stats: StoreStats,
         lock: Lock,
         fence: Fence,
+        refuse: Callable[[AppendRefused], None],
     ) -> None:
         self._root, self._files, self._log, self._disk = root, files, commit_log, disk
         self._dispatcher, self._page, self._stats = dispatcher, page, stats
-        self._lock, self._fence = lock, fence
+        self._lock, self._fence, self._refuse = lock, fence, refuse
         self._queues, self._index = queues, index
         self._write_out_ticks = max(1, settings.queue_flush_interval_ms // 1000)
         self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
@@ -77,12 +78,11 @@ class Housekeeping:
         self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
         self._durable_offset = self._derived_offset  # When it was last tried.
         if queues is not None:
-            queues.on_many_pending = self._wake.set
+            queues.when_many_pending(self._wake.set)
         self._index_durable = 0
         self._is_fenced = False
         self._failing: dict[str, str] = {}  # job -> its last error
         self.checkpoint = Checkpoint()
-        self.refuse: Callable[[AppendRefused], None] = _ignore
 
     def start(self) -> None:
         self._try(self.check_disk)
@@ -234,7 +234,7 @@ class Housekeeping:
         if refusal is not None and not self._is_fenced:
             self._is_fenced = True
             log.error("no longer the writer of the store reason=%s", refusal)
-            self.refuse(refusal)
+            self._refuse(refusal)
 
     def look_for_other_writer(self) -> WriterFenced | None:
         """Is the lock lost, or the token of another writer in the page? What that means for appends."""
@@ -249,7 +249,7 @@ class Housekeeping:
         active = self._log.active
         if active is None or self._files.exists(active.path) or self._log.active is not active:
             return
-        self.refuse(
+        self._refuse(
             AppendRefused(
                 f"{active.path} was deleted while it is written to: no more appends; what it holds is lost when this"
                 f" process ends, unless it is copied back from /proc/{os.getpid()}/fd first"
@@ -270,10 +270,6 @@ class Housekeeping:
 def unproven_bytes_max(unsynced_files: int) -> int:
     """Behind how much log queues and index are synced before their time, when that takes so many syncs."""
     return min(max(UNPROVEN_BYTES, unsynced_files * UNPROVEN_BYTES_PER_FILE), UNPROVEN_BYTES_MAX)
-
-
-def _ignore(refusal: AppendRefused) -> None:
-    """Nobody appends."""
 
 
 def _file_count(queues: ConsumeQueues) -> int:

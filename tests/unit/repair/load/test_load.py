@@ -280,8 +280,8 @@ def bodies_after_delivery(path: Path, expected: int) -> list[bytes]:
     clock = ManualClock(2_000_000_000_000)
     with MessageStore.open(path, SMALL, clock=clock) as store:
         for _ in range(500):
-            assert store._delayed is not None
-            if store.message_count("t", 0) >= expected and store._delayed.first_parked() is None:
+            assert store.engine.services.delayed is not None
+            if store.message_count("t", 0) >= expected and store.engine.services.delayed.first_parked() is None:
                 break
             threading.Event().wait(0.01)
         return [message.body for message in store.fetch("t", 0, 0).messages]

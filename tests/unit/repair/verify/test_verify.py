@@ -151,9 +151,9 @@ def test_a_topic_that_was_deleted_and_made_again() -> None:
         for n in range(20):
             store.append(Message("T", b"old %d" % n))
         store.wait_for_dispatch()
-        assert store._queues is not None
-        store._queues.discard("T", 0)
-        store._writer.forget_topic("T")
+        assert store.engine.queues is not None
+        store.engine.queues.discard("T", 0)
+        store.engine.writer.forget_topic("T")
         for n in range(5):
             store.append(Message("T", b"new %d" % n))
     assert look(disk).flaws == []
@@ -198,7 +198,7 @@ def test_a_record_inside_a_body_is_no_record(tools: str, monkeypatch: pytest.Mon
         )
         store.append(Message("T", bytes(50) + bait + bytes(300)))
         numbered.append_until(store, 0, 20)
-        assert store._log.read(place, len(bait)) == bait
+        assert store.engine.log.read(place, len(bait)) == bait
     for size in (97, 300, 350, 1000):
         monkeypatch.setattr(verify_log, "PIECE_BYTES", size)
         assert look(disk).flaws == [], size

@@ -96,11 +96,11 @@ def test_what_is_refused(builder: StoreBuilder) -> None:
 def test_past_the_mark_of_a_full_disk_only_if_asked(builder: StoreBuilder) -> None:
     with builder.open() as store:
         full = DiskFull("91% full")
-        store._writer.refuse_while_full(full)
+        store.engine.writer.refuse_while_full(full)
         with pytest.raises(DiskFull):
             store.internal.append(Message(OP_TOPIC, b"0"))
         assert store.internal.append(Message(OP_TOPIC, b"0"), although_full=True).ok
-        store._writer.refuse_while_full(None)
+        store.engine.writer.refuse_while_full(None)
 
 
 def test_durable_when_the_settings_promise_it(builder: StoreBuilder) -> None:

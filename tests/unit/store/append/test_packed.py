@@ -370,10 +370,10 @@ def test_a_refused_batch_is_an_error_and_stores_nothing(stores: Stores) -> None:
     store = stores.fast
     store.append_packed(packed(ORDERS))
     end = store.max_physical
-    store._writer.refuse_while_full(DiskFull("the disk is full"))
+    store.engine.writer.refuse_while_full(DiskFull("the disk is full"))
     with pytest.raises(DiskFull):
         store.append_packed(packed(ORDERS))
-    store._writer.refuse_while_full(None)
+    store.engine.writer.refuse_while_full(None)
     assert store.max_physical == end
     store.close()
     with pytest.raises(StoreClosed):

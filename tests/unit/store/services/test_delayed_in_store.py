@@ -66,8 +66,8 @@ def test_a_look_passes_over_no_other_queue(tmp_path: Path, monkeypatch: pytest.M
         assert arrived.wait(10)
         assert listings == []
         monkeypatch.undo()
-        assert store._queues is not None
-        assert store._queues.ids_of(SCHEDULE_TOPIC) == store.topics()[SCHEDULE_TOPIC] == [0, 2]
+        assert store.engine.queues is not None
+        assert store.engine.queues.ids_of(SCHEDULE_TOPIC) == store.topics()[SCHEDULE_TOPIC] == [0, 2]
 
 
 def test_what_is_parked_survives_a_restart(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_records_are_offered_again_until_there_is_room(tmp_path: Path) -> None:
         assert store.wait_for_dispatch()
         assert sink.taken == before.taken == places
         assert sorted(set(arrived)) == [1, 2, 3, 4, 5]
-        assert not store._dispatcher.failed_sinks
+        assert not store.engine.dispatcher.failed_sinks
 
 
 def test_another_error_is_for_good(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_another_error_is_for_good(tmp_path: Path) -> None:
         store.append(Message("T", b"x"))
         assert store.wait_for_dispatch()
         assert sink.taken == []
-        assert list(store._dispatcher.failed_sinks) == ["counting"]
+        assert list(store.engine.dispatcher.failed_sinks) == ["counting"]
 
 
 @pytest.mark.parametrize("family", ["consumequeue", "index"])
@@ -73,10 +73,10 @@ def test_queues_and_index_wait_for_room(family: str) -> None:
         assert store.wait_for_dispatch()
         for _ in range(10):
             with suppress(OSError):
-                store._housekeeping.write_out()
+                store.engine.services.housekeeping.write_out()
         assert [one.body for one in store.fetch("T", 0, 0).messages] == [b"%d" % n for n in range(20)]
         assert all(len(store.find("T", f"k{n}")) == 1 for n in range(20))
-        assert not store._dispatcher.failed_sinks
+        assert not store.engine.dispatcher.failed_sinks
     with plan.open() as again:
         assert again.recovery.clean
 

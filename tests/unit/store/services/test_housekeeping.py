@@ -32,7 +32,7 @@ def test_a_sync_is_shared_by_many_messages(files: int, mib: int) -> None:
 
 def test_much_log_is_proven_before_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with StoreBuilder(tmp_path / "store").open() as store:
-        keeping = store._housekeeping
+        keeping = store.engine.services.housekeeping
         keeping.stop()
         store.append(Message("orders", b"x" * 1000, queue_id=0))
         store.append(Message("orders", b"x" * 1000, queue_id=1))
@@ -53,7 +53,7 @@ def test_much_log_is_proven_before_its_time(tmp_path: Path, monkeypatch: pytest.
 def test_many_entries_are_written_out_before_their_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many for each queue: with thousands of them a write is shared all the same."""
     with StoreBuilder(tmp_path / "store").open() as store:
-        keeping, queues = store._housekeeping, store._queues
+        keeping, queues = store.engine.services.housekeeping, store.engine.queues
         assert queues is not None
         keeping.stop()
         store.append_many([Message("orders", b"x", queue_id=n % 2) for n in range(10)])
@@ -75,7 +75,7 @@ def test_whoever_takes_many_has_them_written_out_and_proven_between_ticks(
     monkeypatch.setattr(consume_queues, "PENDING_ROWS_MANY", 1)
     monkeypatch.setattr(consume_queues, "PENDING_ROWS_PER_QUEUE", 1)
     with StoreBuilder(tmp_path / "store").open() as store:
-        page = store._parts.page
+        page = store.engine.parts.page
         assert page is not None
         store.append(Message("orders", b"x" * 1000))
         end = store.max_physical

@@ -15,9 +15,9 @@ import pytest
 from embermq import FetchStatus, Message, MessageStore
 from embermq.errors import DiskFull, FlushFailed, StoreClosed, StoreError, StorePathInvalid, StoreReadOnly
 from embermq.files.files import DiskUsage
+from embermq.store import open_for_maintenance
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout.kept_offsets import load_kept_offsets, raised_offsets, save_kept_offsets
-from embermq.store.maintenance_mode import MaintenanceStore
 from embermq.store.services import retention
 from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
@@ -93,7 +93,7 @@ def names(disks: Disks, directory: Path = LOG) -> list[int]:
 
 
 def look(store: MessageStore) -> Any:
-    return store._retention.look()
+    return store.engine.services.retention.look()
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ def test_queues_index_and_minimum_follow_the_log(disks: Disks) -> None:
     clock = noon()
     with builder(disks, clock).open() as store:
         end = fill(store, 6)
-        store._housekeeping.write_out()
+        store.engine.services.housekeeping.write_out()
         before = [len(names(disks, ROOT / "consumequeue" / "T" / str(queue))) for queue in (0, 1)]
         index_before = len(names(disks, ROOT / "index"))
         age(disks, clock, 72)
@@ -284,9 +284,9 @@ def test_queues_index_and_minimum_follow_the_log(disks: Disks) -> None:
         assert gone > 0
         assert store.find("T", f"k{gone - 1}") == []
         assert [one.queue_offset for one in store.find("T", f"k{end - 1}")] == [(end - 1) // 2]
-        assert store._parts.page is not None
-        assert store._parts.page.queue_files == sum(after)
-        assert store._parts.page.index_files == len(names(disks, ROOT / "index"))
+        assert store.engine.parts.page is not None
+        assert store.engine.parts.page.queue_files == sum(after)
+        assert store.engine.parts.page.index_files == len(names(disks, ROOT / "index"))
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -309,7 +309,7 @@ def test_a_queue_whose_messages_are_all_gone_goes_on_where_it_was(disks: Disks, 
     for _ in range(2):  # And over a second restart.
         with plan.on(files).open() as again:
             assert again.message_count("Idle", 0) == 0 or again.fetch("Idle", 0, 0).messages == []
-            assert ("Idle", 0, 11) in again._parts.next_offsets
+            assert ("Idle", 0, 11) in again.engine.parts.next_offsets
     with plan.on(files).open() as again:
         assert again.append(Message("Idle", b"new")).queue_offset == 11
         outcome = again.fetch("Idle", 0, 11)
@@ -406,7 +406,7 @@ def test_the_dispatcher_is_never_overtaken(disks: Disks) -> None:
         cleaned = store.delete_expired()
         assert cleaned.segments <= 2
         assert cleaned.held_by is not None
-        assert store.min_physical <= store._dispatcher.position
+        assert store.min_physical <= store.engine.dispatcher.position
         remove()
         go_on.set()
         assert store.wait_for_dispatch()
@@ -418,9 +418,9 @@ def test_derived_files_are_durable_before_their_records_go(disks: Disks) -> None
     with builder(disks, clock).open() as store:
         fill(store, 4)
         age(disks, clock, 72)
-        assert store._housekeeping.durable_position < 3 * SEGMENT_BYTES
+        assert store.engine.services.housekeeping.durable_position < 3 * SEGMENT_BYTES
         store.delete_expired()
-        assert store._housekeeping.durable_position >= 3 * SEGMENT_BYTES
+        assert store.engine.services.housekeeping.durable_position >= 3 * SEGMENT_BYTES
 
 
 def test_derived_files_that_cannot_be_made_durable_hold_the_log(disks: Disks) -> None:
@@ -450,7 +450,7 @@ def test_a_delayed_message_holds_its_file_until_it_is_delivered(disks: Disks, ca
         assert sum("log file kept" in line for line in caplog.messages) == 1  # Said once.
         assert store.stats().segments == 4
         clock.advance(ms=28 * HOUR_MS)
-        wait_until(lambda: store._delayed is not None and store._delayed.delivered == 1)
+        wait_until(lambda: store.engine.services.delayed is not None and store.engine.services.delayed.delivered == 1)
         assert store.delete_expired().segments >= 3
         assert [one.body for one in store.fetch("Later", 0, 0).messages] == [b"parked"]
 
@@ -473,11 +473,9 @@ def test_parked_messages_that_nobody_delivers_hold_nothing(disks: Disks) -> None
         assert store.delete_expired().segments == 3
 
 
-def quiet(disks: Disks, clock: ManualClock, **settings: Any) -> MaintenanceStore:
+def quiet(disks: Disks, clock: ManualClock, **settings: Any) -> MessageStore:
     plan = builder(disks, clock, delayed_delivery=True, delay_levels="1h", **settings)
-    store = MaintenanceStore.open(ROOT, plan.settings, clock=clock, files=disks)
-    assert isinstance(store, MaintenanceStore)
-    return store
+    return open_for_maintenance(ROOT, plan.settings, clock=clock, files=disks)
 
 
 def test_a_quiet_store_delivers_nothing_and_keeps_what_is_parked(disks: Disks) -> None:
@@ -588,7 +586,7 @@ def test_a_reader_keeps_what_it_holds_and_others_see_it_gone(disks: Disks) -> No
     clock = noon()
     with builder(disks, clock).open() as store:
         fill(store, 3)
-        segment = store._log.segments.all[0]
+        segment = store.engine.log.segments.all[0]
         before = segment.read(0, SEGMENT_BYTES)
         scan = store.scan()
         first = next(scan)
@@ -610,7 +608,7 @@ def test_a_deleted_file_that_keeps_its_space_holds_up_force_for_a_while(
     with builder(disks, clock, destroy_interval_ms=120_000, redelete_interval_ms=60_000).open() as store:
         fill(store, 6)
         disks.default_percent = 86
-        with store._log.segments.all[0].array_for_scan() as held:
+        with store.engine.log.segments.all[0].array_for_scan() as held:
             cleaned = look(store)
             assert cleaned.segments == 1
             assert "whose space is not free yet" in (cleaned.held_by or "")
@@ -646,7 +644,7 @@ def test_expired_files_do_not_wait_for_readers(disks: Disks) -> None:
     with builder(disks, clock).open() as store:
         fill(store, 4)
         age(disks, clock, 72)
-        with store._log.segments.all[0].array_for_scan() as held:
+        with store.engine.log.segments.all[0].array_for_scan() as held:
             assert store.delete_expired().segments == 3
             assert len(held) == SEGMENT_BYTES
 
@@ -683,7 +681,7 @@ def test_what_retention_frees_is_noticed_in_the_same_look(disks: Disks) -> None:
     with builder(disks).open() as store:
         fill(store, 4)
         disks.default_percent = 95
-        store._housekeeping.check_disk()
+        store.engine.services.housekeeping.check_disk()
         with pytest.raises(DiskFull):
             store.append(Message("T", b"no"))
         disks_get_room_after(disks, 1)
@@ -702,7 +700,7 @@ def test_a_full_disk_still_delivers_what_is_parked_so_that_its_files_can_go(disk
         with pytest.raises(DiskFull):
             store.append(Message("T", b"no"))
         clock.advance(ms=HOUR_MS)
-        wait_until(lambda: store._delayed is not None and store._delayed.delivered == 1)
+        wait_until(lambda: store.engine.services.delayed is not None and store.engine.services.delayed.delivered == 1)
         disks_get_room_after(disks, 2)
         assert look(store).segments == 2
         assert store.append(Message("T", b"yes")).ok
@@ -736,9 +734,9 @@ def test_a_refusal_for_good_is_not_taken_back_by_an_emptier_disk(disks: Disks) -
     with pytest.raises(FlushFailed):
         store.flush()
     disks.default_percent = 95
-    store._housekeeping.check_disk()
+    store.engine.services.housekeeping.check_disk()
     disks.default_percent = 10
-    store._housekeeping.check_disk()
+    store.engine.services.housekeeping.check_disk()
     with pytest.raises(FlushFailed):
         store.append(Message("T", b"no"))
     store.close()
@@ -750,7 +748,7 @@ def test_offsets_that_cannot_be_kept_for_lack_of_space_do_not_stop_deletion(disk
         store.append(Message("Idle", b"x"))
         fill(store, 4)
         age(disks, clock, 72)
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         disks.fail("create", path_contains=KEPT_OFFSETS, error=errno.ENOSPC)
         assert store.delete_expired().segments == 3
         assert ("Idle", 0, 1) in load_kept_offsets(disks, ROOT)  # With the next file there was room.
@@ -795,10 +793,10 @@ def test_derived_files_that_cannot_be_removed_are_tried_again(disks: Disks, fami
         with pytest.raises(StorePathInvalid, match="Input/output error"):
             store.delete_expired()
         look(store)
-        assert not any(queue.let_go for queue in store._queues.all())  # type: ignore[union-attr]
+        assert not any(queue.let_go for queue in store.engine.queues.all())  # type: ignore[union-attr]
         for queue in (0, 1):
             directory = ROOT / "consumequeue" / "T" / str(queue)
-            expected = {start * 20 for start in store._queues.find("T", queue).file_starts}  # type: ignore[union-attr]
+            expected = {start * 20 for start in store.engine.queues.find("T", queue).file_starts}  # type: ignore[union-attr]
             assert set(names(disks, directory)) == expected
 
 

@@ -83,7 +83,7 @@ def test_a_sound_store_has_no_findings(builder: StoreBuilder) -> None:
 def test_queue_entries_are_mended(builder: StoreBuilder, damage: bytes) -> None:
     with builder.open() as store:
         append(store, 0, COUNT)
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         overwrite(files_of(builder.root, "consumequeue")[1], 2000, damage)
         overwrite(files_of(builder.root, "consumequeue")[5], 0, damage[:400])
         report = store.scrub()
@@ -100,7 +100,7 @@ def test_a_wrong_tag_code_is_mended(builder: StoreBuilder) -> None:
     """Nothing else notices it: a fetch by tag would pass the message over."""
     with builder.open() as store:
         append(store, 0, COUNT)
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         overwrite(files_of(builder.root, "consumequeue")[0], 12 + 20 * 7, b"\0\0\0\0\0\0\0\x7f")
         assert bodies(store, 0, "c") != expected(0, "c")
         assert store.scrub().healed == 1
@@ -112,7 +112,7 @@ def test_a_wrong_tag_code_is_mended(builder: StoreBuilder) -> None:
 def test_index_files_are_made_again(builder: StoreBuilder, at: int, file: int) -> None:
     with builder.open() as store:
         append(store, 0, COUNT)
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         overwrite(files_of(builder.root, "index")[file], at, bytes(400))
         report = store.scrub()
         assert len(report.findings) == 1
@@ -133,10 +133,10 @@ def test_index_files_of_an_earlier_version_get_checksums_once_compared(builder: 
     path.write_text(json.dumps(proof))
     with builder.open() as store:
         assert store.recovery.clean
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         assert json.loads(path.read_bytes())["checksums"] == {}
         assert store.scrub().findings == []
-        store._housekeeping.make_durable()
+        store.engine.services.housekeeping.make_durable()
         assert len(json.loads(path.read_bytes())["checksums"]) == 2
 
 
@@ -163,13 +163,13 @@ def test_a_round_goes_on_after_a_restart(builder: StoreBuilder, monkeypatch: pyt
     monkeypatch.setattr(scrub_module, "STRETCH_BYTES", 32 << 10)
     with builder.open() as store:
         append(store, 0, COUNT)
-        store._scrub._background_step()
-        store._scrub._background_step()
-        position = store._scrub.state.position
+        store.engine.services.scrub._background_step()
+        store.engine.services.scrub._background_step()
+        position = store.engine.services.scrub.state.position
         assert 0 < position < store.max_physical
     assert load_scrub_state(builder.files, builder.root).position == position
     with builder.open() as store:
-        scrub = store._scrub
+        scrub = store.engine.services.scrub
         assert scrub.check_queue_files(1 << 30).findings == []  # These come first after an opening.
         scrub._background_step()
         assert position < scrub.state.position
@@ -188,12 +188,12 @@ def test_a_round_goes_on_after_a_restart(builder: StoreBuilder, monkeypatch: pyt
 def test_a_place_that_is_no_record_begins_at_its_file(builder: StoreBuilder) -> None:
     with builder.open() as store:
         append(store, 0, COUNT)
-        store._scrub._state = ScrubState(position=70_001, round_began_ms=1)
-        store._scrub._background_step()
-        assert store._scrub.state.findings == 0
+        store.engine.services.scrub._state = ScrubState(position=70_001, round_began_ms=1)
+        store.engine.services.scrub._background_step()
+        assert store.engine.services.scrub.state.findings == 0
     (builder.root / SCRUB_STATE_FILE).write_bytes(b"{")
     with builder.open() as store:
-        assert store._scrub.state == ScrubState()
+        assert store.engine.services.scrub.state == ScrubState()
 
 
 def test_appends_deletions_and_dispatch_go_on_meanwhile(builder: StoreBuilder) -> None:
@@ -241,9 +241,9 @@ def test_a_store_without_queues(builder: StoreBuilder) -> None:
 
 def test_the_rate_makes_a_round_take_most_of_the_interval(builder: StoreBuilder) -> None:
     with builder.open() as store:
-        assert store._scrub.bytes_per_second == scrub_module.BYTES_PER_SECOND_MIN
+        assert store.engine.services.scrub.bytes_per_second == scrub_module.BYTES_PER_SECOND_MIN
     with builder.changed(scrub_bytes_per_second=1000).open() as store:
-        assert store._scrub.bytes_per_second == 1000
+        assert store.engine.services.scrub.bytes_per_second == 1000
 
 
 def test_seen_from_outside(builder: StoreBuilder) -> None:

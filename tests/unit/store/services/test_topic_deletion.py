@@ -188,7 +188,7 @@ def test_what_the_disk_refuses_is_told_and_done_by_another_call(kind: str) -> No
         fill(store, "T", 60)
         fill(store, "U", 4)
         store.wait_for_dispatch()
-        store._housekeeping.write_out()
+        store.engine.services.housekeeping.write_out()
         store.flush()
         files.fail(kind, times=1, path_contains="consumequeue" if kind.startswith("remove") else "embermq")
         failed = False
@@ -215,7 +215,7 @@ def test_who_looks_from_outside_sees_the_same(tmp_path: Path, again: bool) -> No
             fill(store, "T", 1, "new")
         store.flush()
         store.wait_for_dispatch()
-        store._housekeeping.write_out()
+        store.engine.services.housekeeping.write_out()
         expected = {("U", 0): 5, ("U", 1): 5} | ({("T", 0): 1} if again else {})
         live = Survey.open(plan.root).queues()
     assert {key: span.max_offset for key, span in live.items() if key[0] == "U" or key[1] == 0} == expected
