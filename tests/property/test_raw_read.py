@@ -95,7 +95,7 @@ def damage(store: MessageStore, rng: random.Random) -> None:
     if rng.random() < 0.2 and len(logs) > 3:
         logs[0].unlink()  # As another process would, while this store has it open.
     if rng.random() < 0.3:
-        store._log.segments.delete_first()
+        store.engine.log.segments.delete_first()
 
 
 def assert_same(store: MessageStore, rng: random.Random) -> int:
@@ -151,7 +151,7 @@ def run(path: Path, seed: int) -> None:
         with MessageStore.open(path, settings, bit_map_for=bits) as store:
             fill(store, rng, rng.choice([60, 250]))
             seen += assert_same(store, rng)
-            store._queues.flush()  # type: ignore[union-attr]
+            store.engine.queues.flush()  # type: ignore[union-attr]
             seen += assert_same(store, rng)
             damage(store, rng)
             seen += assert_same(store, rng)

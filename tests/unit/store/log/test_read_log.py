@@ -40,7 +40,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             store.read_log(end + 1, 10)
         with pytest.raises(StoreError, match="at least one byte"):
             store.read_log(0, 0)
-        store._log.segments.delete_first()
+        store.engine.log.segments.delete_first()
         for at in (-1, 0, SEGMENT_BYTES - 1):
             with pytest.raises(StoreError, match=f"in no log file; the log begins at {SEGMENT_BYTES}"):
                 store.read_log(at, 10)
@@ -54,6 +54,6 @@ def test_under_sync_flush_nothing_is_copied_that_a_crash_can_take_back(tmp_path:
         receipt = store.append(Message("orders", bytes(700)))
         flushed = receipt.physical_offset + receipt.size
         assert len(store.read_log(0, 1 << 20)) == flushed
-        store._log.flushed_offset = flushed - 50  # As if the newest bytes were not synced yet.
+        store.engine.log.flushed_offset = flushed - 50  # As if the newest bytes were not synced yet.
         assert len(store.read_log(0, 1 << 20)) == flushed - 50
-        store._log.flushed_offset = flushed
+        store.engine.log.flushed_offset = flushed

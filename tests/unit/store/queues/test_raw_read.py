@@ -47,7 +47,7 @@ def stored(store: MessageStore, offsets: list[int]) -> bytes:
 
 def test_the_stored_bytes_one_after_another(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     only_the_short_way(monkeypatch)
-    assert len(store._log.segments) > 2
+    assert len(store.engine.log.segments) > 2
     for offset in (0, 30, 50, 110, 168):  # In and across log files, mapped ones and others.
         read = store.read_raw("orders", 0, offset)
         assert (read.status, read.count, read.next_offset) == (FetchStatus.FOUND, 32, offset + 32)
@@ -131,7 +131,7 @@ def test_a_damaged_record_is_not_given_out(store: MessageStore) -> None:
 
 
 def test_a_log_file_that_is_gone(store: MessageStore) -> None:
-    store._log.segments.delete_first()
+    store.engine.log.segments.delete_first()
     read = store.read_raw("orders", 0, 0)
     fetched = store.fetch("orders", 0, 0)
     assert read.status is fetched.status
