@@ -97,7 +97,8 @@ class Engine:
         self.records = Records(self.log)
         self.fetcher = Fetcher(self.log, self.records, self.settings, self._topic_begin)
         self.raw_reader = RawReader(self.log, self.fetcher, self.settings)
-        self.arrivals = Arrivals(parts.end, announce=self.settings.long_polling)
+        moved_by = self.queues.moved_by if self.queues is not None else None
+        self.arrivals = Arrivals(parts.end, announce=self.settings.long_polling, moved_by=moved_by)
         self._user_sinks = list(sinks)
         self._retention_guard = retention_guard
         self._delivers = delivers

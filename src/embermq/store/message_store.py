@@ -51,7 +51,7 @@ from embermq.store.queues.fetch import FetchOutcome
 from embermq.store.queues.filters import MessageFilter, as_filter
 from embermq.store.queues.raw_read import RawRead
 from embermq.store.recovery.opening import StoreParts, open_parts
-from embermq.store.services.arrivals import ArrivalListener
+from embermq.store.services.arrivals import ArrivalListener, StepListener
 from embermq.store.services.retention import Cleaned, RetentionGuard
 from embermq.store.services.scrub import ScrubReport
 from embermq.store.services.scrub_state import ScrubState
@@ -481,6 +481,18 @@ class MessageStore:
         """Call `listener` for each message that becomes visible; the answer ends it again."""
         self._check_open()
         return self.engine.arrivals.listen(listener)
+
+    def on_arrival_step(self, listener: StepListener) -> Callable[[], None]:
+        """Call `listener` once for each step of the dispatcher, with what it made visible as arrays: which queues
+        moved, how far, tag codes and store times; the answer ends it again."""
+        self._check_open()
+        return self.engine.arrivals.listen_to_steps(listener)
+
+    def hurry_dispatch(self) -> Callable[[], None]:
+        """Make what is appended visible at once, without the pauses (2 ms) that gather more for one step: for as long
+        as a reader waits for messages. The answer ends it again."""
+        self._check_open()
+        return self.engine.dispatcher.hurry()
 
     @property
     def closed(self) -> bool:

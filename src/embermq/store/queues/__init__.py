@@ -6,6 +6,7 @@
     loading.py                            which files on the disk can be used
     extension.py                          extension entries with filter bits
     multi_dispatch.py                     one record in several queues
+    moves.py                              which queues a dispatch step moved, as arrays
     next_offsets.py                       queue offsets from the log alone
     fetch.py, damaged_entries.py          messages of a queue; the record behind a damaged entry
     raw_read.py                           the same as stored bytes in one buffer
@@ -22,6 +23,7 @@ from embermq.store.queues.extension import EXTENSION_FAMILY
 from embermq.store.queues.fetch import FetchOutcome
 from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueState
+from embermq.store.queues.moves import NO_MOVES, QueueMoves
 from embermq.store.queues.multi_dispatch import LIGHT_PREFIX
 from embermq.store.queues.queue_state import NOT_SEEN, Jump
 from embermq.store.queues.queue_table import is_directory_name
@@ -39,7 +41,9 @@ __all__ = [
     "LIGHT_PREFIX",
     "MessageFilter",
     "NOT_SEEN",
+    "NO_MOVES",
     "QUEUE_FAMILY",
+    "QueueMoves",
     "QueueState",
     "RECORD_BYTES_MIN",
     "RawRead",

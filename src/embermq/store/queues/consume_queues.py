@@ -28,8 +28,9 @@ from embermq.store.queues.entry_files import EntryFiles
 from embermq.store.queues.entry_intake import EntryIntake, QueueExpired
 from embermq.store.queues.extension import EXTENSION_FAMILY, ExtensionSettings
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueLoader, QueueState, Written, compare
+from embermq.store.queues.moves import QueueMoves
 from embermq.store.queues.multi_dispatch import MultiDispatch
-from embermq.store.queues.pending_entries import Entries, Fill, PendingEntries, PendingView
+from embermq.store.queues.pending_entries import NO_SLOT, Entries, Fill, PendingEntries, PendingView, order_by_slot
 from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
 from embermq.store.queues.queue_table import Queues
 from embermq.store.sink import Finding
@@ -175,6 +176,28 @@ class ConsumeQueues:
     def look_ahead(self, batch: RecordColumns) -> None:
         """Find out, off the taking thread, which queues a batch goes to. Optional; any thread."""
         self._queues.look_ahead(batch)
+
+    def moved_by(self, batch: RecordColumns) -> QueueMoves:
+        """Which queues the records of a batch, which was taken, belong to, and how far these queues go now."""
+        books = self._books
+        with books.change:
+            slots, offsets, rows = self._intake.places(batch)
+            order = order_by_slot(slots, books.slot_count)
+            by_slot = slots[order]
+            starts = np.flatnonzero(np.diff(by_slot, prepend=NO_SLOT))
+            moved = by_slot[starts]
+            with books.lock:
+                to_offsets = books.next[moved]
+            queues = [self._queues.by_slot[slot] for slot in moved.tolist()]
+        offsets = offsets[order]
+        return QueueMoves(
+            tuple((queue.topic, queue.queue_id) for queue in queues),
+            offsets[starts],
+            to_offsets,
+            np.append(starts, len(order)),
+            offsets,
+            rows[order],
+        )
 
     def write_out(self) -> None:
         """Write all pending entries to their files. On OSError they stay pending, readable and to be retried.

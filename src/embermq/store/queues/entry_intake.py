@@ -100,6 +100,15 @@ class EntryIntake:
         else:
             self._take_together(batch)
 
+    def places(self, batch: RecordColumns) -> Columns:
+        """Slot, queue offset and row of each entry that the records of a batch have, in log order."""
+        slots = self._queues.route(batch)
+        slots[(batch.rows[:, C_SYS_FLAG] & PREPARED) != 0] = NO_SLOT
+        columns: Columns = [slots, batch.rows[:, C_QUEUE_OFFSET], np.arange(len(batch))]
+        if self._multi is not None:
+            columns = self._with_copies(self._multi, batch, columns)
+        return _chosen(columns, columns[0] >= 0)
+
     # One by one
 
     def _take_one_by_one(self, batch: RecordColumns) -> None:

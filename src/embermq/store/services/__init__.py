@@ -1,7 +1,7 @@
 """What runs beside appends and reads: threads and jobs of an open store.
 
     dispatch.py          follows the log and feeds the sinks
-    arrivals.py          listeners for new messages
+    arrivals.py          listeners for new messages: one call for each step, or for each message
     delayed.py           parked messages, appended again when due
     housekeeping.py      syncs what is derived, then says so; disk usage
     retention.py, retention_rules.py, disk_watch.py   old log files go
@@ -11,7 +11,7 @@
 Other packages import from this face, not from the modules behind it.
 """
 
-from embermq.store.services.arrivals import Arrival
+from embermq.store.services.arrivals import Arrival, ArrivalStep
 from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard, is_all_before
 from embermq.store.services.retention_rules import is_expired, last_change_ms
 from embermq.store.services.scrub_state import ScrubState, load_scrub_state
@@ -19,6 +19,7 @@ from embermq.store.services.topic_deletion import KEPT_TOPICS
 
 __all__ = [
     "Arrival",
+    "ArrivalStep",
     "Cleaned",
     "KEPT_TOPICS",
     "OldSegment",

@@ -28,7 +28,7 @@ from embermq.store.sink import Sink
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
-# After a small step the dispatcher pauses, unless somebody waits for it. The reference looks every millisecond.
+# After a small step the dispatcher pauses, unless something waits for it. RocketMQ looks every millisecond.
 PAUSE_SECONDS = 0.002
 PAUSE_BYTES_MAX = 64 << 10
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -61,7 +61,7 @@ class Dispatcher:
         self._idle = False
         self._wake = Bell()
         self._advanced = threading.Condition()
-        self._waiting = 0  # How many wait for the position. Guarded by `_advanced`.
+        self._waiting = 0  # How many wait for what comes next. Guarded by `_advanced`.
         self._hurry = threading.Event()
         self._stopping = False
         self._lacks_space = False
@@ -87,21 +87,37 @@ class Dispatcher:
     def wait_for(self, physical_offset: int, timeout_seconds: float) -> bool:
         """Block until everything below `physical_offset` was dispatched; False if that takes too long."""
         deadline = time.monotonic() + timeout_seconds
-        with self._advanced:
-            self._waiting += 1
-            self._hurry.set()
-            try:
+        calm = self.hurry()
+        try:
+            with self._advanced:
                 while self.position < physical_offset:
                     self.wake()
                     left = deadline - time.monotonic()
                     if left <= 0 or not self._thread.is_alive():
                         return self.position >= physical_offset
                     self._advanced.wait(min(left, IDLE_SECONDS))
-            finally:
-                self._waiting -= 1
-                if self._waiting == 0:
-                    self._hurry.clear()
+        finally:
+            calm()
         return True
+
+    def hurry(self) -> Callable[[], None]:
+        """Make no pauses, because something waits for what comes next; the answer ends that. Any thread."""
+        with self._advanced:
+            self._waiting += 1
+            self._hurry.set()
+        is_over = False
+
+        def calm() -> None:
+            nonlocal is_over
+            with self._advanced:
+                if is_over:
+                    return
+                is_over = True
+                self._waiting -= 1
+                if self._waiting == 0 and not self._stopping:
+                    self._hurry.clear()
+
+        return calm
 
     def at(self, position: int, call: Callable[[], None]) -> None:
         """Call once everything below `position` was given to the sinks, and nothing from there on. For the holder
