@@ -1,6 +1,7 @@
 """Links of index entries: kernel == twin, and both know a right file from a wrong one."""
 
 import struct
+from array import array
 
 import numpy as np
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from embermq.columns.compiled.links import check_links
 from embermq.columns.plain import links
-from embermq.columns.plain.links import NONE, LinkCheck, no_newest
+from embermq.columns.plain.links import NONE, LinkCheck
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, index_file_bytes, put
 from tests.columns.guarded import GuardedMemory
 
@@ -18,7 +19,7 @@ SLOTS = st.integers(1, 9)
 
 def both(entries: bytes, first_number: int, slots: int, before: list[int] | None = None) -> tuple[LinkCheck, list[int]]:
     """The answer and the slots afterwards, the same from both."""
-    ours, theirs = np.zeros(slots, np.int32), no_newest(slots)
+    ours, theirs = np.zeros(slots, np.int32), array("i", bytes(4 * slots))
     for slot, number in enumerate(before or []):
         ours[slot] = theirs[slot] = number
     kernel = check_links(MEMORY.hold(entries), first_number, ours)

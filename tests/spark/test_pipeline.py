@@ -11,11 +11,11 @@ from embermq import Message, MessageStore
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.lake import Lake
 from embermq.spark.pipelines import LogBatch, SinkFigures, pipeline
-from embermq.spark.pipelines.minute_statistics import read_minutes
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
 from tests.spark.test_lake import records, rows
+from tests.support.minutes import read_minutes
 from tests.unit.repair.rebuild.test_follower import derived, log_only
 
 if TYPE_CHECKING:

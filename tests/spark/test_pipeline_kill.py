@@ -18,13 +18,13 @@ from embermq.repair.verify.store_check import verify
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.names import PENDING
-from embermq.spark.pipelines.minute_statistics import read_minutes
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.pipeline_child import DEATHS, SETTINGS, STEPS, made
 from tests.spark.test_lake import places_in_folder, records, rows
 from tests.spark.test_lake_tables import everything
 from tests.spark.test_stream_kill import Child
+from tests.support.minutes import read_minutes
 from tests.unit.repair.rebuild.test_follower import derived
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from embermq import Message
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.lake import Lake
 from embermq.spark.pipelines import LogBatch, SinkFigures, pipeline
-from embermq.spark.pipelines.minute_statistics import read_minutes
 from embermq.testing.builder import StoreBuilder
 from tests.spark.test_lake import records, rows
+from tests.support.minutes import read_minutes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from embermq import Message
 from embermq.columns.plain.select import Selection, select_rows
 from embermq.format.java import string_hash
-from embermq.format.queue_entry import BLANK_ENTRY, ENTRY
+from embermq.format.queue_entry import BLANK_SIZE, ENTRY
 from embermq.spark.options.schema import spark_schema
 from embermq.spark.planning import plan
 from embermq.spark.planning.plan import LogCut, QueueNeed
@@ -62,7 +62,7 @@ def test_entries_that_are_not_there(tmp_path: Path) -> None:
     nobody = QueueEntryFiles(tmp_path, "t", 0)
     assert (nobody.end, nobody.known_end(0, 10), nobody.entries(0, 2)["size"].tolist()) == (0, 0, [0, 0])
     directory = queue_directory(tmp_path)
-    (directory / f"{0:020d}").write_bytes(BLANK_ENTRY * 4 + entries(4, 10))
+    (directory / f"{0:020d}").write_bytes(ENTRY.pack(0, BLANK_SIZE, 0) * 4 + entries(4, 10))
     (directory / f"{200:020d}").write_bytes(entries(10, 20)[:-7])
     queue = QueueEntryFiles(tmp_path, "t", 0)
     assert queue.entries(0, 6)["size"].tolist() == [0, 0, 0, 0, 104, 105], "a blank is no entry"

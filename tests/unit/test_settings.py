@@ -180,9 +180,9 @@ def test_the_disk_ratio_is_clamped(percent: int, used: int) -> None:
 
 
 def test_commit_log_directories() -> None:
-    assert StoreSettings(root=Path("/d")).commit_log_directories == (Path("/d/commitlog"),)
+    assert StoreSettings(root=Path("/d")).commit_log_paths == ()
     several = StoreSettings.from_properties({"storePathCommitLog": "/a, /b,,"})
-    assert several.commit_log_directories == (Path("/a"), Path("/b"))
+    assert several.commit_log_paths == (Path("/a"), Path("/b"))
 
 
 def test_delay_levels_are_parsed() -> None:

@@ -14,12 +14,8 @@ class Bell:
     __slots__ = ("_silence",)
 
     def __init__(self) -> None:
-        self._silence = threading.Lock()  # Held until somebody rings.
+        self._silence = threading.Lock()  # Held until the bell is rung.
         self._silence.acquire()
-
-    @property
-    def is_rung(self) -> bool:
-        return not self._silence.locked()
 
     def ring(self) -> None:
         if self._silence.locked():

@@ -213,14 +213,6 @@ class Segments:
         at = bisect_right(segments, segment.start, key=_start_of)
         return segments[at] if at < len(segments) else None
 
-    def by_time(self, time_ms: int) -> Segment | None:
-        """The first file that changed at or after `time_ms`, else the last one."""
-        segments = self._all
-        for segment in segments:
-            if segment.mtime_ms() >= time_ms:
-                return segment
-        return segments[-1] if segments else None
-
     # -- loading ---------------------------------------------------------------------------------------
 
     def load(self) -> list[SegmentFinding]:
@@ -481,16 +473,6 @@ class Segments:
             if segment is not None:
                 deleted.append(segment.path)
         return deleted
-
-    def delete_last(self) -> Segment | None:
-        """Delete the newest file. Nobody may be writing."""
-        with self._lock:
-            if not self._all:
-                return None
-            segment = self._all[-1]
-            self._all = self._all[:-1]
-            segment.retire()
-            return segment
 
     def close(self) -> None:
         """Let go of all files; nothing is flushed here."""

@@ -28,11 +28,6 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
         """Everything stored before this is in the log and in the queues."""
         return max(0, min(self.log_ms, self.queues_ms) - _SAFETY_MS)
 
-    @property
-    def replay_index_from_ms(self) -> int:
-        """Everything stored before this is in the index files too."""
-        return min(self.replay_from_ms, self.index_ms)
-
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The whole page."""

@@ -19,7 +19,6 @@ Keys of many records at once: `embermq.columns`.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -139,23 +138,3 @@ def rebuild_slots(buffer: Any, slots_max: int, count: int) -> int:
         _SLOT.pack_into(buffer, slot, number)
     _SLOT.pack_into(buffer, 32, used)
     return used
-
-
-def lookup(buffer: Any, slots_max: int, entries_max: int, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-    """Physical offsets under a hash whose (second-grained) time lies in begin_ms..end_ms, newest first.
-    Different keys may share a hash: callers compare the record's own keys. A file ends the walk at the first
-    entry older than begin_ms, and on any number that cannot be."""
-    header = decode_header(buffer)
-    (number,) = _SLOT.unpack_from(buffer, slot_at(key_hash % slots_max))
-    if header.count <= 1 or number > min(header.count, entries_max - 1):
-        return
-    while number > 0:
-        entry = decode_entry(buffer, number, slots_max)
-        if entry.seconds < 0:
-            return
-        time_ms = header.begin_timestamp + entry.seconds * 1000
-        if entry.key_hash == key_hash and begin_ms <= time_ms <= end_ms:
-            yield entry.physical_offset
-        if time_ms < begin_ms or entry.previous >= number:
-            return
-        number = entry.previous

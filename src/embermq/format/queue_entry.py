@@ -19,4 +19,3 @@ assert ENTRY.size == ENTRY_DTYPE.itemsize == ENTRY_BYTES
 
 # Fills a queue's first file before its first real entry, when the queue does not begin at 0.
 BLANK_SIZE = 0x7FFF_FFFF
-BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)

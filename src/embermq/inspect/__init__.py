@@ -5,12 +5,14 @@
     log_identity.py, lost_end.py   which log it is; how far it once went
     lookup.py, lineage.py, dump.py, overview.py, rates.py, retention_preview.py, found_sizes.py,
     changes.py        what commands show
+    even_slices.py    a log, or anything counted, cut into even parts for workers
 
 Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.inspect.changes import Watched, is_about_missing_file
 from embermq.inspect.dump import Dump, Wanted
+from embermq.inspect.even_slices import even_edges, record_starts, slice_bytes, slice_count
 from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.lineage import Life, LifeStep, lives_of, seeds_by_key
 from embermq.inspect.log_identity import Identity, LogMatch
@@ -59,6 +61,7 @@ __all__ = [
     "Watch",
     "Watched",
     "checkpoint_of",
+    "even_edges",
     "find_messages",
     "index_facts",
     "is_about_missing_file",
@@ -72,10 +75,13 @@ __all__ = [
     "queue_entries_of",
     "queue_facts",
     "rates_between",
+    "record_starts",
     "require_topic",
     "seeds_by_key",
     "segment_facts",
     "sizes_found",
+    "slice_bytes",
+    "slice_count",
     "spaces",
     "vouched_end",
     "writer_process",

@@ -13,6 +13,7 @@ import numpy as np
 
 from embermq.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
 from embermq.errors import TopicUnknown
+from embermq.inspect.even_slices import record_starts
 from embermq.inspect.snapshot import Survey
 from embermq.model.flags import has_index_entry
 from embermq.model.hosts import Host
@@ -134,9 +135,8 @@ def message_by_id(survey: Survey, message_id: str) -> IdAnswer:
 def store_hosts(survey: Survey) -> set[Host]:
     """Hosts that stored messages here, from records all over the log."""
     hosts = set()
-    span = survey.log_end - survey.log_min
-    for number in range(_HOST_SAMPLES):
-        place = survey.record_start(survey.log_min + span * number // _HOST_SAMPLES)
+    first = survey.record_start(survey.log_min)
+    for place in record_starts(first, survey.log_end, _HOST_SAMPLES, survey.record_start):
         message = message_at(survey, place)
         if message is not None:
             hosts.add(message.store_host)

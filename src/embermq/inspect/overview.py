@@ -80,10 +80,6 @@ class StartPlan:
     index: IndexPlan
     findings: list[str]
 
-    @property
-    def makes_queues_again(self) -> bool:
-        return self.index is IndexPlan.REBUILD
-
 
 def segment_facts(survey: Survey) -> list[SegmentFact]:
     return [_segment_fact(survey, segment) for segment in survey.segments]

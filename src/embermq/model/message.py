@@ -218,17 +218,22 @@ class StoredMessage(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def payload(self) -> bytes:
         """The body as the producer gave it; CorruptFrame when it does not decompress."""
-        if not self.sys_flag & flags.COMPRESSED:
-            return self.body
-        try:
-            return decompress(self.body, self.sys_flag)
-        except (zlib.error, RuntimeError, zstandard.ZstdError, ValueError, EOFError) as problem:
-            raise CorruptFrame(self.physical_offset, f"the body does not decompress: {problem}") from problem
+        return decompressed(self.body, self.sys_flag, self.physical_offset)
 
     @property
     def end(self) -> int:
         """Physical offset of the first byte after the record."""
         return self.physical_offset + self.size
+
+
+def decompressed(body: bytes, sys_flag: int, physical_offset: int) -> bytes:
+    """The body as the producer gave it, of the record at this place; CorruptFrame when it does not decompress."""
+    if not sys_flag & flags.COMPRESSED:
+        return body
+    try:
+        return decompress(body, sys_flag)
+    except (zlib.error, RuntimeError, zstandard.ZstdError, ValueError, EOFError) as problem:
+        raise CorruptFrame(physical_offset, f"the body does not decompress: {problem}") from problem
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:

@@ -557,11 +557,6 @@ class StoreSettings:
         }
 
     @property
-    def commit_log_directories(self) -> tuple[Path, ...]:
-        """Where new log files go: the configured directories, or `commitlog` in the root."""
-        return self.commit_log_paths or (self.root / "commitlog",)
-
-    @property
     def delay_ms(self) -> tuple[int, ...]:
         """Delay of each level; level 1 comes first."""
         return parse_delay_levels(self.delay_levels)

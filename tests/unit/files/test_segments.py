@@ -51,7 +51,6 @@ def test_an_absent_directory_is_an_empty_log(tmp_path: Path) -> None:
     assert segments.first is None
     assert segments.last is None
     assert segments.find(0) is None
-    assert segments.by_time(0) is None
     assert not segments.flush()
     assert segments.flushed_offset == 0
 
@@ -202,7 +201,7 @@ def test_a_file_that_fits_nowhere_is_never_touched(tmp_path: Path, start: int, c
     segments.roll()
     segments.truncate_to(SIZE + 10)
     segments.delete_before(SIZE)
-    while segments.delete_last() is not None:
+    while segments.delete_first() is not None:
         pass
     assert snapshot(tmp_path) == {stray.name: before[stray.name]}
 
@@ -389,21 +388,10 @@ def test_a_file_deleted_while_it_is_scanned_stays_readable(tmp_path: Path) -> No
         assert bytes(array) == b"\1" * SIZE
 
 
-def test_delete_last(tmp_path: Path) -> None:
-    segments = grown(tmp_path, 2)
-    assert segments.delete_last() is not None
-    assert segments.delete_last() is not None
-    assert segments.delete_last() is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_by_time_is_the_first_file_changed_since(tmp_path: Path) -> None:
-    segments = grown(tmp_path, 3)
-    for number, segment in enumerate(segments):
-        RealFiles().set_mtime(segment.path, (1000 + number) * 10**9)
-    assert segments.all[0].mtime_ms() == 1_000_000
-    for time_ms, index in ((0, 0), (1_000_000, 0), (1_000_001, 1), (1_002_000, 2), (9_000_000, 2)):
-        assert segments.by_time(time_ms) is segments.all[index]
+def test_when_a_file_was_changed(tmp_path: Path) -> None:
+    [segment] = grown(tmp_path, 1)
+    RealFiles().set_mtime(segment.path, 1000 * 10**9)
+    assert segment.mtime_ms() == 1_000_000
 
 
 @pytest.mark.parametrize("read_only", [True, False])

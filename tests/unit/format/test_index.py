@@ -1,6 +1,8 @@
 """Index files in plain Python, on the worked example."""
 
 import struct
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,6 @@ from embermq.format.index import (
     encode_header,
     entry_at,
     index_file_bytes,
-    lookup,
     put,
     rebuild_slots,
     slot_at,
@@ -25,6 +26,26 @@ from embermq.model.hosts import Host
 
 SLOTS, ENTRIES = 50, 20
 UNIQ = "0A0000010001639CFE2B18B4AAC200A1"
+
+
+def lookup(buffer: Any, slots_max: int, entries_max: int, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    """Physical offsets under a hash whose (second-grained) time lies in begin_ms..end_ms, newest first.
+    Different keys may share a hash: callers compare the record's own keys. A file ends the walk at the first
+    entry older than begin_ms, and on any number that cannot be."""
+    header = decode_header(buffer)
+    (number,) = struct.unpack_from(">i", buffer, slot_at(key_hash % slots_max))
+    if header.count <= 1 or number > min(header.count, entries_max - 1):
+        return
+    while number > 0:
+        entry = decode_entry(buffer, number, slots_max)
+        if entry.seconds < 0:
+            return
+        time_ms = header.begin_timestamp + entry.seconds * 1000
+        if entry.key_hash == key_hash and begin_ms <= time_ms <= end_ms:
+            yield entry.physical_offset
+        if time_ms < begin_ms or entry.previous >= number:
+            return
+        number = entry.previous
 
 
 def columns(count: int, properties: bytes, sys_flag: int = 0) -> RecordColumns:

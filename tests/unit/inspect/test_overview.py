@@ -114,7 +114,7 @@ def test_the_plan_is_what_a_start_does(store: Path, what: str) -> None:
     assert plan.reason == started.recovery.reason
     assert plan.walk_from == started.recovery.walked_from
     assert plan.walk_bytes == started.recovery.log_end - started.recovery.walked_from
-    assert plan.makes_queues_again is (what not in ("clean", "killed"))
+    assert (plan.index is IndexPlan.REBUILD) is (what not in ("clean", "killed"))
     assert (plan.index is IndexPlan.KEEP) is (what == "clean")
 
 
@@ -124,7 +124,7 @@ def test_a_store_of_the_reference_is_walked(name: str, tmp_path: Path) -> None:
     settings = SMALL.replace(**sizes_found(RealFiles(), path), delayed_delivery=False)
     plan, started = plan_and_start(path, settings)
     assert (plan.reason, plan.walk_from) == (started.recovery.reason, started.recovery.walked_from)
-    assert plan.makes_queues_again
+    assert plan.index is IndexPlan.REBUILD
 
 
 def test_no_store_no_plan(tmp_path: Path) -> None:

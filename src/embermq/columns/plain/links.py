@@ -5,7 +5,6 @@ came before only the number of the newest entry in each slot, so a file of any s
 """
 
 import struct
-from array import array
 from typing import Any, NamedTuple
 
 from embermq.format.index import ENTRY_BYTES
@@ -39,8 +38,3 @@ def check_links(entries: Any, first_number: int, newest: Any) -> LinkCheck:
         if key_hash >= 0:
             newest[key_hash % len(newest)] = number
     return LinkCheck(wrong, first, int(expected))
-
-
-def no_newest(slots_max: int) -> "array[int]":
-    """Slots of a file without entries."""
-    return array("i", bytes(4 * slots_max))

@@ -31,7 +31,7 @@ from embermq.errors import StoreError
 from embermq.files import Files, remove_tree
 from embermq.format.names import index_name
 from embermq.format.queue_entry import ENTRY_BYTES
-from embermq.inspect import Survey
+from embermq.inspect import Survey, record_starts, slice_count
 from embermq.repair.rebuild.build import Build, Built, Progress, disagreement
 from embermq.repair.rebuild.bulk import (
     KEYS,
@@ -139,12 +139,7 @@ class BulkBuild(Build):
             return [start]
         planned = self._planned_end(end)
         count = _slice_count(planned - start, self._workers.cores)
-        starts = {start}
-        for number in range(1, count):
-            found = self._record_start(start + (planned - start) * number // count, planned)
-            if found is not None:
-                starts.add(found)
-        return [*sorted(starts), end]
+        return [*record_starts(start, planned, count, lambda at: self._record_start(at, planned)), end]
 
     def _planned_end(self, end: int) -> int:
         """About where the log ends; what lies behind it belongs to the last slice. Past what is proven only an
@@ -154,8 +149,8 @@ class BulkBuild(Build):
             end = max(Survey.open(self._root, files=self._files).log_end, self._log.min_offset)
         return end if proven is None else min(end, max(proven, self._log.min_offset))
 
-    def _record_start(self, at: int, limit: int) -> int | None:
-        """Where the first record at or after a place begins, as far as can be seen."""
+    def _record_start(self, at: int, limit: int) -> int:
+        """Where the first record at or after a place begins, as far as can be seen; `limit` if there is none."""
         for segment in self._segments.all:
             if segment.end > at and segment.start < limit and segment.file is not None:
                 first = max(at, segment.start)
@@ -167,7 +162,7 @@ class BulkBuild(Build):
                 further = next_record(segment.file, place, first, limit)
                 if further is not None:
                     return further
-        return None
+        return limit
 
     def _begin(self, work: Path, *, anew: bool) -> Site:
         """Keep others from writing, and have an empty place to write to, or what an earlier call has done."""
@@ -349,8 +344,7 @@ def _do(site: Site, piece: BulkIndexFile | OddQueues | Finished) -> IndexBuilt |
 
 def _slice_count(length: int, cores: int) -> int:
     """As many for each core, unless there are fewer than cores."""
-    size = min(max(-(-length // (cores * _PIECES_PER_CORE)), SLICE_BYTES_MIN), SLICE_BYTES_MAX)
-    count = max(1, -(-length // size))
+    count = slice_count(length, cores * _PIECES_PER_CORE, SLICE_BYTES_MIN, SLICE_BYTES_MAX)
     return count if count < cores else -(-count // cores) * cores
 
 

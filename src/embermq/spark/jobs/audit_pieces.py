@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from embermq.files import BadBlock, FaultTolerantFiles, Files, OpenFile, RealFiles
 from embermq.format.index import IndexHeader, index_file_bytes
+from embermq.inspect import slice_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import PieceTally
 from embermq.spark.jobs.cluster_tasks import ProgressReport, collected, parallelism
@@ -135,7 +136,7 @@ class SparkPieces(LogPieces):
         self._reading = reading
         self._names: set[QueueName] = set()
         cores = parallelism(reading.spark)
-        self._task_bytes = min(max(-(-(end - start) // cores), TASK_BYTES_MIN), TASK_BYTES_MAX)
+        self._task_bytes = slice_bytes(end - start, cores, TASK_BYTES_MIN, TASK_BYTES_MAX)
         self._piece_bytes = max(self._piece_bytes, min(PIECE_BYTES, self._task_bytes))
         self._plan = AuditPlan(
             uuid.uuid4().hex,

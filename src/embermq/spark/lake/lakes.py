@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
-from embermq.inspect import Survey
+from embermq.inspect import Survey, record_starts, slice_count
 from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism, run
 from embermq.spark.lake import compaction as joining
 from embermq.spark.lake.commits import (
@@ -310,9 +310,10 @@ class Lake:
 
     def _slices(self, survey: Survey, broker_name: str, start: int, end: int, cores: int) -> list[LakeSlice]:
         """Even parts that begin where records begin, as many as cores unless that makes them too large or small."""
-        size = min(max((end - start) // cores, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
-        count = max(1, -(-(end - start) // size))
-        cuts = [start, *(survey.record_start(start + (end - start) * n // count) for n in range(1, count)), end]
+        if start >= end:
+            return []
+        count = slice_count(end - start, cores, SLICE_BYTES_MIN, SLICE_BYTES_MAX)
+        starts = record_starts(start, end, count, survey.record_start)
         as_tables, schemas = self._tables is not None, self.schemas
         return [
             LakeSlice(
@@ -326,7 +327,7 @@ class Lake:
                 schemas,
                 self._drop_bodies,
             )
-            for low, high in pairwise(sorted({min(cut, end) for cut in cuts}))
+            for low, high in pairwise([*starts, end])
         ]
 
     def _commit(

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from embermq.inspect import Survey
+from embermq.inspect import Survey, record_starts, slice_count
 from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism
 from embermq.spark.lake.names import stem
 from embermq.spark.reading.tables import table
@@ -77,12 +77,9 @@ class LogBatch:
         found = []
         for one in self.ranges:
             survey = Survey.open(Path(one.path))
-            length = one.end - one.start
-            size = min(max(length // cores, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
-            count = max(1, -(-length // size))
-            cuts = {one.start, one.end}
-            cuts |= {min(survey.record_start(one.start + length * n // count), one.end) for n in range(1, count)}
-            for low, high in pairwise(sorted(cuts)):
+            count = slice_count(one.end - one.start, cores, SLICE_BYTES_MIN, SLICE_BYTES_MAX)
+            starts = record_starts(one.start, one.end, count, survey.record_start)
+            for low, high in pairwise([*starts, one.end]):
                 segments = tuple(part for part in survey.segments if part.start < high and part.end > low)
                 found.append(RangeSlice(one.broker_name, segments, low, high))
         return found

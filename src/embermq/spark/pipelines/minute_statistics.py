@@ -5,8 +5,8 @@
     first_offset, last_offset    lowest and highest queue offset: a queue whose messages are fewer than these span,
                               added up over tags and minutes, has gaps
 
-Sums of sums are right, so readers add up what they need: `read_minutes` does. What the names of files say is there is
-not counted again, whether a batch comes again after a kill or all of them do for a new checkpoint.
+Readers add up what they need (`joined`). What the names of files say is there is not counted again, whether a batch
+comes again after a kill or all of them do for a new checkpoint.
 """
 
 import re
@@ -78,7 +78,7 @@ class MinutesSink:
                 for piece, part in zip(slices, counted, strict=True)
                 if piece.broker_name == one.broker_name and one.start <= piece.start < one.end
             ]
-            self._write(one, _joined(pa.concat_tables(mine)))
+            self._write(one, joined(pa.concat_tables(mine)))
         damages = [text for part in counted for text in part.damages]
         return SinkFigures(sum(part.records for part in counted), len(ranges), damages)
 
@@ -156,7 +156,7 @@ def count_slice(piece: RangeSlice) -> _CountedSlice:
             assert isinstance(item, DamagedRange)
             damages.append(f"{piece.broker_name}: {item.start:,} to {item.end:,}: {item.reason}")
     empty = _counted(pa.RecordBatch.from_pylist([], builder.schema))
-    return _CountedSlice(_joined(pa.concat_tables([empty, *tables])), records, tuple(damages))
+    return _CountedSlice(joined(pa.concat_tables([empty, *tables])), records, tuple(damages))
 
 
 def _counted(batch: pa.RecordBatch) -> pa.Table:
@@ -184,17 +184,8 @@ def _counted(batch: pa.RecordBatch) -> pa.Table:
     )
 
 
-def _joined(table: pa.Table) -> pa.Table:
+def joined(table: pa.Table) -> pa.Table:
     """Rows of the same key added up."""
     grouped = table.group_by(KEYS).aggregate(_SUMS)
     renamed = grouped.rename_columns([*KEYS, *(name for name, _ in _SUMS)])
     return renamed.sort_by([(name, "ascending") for name in KEYS])
-
-
-def read_minutes(root: str) -> pa.Table | None:
-    """All statistics of a lake, added up: one row for each broker, topic, queue, tag and minute.
-    None if there are none."""
-    files = LakeFiles(root)
-    names = [name for name in files.list(FOLDER) if name.endswith(SUFFIX)]
-    tables = [pq.read_table(files.full(name), filesystem=files.arrow, partitioning=None) for name in names]
-    return _joined(pa.concat_tables([one.replace_schema_metadata() for one in tables])) if tables else None

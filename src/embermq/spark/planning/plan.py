@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from embermq.inspect import even_edges, record_starts
+
 ENTRY_BYTES = 20
 # A jump to a record costs about as much as passing so many bytes in order: with everything in memory, both ways took
 # the same CPU time at some 60 % of the records wanted, of 240 as of 1,170 bytes. A cold disk is less fond of jumps.
@@ -235,12 +237,7 @@ def cut_log(start: int, end: int, count: int, align: Align) -> list[LogCut]:
     `start` itself is not moved: whether a record begins there is for its owner to know."""
     if start >= end:
         return []
-    edges = [start]
-    for k in range(1, count):
-        edge = align(start + (end - start) * k // count)
-        if edges[-1] < edge < end:
-            edges.append(edge)
-    return [LogCut(a, b) for a, b in pairwise([*edges, end])]
+    return [LogCut(a, b) for a, b in pairwise([*record_starts(start, end, count, align), end])]
 
 
 def cut_queues(queues: Sequence[QueueNeed], count: int) -> list[QueueCut]:
@@ -263,8 +260,7 @@ def cut_places(places: Sequence[int], count: int) -> list[PlacesCut]:
     """Known places in log order, in `count` runs of equal length; none is empty."""
     ordered = sorted(set(places))
     count = max(1, min(count, len(ordered)))
-    edges = [len(ordered) * k // count for k in range(count + 1)]
-    return [PlacesCut(tuple(ordered[a:b])) for a, b in pairwise(edges) if a < b]
+    return [PlacesCut(tuple(ordered[a:b])) for a, b in pairwise(even_edges(0, len(ordered), count)) if a < b]
 
 
 def queue_bytes(queue: QueueNeed) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.format.java import string_hash
+from embermq.inspect import even_edges
 from embermq.spark.planning.plan import QueueNeed, SizeSample
 from embermq.spark.planning.stores import StorePlace
 from embermq.spark.reading.queue_files import QueueEntryFiles
@@ -45,7 +46,7 @@ def sampled(
 def _sample(need: QueueNeed, files: QueueEntryFiles, reads: int, codes: TagCodes | None) -> QueueNeed:
     sizes: list[SizeSample] = []
     matching = seen = 0
-    for at in sorted({need.start + need.count * k // reads for k in range(reads)}):
+    for at in sorted(set(even_edges(need.start, need.end, reads)[:-1])):
         entries = files.entries(at, min(at + _ENTRIES_PER_READ, need.end))
         entries = entries[entries["size"] > 0]
         if len(entries):

@@ -53,7 +53,7 @@ from embermq.columns import (
 )
 from embermq.errors import CorruptFrame
 from embermq.model.flags import COMPRESSED
-from embermq.model.message import StoredMessage
+from embermq.model.message import decompressed
 from embermq.model.properties import decode_properties
 from embermq.spark.options.schema import CORRUPT, HEADERS, SchemaMode, arrow_schema, column_names
 
@@ -95,13 +95,23 @@ class _Chosen(NamedTuple):
 class BatchBuilder:
     """Makes batches of one schema."""
 
-    def __init__(self, schema: StructType, *, mode: SchemaMode, broker_name: str, decompress: bool) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        *,
+        mode: SchemaMode,
+        broker_name: str,
+        decompress: bool,
+        rows_max: int = BATCH_ROWS_MAX,
+        bytes_max: int = BATCH_BYTES_MAX,
+    ) -> None:
         fields = {field.name.lower() for field in schema.fields}
         self._names = column_names(schema, mode, corrupt=CORRUPT.name in fields, headers=HEADERS.name in fields)
         self._schema = arrow_schema(schema)
         self._broker_name = broker_name
         self._decompress = decompress and not {"body", "value"}.isdisjoint(self._names)
         self._makers = [_MAKERS[mode][name] for name in self._names]
+        self._rows_max, self._bytes_max = min(rows_max, BATCH_ROWS_MAX), min(bytes_max, BATCH_BYTES_MAX)
         self._constants: dict[str, pa.Array] = {}
         self._rows_made = 0
 
@@ -115,7 +125,7 @@ class BatchBuilder:
         """The kept rows (None: all) in batches of bounded size; none for no rows."""
         if keep is None:
             keep = np.arange(len(records), dtype=np.int64)
-        for start, end in _portions(records.column(C_SIZE).take(keep)):
+        for start, end in self._portions(records.column(C_SIZE).take(keep)):
             for chosen in self._with_bodies(records, keep[start:end], on_damage, BATCH_BYTES_MAX):
                 if len(chosen.keep):
                     yield self._make(chosen)
@@ -145,6 +155,17 @@ class BatchBuilder:
             for name, field in zip(self._names, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _portions(self, sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+        """Half-open ranges of rows within both limits; a row that is too large alone is a portion of its own."""
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < len(sizes):
+            before = int(ends[start - 1]) if start else 0
+            end = int(np.searchsorted(ends, before + self._bytes_max, side="right"))
+            end = min(max(end, start + 1), start + self._rows_max, len(sizes))
+            yield start, end
+            start = end
 
     def _make(self, chosen: _Chosen) -> pa.RecordBatch:
         self._rows_made += len(chosen.keep)
@@ -200,46 +221,16 @@ class BatchBuilder:
         return self._constant(CORRUPT.name, None, len(chosen.keep), type_)
 
 
-def _portions(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Half-open ranges of rows that keep both limits; a row that is too large alone is a portion of its own."""
-    ends = np.cumsum(sizes)
-    start = 0
-    while start < len(sizes):
-        before = int(ends[start - 1]) if start else 0
-        end = int(np.searchsorted(ends, before + BATCH_BYTES_MAX, side="right"))
-        end = min(max(end, start + 1), start + BATCH_ROWS_MAX, len(sizes))
-        yield start, end
-        start = end
-
-
 def _compressed(records: RecordColumns, keep: Keep) -> NDArray[Any]:
     return np.flatnonzero(records.column(C_SYS_FLAG).take(keep) & COMPRESSED)
 
 
 def _payload(records: RecordColumns, row: int, on_damage: OnDamage | None) -> bytes | None:
-    """The body decompressed; None when it is damaged and somebody was told."""
+    """The body decompressed; None when it is damaged and `on_damage` was called."""
     numbers = records.rows[row]
     start, size = int(numbers[C_PHYSICAL]), int(numbers[C_SIZE])
-    message = StoredMessage(
-        physical_offset=start,
-        size=size,
-        sys_flag=int(numbers[C_SYS_FLAG]),
-        body=records.body(row),
-        topic="",
-        body_crc=0,
-        queue_id=0,
-        flag=0,
-        queue_offset=0,
-        born_timestamp=0,
-        packed_born_host=b"",
-        store_timestamp=0,
-        packed_store_host=b"",
-        reconsume_times=0,
-        prepared_transaction_offset=0,
-        property_bytes=b"",
-    )
     try:
-        body = message.payload
+        body = decompressed(records.body(row), int(numbers[C_SYS_FLAG]), start)
         if len(body) > COLUMN_BYTES_MAX:
             raise CorruptFrame(start, f"the body decompresses to {len(body):,} bytes")
         return body

@@ -16,7 +16,6 @@ from embermq.spark.planning.plan import PlacesCut
 from embermq.spark.reading.slice_rows import Keep, SliceReader, chooser
 from embermq.store.log import MISSING, DamagedRange, LogSegment, segment_at
 
-TWIN_RECORDS_MAX = 2_000  # so many are done by the plain twin before the kernel is loaded
 _STRETCH_BYTES = 64 << 20
 
 Numbers = NDArray[np.int64]

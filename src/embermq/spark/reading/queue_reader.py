@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from embermq.columns import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns, pays, queue_table
 from embermq.files import RealFiles
 from embermq.format.frame import FIXED_BYTES, Frame
+from embermq.inspect import even_edges
 from embermq.spark.planning.plan import ENTRY_BYTES, QueueCut
 from embermq.spark.planning.size_samples import can_match, tag_codes
 from embermq.spark.reading.known_places import Candidates, Picker
@@ -47,12 +48,10 @@ class QueueReader:
         self._choose = chooser(slice_.selection, self._entries * 1024)
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        steps = -(-self._entries // STEP_ENTRIES)
+        steps = max(1, -(-self._entries // STEP_ENTRIES))
+        edges = [even_edges(part.start, part.end, steps) for part in self._parts]
         for k in range(steps):
-            lengths = [(part.start, part.end - part.start) for part in self._parts]
-            yield from self._read_step(
-                [(start + count * k // steps, start + count * (k + 1) // steps) for start, count in lengths]
-            )
+            yield from self._read_step([(at[k], at[k + 1]) for at in edges])
 
     def _read_step(self, ranges: Ranges) -> Iterator[pa.RecordBatch]:
         usable, unusable = self._candidates(ranges)

@@ -80,7 +80,12 @@ class SliceReader:
         reading = slice_.reading
         self.rows_max = min(reading.batch_rows, ROWS_MAX)
         self.builder = BatchBuilder(
-            reading.schema, mode=reading.mode, broker_name=slice_.broker_name, decompress=reading.decompress
+            reading.schema,
+            mode=reading.mode,
+            broker_name=slice_.broker_name,
+            decompress=reading.decompress,
+            rows_max=reading.batch_rows,
+            bytes_max=reading.batch_bytes,
         )
         self.troubles = Troubles(slice_, counts, self.builder)
 
@@ -101,15 +106,12 @@ class SliceReader:
 
     def batches(self, records: RecordColumns, keep: Keep | None) -> Iterator[pa.RecordBatch]:
         """Chosen records as batches within the limits; damage met on the way (bodies that cannot be decompressed)."""
-        reading = self.slice.reading
         found: list[DamagedRange] = []
-        for portion in _portions(records, keep, reading.batch_rows, reading.batch_bytes):
-            for batch in self.builder.batches(
-                records, portion, lambda start, end, reason: found.append(DamagedRange(start, end, reason))
-            ):
-                self.counts.rows += batch.num_rows
-                if batch.num_rows:
-                    yield batch
+        for batch in self.builder.batches(
+            records, keep, lambda start, end, reason: found.append(DamagedRange(start, end, reason))
+        ):
+            self.counts.rows += batch.num_rows
+            yield batch
         for damage in found:
             yield from self.troubles.meet(damage)
 
@@ -126,19 +128,6 @@ def _chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns],
     if selection.is_everything:
         return lambda records: None
     return select_for(selection, byte_count)
-
-
-def _portions(records: RecordColumns, keep: Keep | None, rows_max: int, bytes_max: int) -> Iterator[Keep]:
-    """The chosen rows in runs of bounded length and size; a record larger than the limit is alone."""
-    chosen = np.arange(len(records), dtype=np.int64) if keep is None else keep
-    ends = np.cumsum(records.column(C_SIZE)[chosen])
-    start = 0
-    while start < len(chosen):
-        before = int(ends[start - 1]) if start else 0
-        fit = int(np.searchsorted(ends, before + bytes_max, side="right"))
-        end = min(max(fit, start + 1), start + rows_max)
-        yield chosen[start:end]
-        start = end
 
 
 class Troubles:

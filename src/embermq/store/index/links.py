@@ -11,7 +11,6 @@ from embermq.files import OpenFile
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, IndexHeader, entry_at
 from embermq.store.index.index_file import ENTRY_DTYPE
 
-_TWIN_ENTRIES_MAX = 20_000
 _STEP_SLOTS = 1 << 18
 _STEP_ENTRIES = 1 << 15
 
