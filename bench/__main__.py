@@ -3,7 +3,7 @@
     python -m bench                              all of them at real size: minutes, and some 15 GiB of disk
     python -m bench --size smoke                 seconds; the figures say little, the hashes everything
     python -m bench --only scan --only append    some of them
-    python -m bench --peers                      beside the reference (needs java and mvn)
+    python -m bench --peers                      beside RocketMQ (needs java and mvn)
     python -m bench --output json                for programs
 
 The exit code says whether the work was done right, not whether it was fast.
@@ -78,7 +78,7 @@ _COLUMNS = [
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Where to put the files: on the disk to measure [default: the directory for temporary files].",
 )
-@click.option("--peers", is_flag=True, help="Measure the reference as well.")
+@click.option("--peers", is_flag=True, help="Measure RocketMQ as well.")
 @output_option
 def main(
     output: Output, names: tuple[str, ...], size: Size, rounds: int | None, directory: Path | None, peers: bool

@@ -112,7 +112,7 @@ def _written_entries(file: Path) -> bytes:
 
 
 def _index_entries_at(file_bytes: int, file: Path) -> int:
-    """Where entries begin, from the length of the file: the reference has 4 entries for each slot, as we do."""
+    """Where entries begin, from the length of the file: RocketMQ has 4 entries for each slot, as we do."""
     slots, rest = divmod(file_bytes - INDEX_HEADER_BYTES, 4 + 4 * _INDEX_ENTRY.itemsize)
     assert rest == 0, f"{file}: not four entries a slot"
     return INDEX_HEADER_BYTES + 4 * slots

@@ -2,7 +2,7 @@
 
 ASYNC_FLUSH, 1 GiB files that are new to the disk, index on, dispatch running meanwhile; one thread appends
 messages built beforehand. Both sides of the comparison write the same records: a ready-made property string with
-tag, key and unique key. That is proven by sizes: every byte the reference stored is accounted for by our own
+tag, key and unique key. That is proven by sizes: every byte RocketMQ stored is accounted for by our own
 arithmetic over message numbers. Rounds of both sides alternate, each in a new directory.
 
 What users write most, tags and keys without a unique key, is shown beside it.
@@ -33,7 +33,7 @@ ABOUT = "one at a time and 256 at a time, default settings"
 BODIES = {"100 B": 100, "1 KiB": 1024}
 SINGLE_TARGETS = {"100 B": at_least(0.35), "1 KiB": at_least(0.8)}
 MANY_TARGET = at_least(1.2)
-_PREPARED_BATCHES = 64  # As the reference's benchmark has it: the same batches come again.
+_PREPARED_BATCHES = 64  # As RocketMQ's benchmark has it: the same batches come again.
 
 
 class Round(NamedTuple):
@@ -171,7 +171,7 @@ def _check_bytes(told: rocketmq.Figures, body_bytes: int, messages: int) -> None
     for put in range(messages // BATCH):
         first = put % _PREPARED_BATCHES * BATCH
         expected += 2 * (_sum_of_records(first + BATCH, body_bytes) - _sum_of_records(first, body_bytes))
-    assert expected == told["stored_bytes"], f"the reference stored {told['stored_bytes']} bytes, we {expected}"
+    assert expected == told["stored_bytes"], f"RocketMQ stored {told['stored_bytes']} bytes, we {expected}"
 
 
 def _sum_of_records(count: int, body_bytes: int) -> int:

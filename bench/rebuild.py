@@ -1,8 +1,8 @@
 """Rebuild: queues and index from the log alone.
 
 The store is opened with nothing but its log: consumequeue/, index/ and our own files are gone. Measured is the
-whole `open`, until queues and index are complete and durable; the log is in the page cache. With peers the
-reference does the same on a log it wrote itself, and we on that very log: its time is that of its dispatch
+whole `open`, until queues and index are complete and durable; the log is in the page cache. With peers
+RocketMQ does the same on a log it wrote itself, and we on that very log: its time is that of its dispatch
 alone, which syncs nothing.
 """
 
@@ -71,7 +71,7 @@ def rebuild(settings: StoreSettings, source: Path, target: Path) -> Rebuilt:
 
 
 def _beside_reference(course: Course) -> list[Figure]:
-    case = "1 KiB, log of the reference"
+    case = "1 KiB, log of RocketMQ"
     why_not = rocketmq.missing()
     if why_not is not None:
         return [not_measured(case, "ours / reference", "x", why_not)]
@@ -87,7 +87,7 @@ def _beside_reference(course: Course) -> list[Figure]:
             reference_answer = derived_answer(source)
             mine = rebuild(StoreSettings(), source, scratch / f"round-{number}")
             assert mine.records == told["queue_entries"], (mine, told)
-            assert derived_answer(scratch / f"round-{number}") == reference_answer, "not the reference's queues"
+            assert derived_answer(scratch / f"round-{number}") == reference_answer, "not RocketMQ's queues"
             ours.append(mine)
             answers.add(reference_answer)  # Its log holds the times of its run; what follows from it does not.
     assert len(answers) == 1, answers

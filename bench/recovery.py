@@ -7,8 +7,8 @@ pages that are in the cache. Three cases:
     power cut            the same, but only what was synced counts (the state page is told of another boot)
     nothing vouches      our own side files are gone: all of the log is walked, queues and index derived again
 
-With peers the reference recovers a store it was killed in; we recover one of ours of the same size, and the
-reference's own one, for which nothing of ours vouches.
+With peers RocketMQ recovers a store it was killed in; we recover one of ours of the same size, and
+RocketMQ's own one, for which nothing of ours vouches.
 
 A clean start of a large store is shown beside that of a small one, each in a fresh process.
 """
@@ -132,7 +132,7 @@ def _beside_reference(course: Course) -> list[Figure]:
             copy_store(killed, path, derived=True)
             theirs.append(float(rocketmq.measure_recovery(killed, rounds=1)["seconds"]))
             adopted.append(_recover(StoreSettings(), path)[0])
-            answers.add(derived_answer(path))  # The log itself holds the times of the reference's run.
+            answers.add(derived_answer(path))  # The log itself holds the times of RocketMQ's run.
             own = scratch / f"own-{number}"
             _kill_after_filling(course, own)
             ours.append(_recover(course.settings(), own)[0])
@@ -143,7 +143,7 @@ def _beside_reference(course: Course) -> list[Figure]:
         Figure(case, "reference, its own store", "s", theirs),
         Figure(case, "ours, our own store", "s", ours),
         Figure(case, "times as fast", "x", faster, at_least(4)),
-        Figure(case, "ours, the reference's store", "s", adopted, answer=answers.pop()),
+        Figure(case, "ours, RocketMQ's store", "s", adopted, answer=answers.pop()),
         Figure(case, "times as fast, the same store", "x", adopting),
     ]
 

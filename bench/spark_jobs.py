@@ -1,7 +1,7 @@
 """Spark jobs: queues and index of a whole log made again, the pipeline, the audit, on two cores.
 
 `rebuild` is the whole job, from a log alone to files that were read back, compared with what its records said, synced
-and put in place; beside it the same on one core, in a session of its own, and, with peers, the reference restarting in
+and put in place; beside it the same on one core, in a session of its own, and, with peers, RocketMQ restarting in
 process without its queues and index, which neither syncs nor compares. The pipeline derives from a log that is
 complete: one run of it, checkpoint and all. `audit` is held against one walk of the scan kernel over the same log,
 mapped, on one thread.
@@ -181,7 +181,7 @@ _LAKE_COLUMNS = ("topic", "queueId", "queueOffset", "physicalOffset", "uniqKey",
 
 
 def _beside_reference(course: Course, spark: "SparkSession", scratch: Path) -> list[Figure]:
-    case = "rebuild, log of the reference"
+    case = "rebuild, log of RocketMQ"
     why_not = rocketmq.missing()
     if why_not is not None:
         return [not_measured(case, "ours / reference", "x", why_not)]
@@ -201,7 +201,7 @@ def _beside_reference(course: Course, spark: "SparkSession", scratch: Path) -> l
         ours.append(time.perf_counter() - began)
         answers |= {derived_answer(source), derived_answer(scratch / "ours")}
         shutil.rmtree(scratch / "ours")
-    assert len(answers) == 1, "not the reference's queues and index"
+    assert len(answers) == 1, "not RocketMQ's queues and index"
     shutil.rmtree(source)
     return [
         Figure(case, "ours, two cores", "s per GiB", ours, answer=answers.pop()),

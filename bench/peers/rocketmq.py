@@ -46,7 +46,7 @@ def measure_append(body_bytes: int, messages: int, *, rounds: int = 5, scratch: 
 
 
 def fill(directory: Path, *, body_bytes: int = 1024, log_bytes: int = GIB - (1 << 20)) -> Figures:
-    """A store the reference wrote and did not close: what the two measurements below start from."""
+    """A store RocketMQ wrote and did not close: what the two measurements below start from."""
     return _bench("fill", str(directory), str(body_bytes), str(log_bytes))
 
 
@@ -62,7 +62,7 @@ def measure_rebuild(directory: Path, *, rounds: int = 3) -> Figures:
     """Seconds of a restart with queues and index deleted first, per GiB of log: load(), which walks the log and
     compares its sums, and from start() to the last message dispatched. That second part alone is told as well.
 
-    The abort file goes first: with one the reference would dispatch while it recovers, and then not again.
+    The abort file goes first: with one RocketMQ would dispatch while it recovers, and then not again.
     """
     runs = []
     for _ in range(rounds):

@@ -88,7 +88,7 @@ def test_a_commit_is_never_written_over(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_turn_that_never_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "WAIT_SECONDS_MAX", 0.1)
     files = LakeFiles(str(tmp_path / "lake"))
-    with alone(files), pytest.raises(StoreError, match="written by somebody else"), alone(files):
+    with alone(files), pytest.raises(StoreError, match="written by another process"), alone(files):
         pass
     with alone(files):
         pass

@@ -173,7 +173,7 @@ def test_the_page_of_a_pipeline(damaged: Path, tmp_path: Path, capsys: pytest.Ca
     assert len(found["batches"]) > 1
     assert sum(batch["sinks"]["report"]["records"] for batch in found["batches"]) == 100
     texts = checked(page.read_text())
-    said = ("What the pipeline did", "orders", "99 records", f"batch {len(found['batches']) - 1}", "1 damaged place,")
+    said = ("Pipeline run", "orders", "99 records", f"batch {len(found['batches']) - 1}", "1 damaged place,")
     for words_said in (*said, "p50 "):
         assert words_said in texts, words_said
     for width, more in ((1200, ("--blink-settings=preferredColorScheme=0",)), (390, ())):

@@ -80,7 +80,7 @@ def _complete_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
     if sys.stdout is None:
-        click.echo("embermq: standard output is closed; use >/dev/null if nobody wants the answer", err=True)
+        click.echo("embermq: standard output is closed; use >/dev/null to discard the answer", err=True)
         sys.exit(EXIT_USAGE)
 
 

@@ -255,7 +255,7 @@ def _comparison(found: Findings) -> Rows:
         ("with other bytes, or elsewhere", len(found.altered), not found.altered),
         ("stored twice", len(found.repeated), not found.repeated),
         ("out of order", len(found.out_of_order), not found.out_of_order),
-        ("nobody sent", found.foreign, not found.foreign),
+        ("not sent by us", found.foreign, not found.foreign),
     ]
     columns = (
         TableColumn("what", "messages that are"),

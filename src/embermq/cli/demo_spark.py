@@ -5,7 +5,7 @@
     resume    the same pipeline in this process, until nothing is left
     check     lake and log together hold every event once
     archive   the whole log into a second lake, read back before it counts
-    audit     every sum, queue entry, index entry and unique key
+    audit     every checksum, queue entry, index entry and unique key
     ask       SQL over lake and log
     report    a page to look at
 
@@ -251,7 +251,7 @@ def _archived(done: Sequence[Archived]) -> NamedValues:
 def _audited(found: Audit) -> NamedValues:
     return NamedValues(
         "spark_audit",
-        "The store audited: sums, places, queue offsets, queue and index entries, repeats",
+        "The store audited: checksums, places, queue offsets, queue and index entries, repeats",
         [
             NamedValue("records", "records", found.records, show_count),
             NamedValue("findings", "findings", len(found.findings), show_count),

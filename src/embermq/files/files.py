@@ -67,7 +67,7 @@ class DiskUsage:
 
     @property
     def used_ratio(self) -> float:
-        """Whole percents of what we could ever use, rounded up, as a fraction: the reference's figure."""
+        """Whole percents of what we could ever use, rounded up, as a fraction: RocketMQ's figure."""
         used = self.total - self.free
         usable = used + self.available
         return -(-100 * used // usable) / 100 if usable > 0 else 1.0
@@ -387,7 +387,7 @@ class RealFiles:
         return RealDirectory(path)
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
-        # A name appears together with its length: the reference refuses to start over an empty file,
+        # A name appears together with its length: RocketMQ refuses to start over an empty file,
         # and a process may be killed between any two calls.
         fd = _open_unnamed(path.parent)
         named = fd is None

@@ -1,6 +1,6 @@
 """Private buffers for segments: the writer stores there, and commit copies to the file.
 
-The reference's transient store pool. A fixed number of buffers of one segment's size, locked in RAM if
+RocketMQ's transient store pool. A fixed number of buffers of one segment's size, locked in RAM if
 the process may. An empty pool is an answer (None), not an error: the segment then writes through its
 map. Any thread.
 """

@@ -1,4 +1,4 @@
-"""The JSON of a store's config directory, as the reference reads and writes it: not quite JSON.
+"""The JSON of a store's config directory, as RocketMQ reads and writes it: not quite JSON.
 
 Maps with integer keys have them unquoted, all on the line of the opening brace; everything else is on a line of
 its own, one tab per level, with no space after the colon:
@@ -40,7 +40,7 @@ def with_integer_keys(table: dict[Any, Any]) -> dict[int, Any]:
 
 
 def format_config(value: Any) -> str:
-    """The text of `value`, in the reference's layout. Maps are written in their own order."""
+    """The text of `value`, in RocketMQ's layout. Maps are written in their own order."""
     return _formatted(value, 0)
 
 

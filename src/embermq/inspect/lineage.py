@@ -83,7 +83,7 @@ class Life:
             case StepKind.PREPARED:
                 return "undecided: the half message was neither committed nor rolled back"
             case StepKind.DISCARDED:
-                return "discarded: nobody decided about the half message"
+                return "discarded: the half message was never committed or rolled back"
             case StepKind.RETRIED if group in consumers:
                 return f"consumed by {group} after {_retries(last.message.reconsume_times)}"
             case StepKind.RETRIED:

@@ -6,7 +6,7 @@ Where it ends:
     ours, but the machine stopped since      the last record of an unbroken row from there on: recovery keeps these
     anything else                            the last whole record
 
-A record counts as whole when every length fits and the sum of its body is right. The reference copies records
+A record counts as whole when every length fits and the sum of its body is right. RocketMQ copies records
 into the file from front to back, and nothing sums up what lies behind the body: a last record with a NUL in
 its properties may be half copied. It counts once something follows it, once it has not changed for a second,
 or if the store was closed.
@@ -244,7 +244,7 @@ class LogView:
             if stop is None:
                 return at
             if stop.code == ScanStop.BLANK and segment == self.segments[-1]:
-                return stop.at  # The reference, killed before it made the next file, writes here again.
+                return stop.at  # RocketMQ, killed before it made the next file, writes here again.
             if stop.code == ScanStop.BLANK or stop.at >= segment.end:
                 at = segment.end
                 continue

@@ -1,7 +1,7 @@
 """The pulse of a store: how fast it grows and how far behind each part of it is, seen from outside.
 
 A `Watch` looks again and again; two looks give rates. Ours says itself, in its state page, how far the log is
-durable and the queues are written. Of a store of the reference the queues are looked at, and the checkpoint, which
+durable and the queues are written. Of a store of RocketMQ the queues are looked at, and the checkpoint, which
 holds times and not places. Reads only. One thread.
 """
 
@@ -120,10 +120,10 @@ class Watch:
         message = message_at(self._survey, int(entries[0]["physical_offset"])) if len(entries) else None
         return None if message is None else message.store_timestamp
 
-    # -- a store of the reference ------------------------------------------------------------------------------
+    # -- a store of RocketMQ ------------------------------------------------------------------------------
 
     def _dispatched(self, spans: dict[tuple[str, int], QueueSpan]) -> int:
-        """Up to where the reference has written queue entries: it does so in the order of the log."""
+        """Up to where RocketMQ has written queue entries: it does so in the order of the log."""
         newest = sorted(spans.values(), key=lambda span: span.end_physical, reverse=True)
         if not newest:
             return self._survey.log_end

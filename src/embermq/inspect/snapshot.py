@@ -1,4 +1,4 @@
-"""A store directory seen from outside: ours or the reference's, being written, stopped, copied or damaged.
+"""A store directory seen from outside: ours or RocketMQ's, being written, stopped, copied or damaged.
 
     with nothing written, no lock taken and no thread started:
         survey = Survey.open("/data/store")

@@ -21,7 +21,7 @@ from embermq.model.ids import message_id
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties, encode_properties, split_keys
 from embermq.model.status import PutStatus
 
-# The reference's clients refuse more than 4 MiB before they compress.
+# RocketMQ's clients refuse more than 4 MiB before they compress.
 PAYLOAD_BYTES_MAX = 64 << 20
 _ZSTD_STEP_BYTES = 512
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})

@@ -2,7 +2,7 @@
 
     name 0x01 value 0x02 name 0x01 value ...      (no 0x02 after the last pair; readers accept one)
 
-The reference keeps properties in a Java HashMap and writes them in that map's order. The order means
+RocketMQ keeps properties in a Java HashMap and writes them in that map's order. The order means
 nothing to a reader, but the same order gives the same bytes, so `encode_properties` repeats it.
 A value or name holding 0x01 or 0x02, or an empty one, would read back as something else and is refused.
 """
@@ -94,7 +94,7 @@ def _explain_bad_pair(properties: Mapping[str, str]) -> None:
 
 
 def decode_properties(encoded: bytes | bytearray | memoryview) -> dict[str, str]:
-    """All pairs; empty names and values are dropped and a later duplicate wins, as in the reference."""
+    """All pairs; empty names and values are dropped and a later duplicate wins, as in RocketMQ."""
     found: dict[str, str] = {}
     for pair in str(encoded, "utf-8", "replace").split(PAIR_END):
         at = pair.find(NAME_END)

@@ -1,7 +1,7 @@
 """Names of settings: in files, in the environment, and those that nobody listens to. Pure but for warn().
 
 Three kinds of names will not be heard: unknown ones (most likely a slip, so the nearest known name is
-shown), those the reference's broker or name server knows and a store does not need, and settings that are
+shown), those RocketMQ's broker or name server knows and a store does not need, and settings that are
 accepted without effect. All of them go into one warning.
 """
 

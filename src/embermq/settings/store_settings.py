@@ -1,12 +1,12 @@
 """StoreSettings: every setting of a store, declared in one place.
 
-A setting is a field declared with `prop`: the reference's name, the default, what it is for. Everything
+A setting is a field declared with `prop`: RocketMQ's name, the default, what it is for. Everything
 else comes from that line: parsing, ranges, messages, docs/settings.md. Where a value may come from, later
 wins:
 
     defaults  <  broker.conf  <  environment (EMBERMQ_<property>)  <  arguments
 
-A value that cannot be used is a SettingsError naming file, line, key and value. Keys nobody knows are one
+A value that cannot be used is a SettingsError naming file, line, key and value. Unknown keys are one
 SettingsWarning. What a setting *does* does not live here. Values are immutable: usable from any thread.
 """
 
@@ -226,7 +226,7 @@ class StoreSettings:
     )
 
     # Recovery
-    check_crc_on_recovery: bool = prop("checkCRCOnRecover", True, "check each body's sum while recovering")
+    check_crc_on_recovery: bool = prop("checkCRCOnRecover", True, "check each body's checksum while recovering")
 
     # Retention
     retention_hours: int = prop(
@@ -380,7 +380,7 @@ class StoreSettings:
     reentrant_put_lock: bool = prop("useReentrantLockWhenPutMessage", True, "kind of put lock", no_effect=_ONE_WRITER)
     debug_put_lock: bool = prop("debugLockEnable", False, "watch the put lock", no_effect=_ONE_WRITER)
     index_high_water: int = prop(
-        "putMsgIndexHightWater", 600_000, "unused in the reference as well", no_effect="nothing reads it"
+        "putMsgIndexHightWater", 600_000, "unused in RocketMQ as well", no_effect="nothing reads it"
     )
 
     # Broker settings that touch the store
@@ -394,7 +394,7 @@ class StoreSettings:
         "brokerIP1", "127.0.0.1", "address written into each record as the store's host", check=check_address
     )
     listen_port: int = prop("listenPort", 10911, "port written into each record as the store's host", most=65535)
-    long_polling: bool = prop("longPollingEnable", True, "tell listeners about arriving messages")
+    long_polling: bool = prop("longPollingEnable", True, "notify listeners of arriving messages")
     plugins: tuple[str, ...] = prop(
         "messageStorePlugIn", (), "wrappers around the store, the outermost first, separated by commas"
     )
@@ -461,7 +461,7 @@ class StoreSettings:
     scrub_interval_hours: int = prop(
         "emberScrubIntervalHours",
         168,
-        "how often the log is compared with queues and index while the store is open, what is derived mended and damage"
+        "how often the log is compared with queues and index while the store is open, derived files repaired and damage"
         " in the log reported; 0: never",
         unit="hours",
     )
@@ -502,7 +502,7 @@ class StoreSettings:
     def from_properties(
         cls, properties: Mapping[str, str], *, environment: Mapping[str, str] | None = None, **arguments: Any
     ) -> Self:
-        """From the reference's names and text values; `environment` and python names come on top."""
+        """From RocketMQ's names and text values; `environment` and python names come on top."""
         given = [Given(key, text) for key, text in properties.items()]
         return cls._load(given, "", environment, arguments)
 
@@ -617,7 +617,7 @@ def _value(attribute: str, given: Given) -> Any:
 
 
 def _without_effect(settings: StoreSettings, spoken: Iterable[str]) -> list[str]:
-    """Settings somebody changed in vain, each with the reason; a value equal to the default is no change."""
+    """Settings that were changed without effect, each with the reason; a value equal to the default is no change."""
     return [
         f"{PROPERTIES[attribute].name} ({PROPERTIES[attribute].no_effect})"
         for attribute in spoken

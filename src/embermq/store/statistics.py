@@ -1,4 +1,4 @@
-"""Statistics of a store: how much, how fast, how slow; in the text forms of the reference.
+"""Statistics of a store: how much, how fast, how slow; in the text forms of RocketMQ.
 
 Counting must cost the append path nothing, so it is done elsewhere: the writer keeps plain totals and
 hands them out on demand (`counters`), and reports a put here only when it took a millisecond or more;
@@ -129,13 +129,13 @@ class StoreStats:
     # -- answers ---------------------------------------------------------------------------------------
 
     def runtime_info(self) -> dict[str, str]:
-        """The statistics under the reference's names and in its text forms."""
+        """The statistics under RocketMQ's names and in its text forms."""
         put = self._counters()
         with self._lock:
             samples = list(self._samples)
             last_minute = self._last_minute
             slowest_put_ms, slowest_fetch_seconds = self._slowest_put_ms, self._slowest_fetch_seconds
-        shown_count = put.count or 1  # The reference shows 1 for 0, to divide by it.
+        shown_count = put.count or 1  # RocketMQ shows 1 for 0, to divide by it.
         return {
             "bootTimestamp": str(self._booted_ms),
             "runtime": _runtime_text(self._clock.monotonic() - self._booted),

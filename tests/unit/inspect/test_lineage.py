@@ -116,7 +116,7 @@ def test_still_parked(stores: Stores) -> None:
         ("txk1", ["prepared", "decided"], "rolled back"),
         ("txk2", ["prepared", "prepared", "committed", "decided"], "delivered to TxTopic"),
         ("txk3", ["prepared", "prepared", "decided"], "rolled back"),
-        ("txk4", ["prepared"] * 4 + ["discarded"], "discarded: nobody decided about the half message"),
+        ("txk4", ["prepared"] * 4 + ["discarded"], "discarded: the half message was never committed or rolled back"),
     ],
 )
 def test_transactions(stores: Stores, key: str, steps: list[str], outcome: str) -> None:

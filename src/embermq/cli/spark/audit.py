@@ -41,9 +41,9 @@ def audit(
 ) -> None:
     """Check every record of stores, and compare log, queues and index with each other.
 
-    Sums, sizes and places; queue offsets that go on; entries and index entries without their record, and the other way
-    round; unique keys that a topic has twice; times without messages. Nothing is written into the stores; they may
-    be in use.
+    Checksums, sizes and places; queue offsets that go on; entries and index entries without their record, and the
+    other way round; unique keys that a topic has twice; times without messages. Nothing is written into the stores;
+    they may be in use.
 
     \b
     embermq spark audit /data/broker-a --report audit.html

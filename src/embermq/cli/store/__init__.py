@@ -47,7 +47,7 @@ VERBS = {
     "salvage": "Save what is whole of a damaged store into a new one.",
     "top": "Watch a store: rates, lags, segments, disk.",
     "trace": "Follow one message through its topics.",
-    "verify": "Compare log, queues, index and config, and check every sum.",
+    "verify": "Compare log, queues, index and config, and check every checksum.",
 }
 # What works beside somebody who has the store open, of verbs that have to write.
 _BESIDE = {"rebuild": ", or make them elsewhere, beside it, with --into NEW"}

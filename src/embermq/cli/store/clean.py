@@ -139,5 +139,5 @@ def _facts(directory: Path, cleaned: Cleaned, *, dry_run: bool) -> NamedValues:
             NamedValue("queue_files", "queue files", cleaned.queue_files, show_count),
             NamedValue("index_files", "index files", cleaned.index_files, show_count),
         ]
-    facts.append(NamedValue("held_by", "the next one is needed by", cleaned.held_by, absent="nobody"))
+    facts.append(NamedValue("held_by", "the next one is needed by", cleaned.held_by, absent="nothing"))
     return NamedValues("cleaned", "would be deleted" if dry_run else "deleted", facts)

@@ -52,7 +52,7 @@ def dump(
     embermq store dump ~/store --since 2024-01-31T12:00 --until 2024-01-31T13:00 --limit 1000
     embermq store dump ~/store --raw | embermq store load ~/copy --from -
 
-    The keys are those of the Spark schema; times are milliseconds since 1970. Damaged places are told on standard
+    The keys are those of the Spark schema; times are milliseconds since 1970. Damaged places are reported on standard
     error, everything else is dumped, and the exit code is 1. `--output json` makes what is said there JSON.
     """
     wanted = Wanted(topic, queue_id, tag_texts(tags), since_ms, until_ms, start, limit)
@@ -88,7 +88,7 @@ def _report(output: Output, directory: Path, job: Dump, damages: list[DamagedRan
         lost = sum(one.end - one.start for one in damages)
         output.say(
             f"{show_count(job.messages)} messages dumped; {len(damages)} damaged places hold {show_bytes(lost)}"
-            f" (`embermq store verify {directory}` tells more)"
+            f" (`embermq store verify {directory}` says more)"
         )
 
 

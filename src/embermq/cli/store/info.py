@@ -54,7 +54,7 @@ _INDEX_PLANS = {
 @directory_argument
 @click.option("--queues", is_flag=True, help="Show every queue, not only topics.")
 @click.option("--segments", is_flag=True, help="Show every log file.")
-@click.option("--runtime", is_flag=True, help="Show the reference's runtime keys as well.")
+@click.option("--runtime", is_flag=True, help="Show RocketMQ's runtime keys as well.")
 @writing_options
 @output_option
 def info(

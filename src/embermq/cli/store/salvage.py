@@ -33,7 +33,7 @@ from embermq.repair.salvage import salvage as salvage_store
 @writing_options
 @output_option
 def salvage(output: Output, directory: Path, into: Path, config_file: Path | None, changes: tuple[str, ...]) -> None:
-    """Save every whole record of a damaged store into a new one, and tell what was lost.
+    """Save every whole record of a damaged store into a new one, and report what was lost.
 
     \b
     embermq store verify ~/store                            what is wrong
@@ -41,9 +41,9 @@ def salvage(output: Output, directory: Path, into: Path, config_file: Path | Non
     embermq store salvage ~/store --into ~/store-new --output json | jq .lost_messages
 
     What is whole stays what it was: place, message id, queue, queue offset, bytes; consumers go on where they were.
-    Damaged ranges become filler records that nobody is given, and lie as they were in NEW/quarantine/. The old store is
-    only read. EmberMQ and Apache RocketMQ open the new one. Exit code 1: something was lost. The rest of an append that
-    a crash tore off was never confirmed and does not count.
+    Damaged ranges become filler records that no consumer gets, and lie as they were in NEW/quarantine/. The old store
+    is only read. EmberMQ and Apache RocketMQ open the new one. Exit code 1: something was lost. The rest of an append
+    that a crash tore off was never confirmed and does not count.
     """
     settings = settings_for(directory, config_file, changes)
     with _progress(output) as progress:

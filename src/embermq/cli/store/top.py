@@ -41,7 +41,7 @@ def top(directory: Path, interval: float, count: int | None, once: bool, output_
     embermq store top ~/store --once --output json         for scripts
 
     Rates are those of the last interval. Works beside a running writer, ours or a Java broker, and on a store at
-    rest. Of a Java broker the flush lag is told in time, by its checkpoint: the place is known to it alone.
+    rest. Of a Java broker the flush lag is a time, from its checkpoint: only the broker knows the position.
     """
     looks = _looks(directory, interval, 1 if once else count)
     console = Console()
@@ -115,7 +115,7 @@ def _picture(directory: Path, glance: Glance, rates: Rates) -> RenderableType:
     facts = Table(box=None, show_header=False, show_edge=False, padding=(0, 1))
     facts.add_column(style="dim")
     facts.add_column()
-    writer = f"process {glance.writer_pid or '(unknown)'}" if glance.writer_pid is not None else "nobody"
+    writer = f"process {glance.writer_pid or '(unknown)'}" if glance.writer_pid is not None else "none"
     spare = f" ({glance.spare_segments} made ahead)" if glance.spare_segments else ""
     rows = [
         ("open for writing by", writer),

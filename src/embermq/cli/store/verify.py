@@ -28,20 +28,20 @@ from embermq.repair.verify import verify as verify_store
 
 @click.command()
 @directory_argument
-@click.option("--fast", is_flag=True, help="Structure only: names, lengths, headers, the order of entries; no sums.")
+@click.option("--fast", is_flag=True, help="Structure only: names, lengths, headers, order of entries; no checksums.")
 @output_option
 def verify(output: Output, directory: Path, fast: bool) -> None:
-    """Compare log, queues, extension, index, checkpoint and config with each other, and check every sum.
+    """Compare log, queues, extension, index, checkpoint and config with each other, and check every checksum.
 
     \b
-    embermq store verify ~/store                 every byte that has a sum, every entry, every key
+    embermq store verify ~/store                 every byte that has a checksum, every entry, every key
     embermq store verify ~/store --fast          a look at the structure, in a fraction of the time
     embermq store verify ~/store --output json | jq '.findings[] | select(.severity == "fault")'
 
-    A fault is something the next start would not mend by itself; it makes the exit code 1. A note is worth knowing:
-    what a crash left, what was lost and mended earlier. Nothing is written, not even a lock: safe on the directory
+    A fault is something the next start would not repair by itself; it makes the exit code 1. A note is worth knowing:
+    what a crash left, what was lost and repaired earlier. Nothing is written, not even a lock: safe on the directory
     of a running broker, where nothing counts that is still on its way. What retention or a deletion of topics
-    removes meanwhile is told, and is no fault.
+    removes meanwhile is reported, and is no fault.
     """
     with progress_line(output, "verifying") as progress:
         report = verify_store(directory, fast=fast, progress=progress)

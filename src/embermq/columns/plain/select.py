@@ -15,7 +15,7 @@ from embermq.columns.rows import RecordColumns
 from embermq.model.flags import has_queue_entry
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 
-# Topics the reference keeps for itself. Retry (%RETRY%...) and dead-letter (%DLQ%...) topics are everybody's.
+# Topics RocketMQ keeps for itself. Retry (%RETRY%...) and dead-letter (%DLQ%...) topics are everybody's.
 SYSTEM_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,

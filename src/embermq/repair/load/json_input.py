@@ -5,12 +5,12 @@ cache of hosts; any thread.
     {"topic": "orders", "body": "hello", "tags": "paid"}           with bodies as text
 
 Every key of a dump is understood; queueOffset, physicalOffset, msgId, size and brokerName are what a store gives a
-message, and are ignored. Times may also be ISO 8601, as Spark writes them. A key nobody knows is a mistake, not a
+message, and are ignored. Times may also be ISO 8601, as Spark writes them. An unknown key is a mistake, not a
 thing to ignore: it would be lost. So is a number of seconds for a time, unless the line comes from a dump (it has a
 physicalOffset): there it is what some client sent.
 
 The body is checked by bodyCrc, which is that of the stored body. If the message is flagged as compressed, a body
-that has this sum is stored as it is, and any other is compressed again by the method the flag names.
+that has this checksum is stored as it is, and any other is compressed again by the method the flag names.
 """
 
 import difflib
@@ -118,10 +118,10 @@ def _stored_body(line: bytes, found: _Line, sys_flag: int, text_bodies: bool) ->
     as_stored = found.body_crc is not None and body_crc(body) == found.body_crc
     if sys_flag & flags.COMPRESSED:
         return body if as_stored else _compress(line, body, sys_flag)
-    if found.body_crc is None or as_stored or not body:  # The sum of nothing is never looked at.
+    if found.body_crc is None or as_stored or not body:  # The checksum of an empty body is never looked at.
         return body
     other = "was the dump made with --body text?" if not text_bodies else "was the dump made without --body text?"
-    raise LineInvalid(column_of(line, "bodyCrc"), f"bodyCrc {found.body_crc} is not the sum of the body; {other}")
+    raise LineInvalid(column_of(line, "bodyCrc"), f"bodyCrc {found.body_crc} is not the checksum of the body; {other}")
 
 
 def _given_body(line: bytes, found: _Line, text_bodies: bool) -> bytes:
@@ -149,7 +149,7 @@ def _compress(line: bytes, body: bytes, sys_flag: int) -> bytes:
         case flags.COMPRESSION_ZSTD:
             return zstandard.ZstdCompressor().compress(body)
         case other:
-            reason = f"sysFlag {sys_flag} names the compression 0x{other:x}, which nobody knows"
+            reason = f"sysFlag {sys_flag} names the compression 0x{other:x}, which is unknown"
             raise LineInvalid(column_of(line, "sysFlag"), reason)
 
 
@@ -224,7 +224,7 @@ def _explain(line: bytes, problem: Exception) -> LineInvalid:
         value = json.loads(line.decode())
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as wrong:
-        return LineInvalid(_column(line, wrong.start), f"byte 0x{line[wrong.start]:02x} is no UTF-8")
+        return LineInvalid(_column(line, wrong.start), f"byte 0x{line[wrong.start]:02x} is not UTF-8")
     except json.JSONDecodeError as wrong:
         return LineInvalid(wrong.pos + 1, f"no JSON: {wrong.msg}")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Salvage: every whole record of a damaged log, in a new store that we and the reference open.
+"""Salvage: every whole record of a damaged log, in a new store that we and RocketMQ open.
 
     find      the log files that hold records, by their content (log_files.py)
     copy      them as they are, to a new directory; bad blocks of the disk become zeros

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 # The remedy of what the log itself says and no file made from it can mend.
-NOTHING = "nothing: it is told so that it is known"
+NOTHING = "nothing: for information only"
 
 
 class Severity(StrEnum):

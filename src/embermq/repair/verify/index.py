@@ -25,7 +25,7 @@ from embermq.store.log import DamagedRange
 FrameAt = Callable[[int], Frame | None]
 EVERYTHING = 1 << 62  # As a place: all that there is.
 _SAMPLES = 200
-_FLAWS_MAX = 100  # told
+_FLAWS_MAX = 100  # reported
 _KEPT_MAX = 20_000  # of which most may turn out to be about damaged ranges of the log
 
 
@@ -56,7 +56,7 @@ class IndexCheck:
         self._believed = newest if believed is None else believed
         self._at = EntryPlace(0, 1)
         self.entries = sum(part.header.count - 1 for part in self.parts)
-        self.pending = 0  # Keys that nobody vouches for yet.
+        self.pending = 0  # Keys that are not proven yet.
 
     def _load(self, shape: tuple[int, int] | None) -> list[CheckedIndexFile]:
         found: list[CheckedIndexFile] = []
@@ -64,7 +64,7 @@ class IndexCheck:
             if not entry.is_file or parse_index_name(entry.name) is None:
                 continue
             if shape is None or entry.size != index_file_bytes(*shape):
-                expected = "its shape cannot be told" if shape is None else f"it should be {index_file_bytes(*shape)}"
+                expected = "its shape is unknown" if shape is None else f"it should be {index_file_bytes(*shape)}"
                 fault = f"the file is {entry.size} bytes long; {expected}"
                 self._add(entry.name, fault, certain=self._is_trusted)
                 continue
@@ -148,7 +148,7 @@ class IndexCheck:
                 family=INDEX_FAMILY,
                 file=INDEX_FAMILY,
                 remedy=self._remedies.nothing,
-                fault=f"the record at {flaw.physical} is indexed twice, as the reference does after a crash",
+                fault=f"the record at {flaw.physical} is indexed twice, as RocketMQ does after a crash",
                 physical_offset=flaw.physical,
             )
         )

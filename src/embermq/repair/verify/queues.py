@@ -230,7 +230,7 @@ class QueueCheck:
         if addresses.any():
             right[addresses] = self._extension.check(queue.name, found[addresses], records.chosen(addresses))
         if queue.name[0] == SCHEDULE_TOPIC:
-            # By levels we do not know, or, of a start after a crash of the reference, the tag's own hash.
+            # By levels we do not know, or, of a start after a crash of RocketMQ, the tag's own hash.
             late = found - records.times
             right |= ~addresses & (((late >= 0) & (late <= _DUE_MS_MAX)) | (np.abs(found) <= 1 << 31))
         return right

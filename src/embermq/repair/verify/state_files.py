@@ -35,7 +35,7 @@ from embermq.store.layout import STATE_FILE as STATE_PAGE
 from embermq.store.tables import DELAY_OFFSETS, config_files, consumer_progress, load_entries
 
 _EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.
-_MISLEADS = "reset the offset: `embermq` and the reference take the queue's end for it"
+_MISLEADS = "reset the offset: `embermq` and RocketMQ take the queue's end for it"
 
 
 _MOVE_AWAY = "move it to another directory; Apache RocketMQ may not start with it"
@@ -130,7 +130,7 @@ class StateCheck:
         if behind == bytes(BLANK_BYTES):
             fault = f"{size} bytes: if log files have another length here, it was cut, and nothing is lost"
             return self._note(COMMIT_LOG, file, fault, _SAY_SIZE)
-        fault = f"{size} bytes: it was cut, and there is no other file to tell how long it was"
+        fault = f"{size} bytes: it was cut, and no other file shows how long it was"
         return self._fault(COMMIT_LOG, file, fault, f"{self._remedies.salvage}; {_SAY_SIZE}", start)
 
     def _may_be_cut(self, path: Path, segment_bytes: int) -> bool:
@@ -169,7 +169,7 @@ class StateCheck:
             return
         for name, time_ms in (("log", found.log_ms), ("queues", found.queues_ms), ("index", found.index_ms)):
             if time_ms > newest_ms and not self._is_live:
-                fault = f"vouches for the {name} up to {time_ms} ms; the newest record was stored at {newest_ms} ms"
+                fault = f"proves the {name} up to {time_ms} ms; the newest record was stored at {newest_ms} ms"
                 if self._is_clean:
                     yield self._fault(family, family, fault, self._remedies.delete)
                 else:
@@ -209,7 +209,7 @@ class StateCheck:
         page = load_state_page(self._files, self._root, writable=False)
         remedy = self._remedies.start
         if page is None and self._files.exists(self._root / STATE_PAGE):
-            fault = "vouches for nothing: damaged, or the directory is a copy; the next start reads the whole log"
+            fault = "proves nothing: damaged, or the directory is a copy; the next start reads the whole log"
             yield self._note("state", STATE_PAGE, fault, remedy)
         if page is not None and page.flushed > log_end and not self._is_live:
             yield self._fault(

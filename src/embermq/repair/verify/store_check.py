@@ -4,7 +4,7 @@
     fast    names, lengths, headers, and the order of entries; the log itself is not read but for single records
 
 A fault is what the next start would not mend by itself. Reads only: no lock, works on a directory that is being
-written, ours or the reference's, of whatever file sizes. What is only on its way there is no fault: of a live store
+written, ours or RocketMQ's, of whatever file sizes. What is only on its way there is no fault: of a live store
 nothing is compared past where its log ended at the beginning, and what disagrees is looked at again. If files went
 meanwhile (retention, a deleted topic, a rebuild), only what a second look finds as well is a fault (`changes.py`).
 

@@ -31,7 +31,7 @@ from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_tally import Gap
 
 KINDS = {
-    "log": "bytes of the log that are no whole record: a wrong sum, size, magic or place, a missing file",
+    "log": "bytes of the log that are no whole record: a wrong checksum, size, magic or place, a missing file",
     "queue": "consume queue against log: entries and records without each other, offsets given twice or lost",
     "index": "key index against log: entries and keys without each other, links, slots, headers",
     "state": "small files: checkpoint, config, proofs, quarantine",

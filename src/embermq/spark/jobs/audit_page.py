@@ -22,17 +22,17 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
     findings = found.findings
     topics = _added([store.totals.topics() for store in found.stores])
     return ReportPage(
-        "Is it sound?",
+        "Store audit",
         subject,
         made_ms,
         _facts(found, len(topics)),
         [
             Section(
-                "What was found",
+                "Findings by kind",
                 [
-                    Table("By kind", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
+                    Table("Faults and notes", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
                 ],
-                "A fault is something the next start of a broker would not mend by itself; a note is worth knowing.",
+                "A fault is something the next start of a broker would not repair by itself; a note is worth knowing.",
             ),
             Section(
                 "Damage map of the log",
@@ -52,7 +52,7 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
                 ],
             ),
             Section(
-                "Findings",
+                "All findings",
                 [
                     Table(
                         "Faults first",

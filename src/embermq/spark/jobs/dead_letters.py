@@ -166,5 +166,6 @@ def _check_origin(topic: str) -> None:
         check_topic_name(topic)
     except TopicNameInvalid as problem:
         raise OptionInvalid(
-            "where", f"a letter came from what can be no topic; leave it out with a condition: {problem.reason}"
+            "where",
+            f"a dead letter names no valid topic as its origin; exclude it with a condition: {problem.reason}",
         ) from None

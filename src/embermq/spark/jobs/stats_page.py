@@ -21,7 +21,7 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
             KeyFigure("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups")
         )
     return ReportPage(
-        "What the messages are like",
+        "Message statistics",
         subject,
         made_ms,
         facts,
@@ -52,7 +52,7 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
                 "By the clocks of producer and broker; clocks that differ show up here.",
             ),
             Section(
-                "What they are",
+                "Sizes, tags and keys",
                 [
                     Bars("Record sizes", [Bar(one.name, one.messages) for one in found.sizes], in_order=True),
                     Bars("Topics and tags", [Bar(one.name, one.messages) for one in found.tags]),

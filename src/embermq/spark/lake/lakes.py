@@ -154,7 +154,7 @@ class Lake:
         except (msgspec.DecodeError, UnicodeDecodeError) as problem:
             raise StoreError(f"{place}: is no commit: {problem}; restore it before using this lake") from None
         if commit is None or commit.number != number:
-            raise StoreError(f"{place}: was changed after it was written (its sum is wrong); restore it")
+            raise StoreError(f"{place}: was changed after it was written (its checksum is wrong); restore it")
         return commit
 
     def _pending(self) -> Pending | None:
@@ -344,7 +344,7 @@ class Lake:
             self.refresh()
             self._remove_uncounted(files)
             raise StoreError(
-                f"the lake {self.files.root} got a commit from somebody else; one writer at a time. Run it again"
+                f"the lake {self.files.root} got a commit from another writer; one writer at a time. Run it again"
             ) from None
         self._commits[commit.number] = commit
         self._given = {}

@@ -46,7 +46,7 @@ def _wait(handle: int, files: LakeFiles) -> None:
         except BlockingIOError:
             if time.monotonic() >= until:
                 raise StoreError(
-                    f"the lake {files.root} is being written by somebody else, for longer than a commit takes; end"
+                    f"the lake {files.root} is being written by another process, for longer than a commit takes; end"
                     " that writer, or use another lake"
                 ) from None
         time.sleep(_LOOK_SECONDS)

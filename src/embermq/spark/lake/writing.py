@@ -69,7 +69,7 @@ def clear_disk_errors(place: str) -> Iterator[None]:
         yield
     except OSError as problem:
         reason = problem.strerror or str(problem).strip().splitlines()[0]
-        raise StoreError(f"the lake {place} cannot be written: {reason}; run it again when that is mended") from None
+        raise StoreError(f"the lake {place} cannot be written: {reason}; run it again when that is fixed") from None
 
 
 @contextmanager
@@ -213,6 +213,6 @@ def check_file(files: LakeFiles, known: LakeFile) -> None:
     found = (len(table), columns_crc(table))
     if found != (known.rows, known.crc):
         raise StoreError(
-            f"{place}: holds {found[0]:,} rows with sum {found[1]:08x}, and the commit says {known.rows:,} with"
+            f"{place}: holds {found[0]:,} rows with checksum {found[1]:08x}, and the commit says {known.rows:,} with"
             f" {known.crc:08x}; restore the file, or archive this range again into a new lake"
         )

@@ -107,7 +107,7 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         "Whether messages that were asked for and are gone (retention) fail the query; `false`: read what is left.",
     ),
-    Option("verifyCrc", "true", "Whether the sum of every body is compared with its record."),
+    Option("verifyCrc", "true", "Whether the checksum of every body is verified."),
     Option(
         "includeSystemTopics",
         "false",

@@ -31,7 +31,7 @@ def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject:
     users = {topic: figures for topic, figures in topics.items() if not is_system_topic(topic)}
     names = [f"batch {one.batch}" for one in done]
     return ReportPage(
-        "What the pipeline did",
+        "Pipeline run",
         subject,
         made_ms,
         _facts(counted, done),
@@ -64,9 +64,9 @@ def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject:
                 "By the clocks of producer and broker; clocks that differ show up here.",
             ),
             Section(
-                "How it kept up",
+                "Lag and throughput",
                 [
-                    Steps("Log not worked off yet, after each batch", names, [one.lag_bytes for one in done], "bytes"),
+                    Steps("Log not processed yet, after each batch", names, [one.lag_bytes for one in done], "bytes"),
                     Steps("Rate of each batch", names, [one.bytes_per_second for one in done], "bytes/s"),
                     Table(
                         "Batches, newest first",
@@ -103,7 +103,7 @@ def _facts(counted: RunFigures, done: Sequence[BatchProgress]) -> list[KeyFigure
     return [
         KeyFigure("records", f"{messages:,}", f"{len(counted.topics):,} topics"),
         KeyFigure("log", amount(octets, "bytes"), f"{len(done):,} batches"),
-        KeyFigure("rate", amount(octets / seconds if seconds else 0, "bytes/s"), "while a batch was worked on"),
+        KeyFigure("rate", amount(octets / seconds if seconds else 0, "bytes/s"), "while batches ran"),
         KeyFigure("behind", amount(behind, "bytes"), "after the last batch", "plain" if behind else "good"),
         KeyFigure("damaged", amount(lost, "bytes"), "of what was read", "bad" if lost else "good"),
     ]

@@ -5,8 +5,8 @@ finds, stores are taken and other things left alone, since a data directory hold
 are followed. A URI (s3://bucket/logs) or a directory is also where `ship` put one store, or several, a folder each;
 their names are in their heads.
 
-The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that the
-reference's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
+The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that
+RocketMQ's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
 folder has the default name `store`. Two stores of one name get a number behind it: `broker-a`, `broker-a-2`.
 
 Driver side, while planning.
@@ -30,7 +30,7 @@ from embermq.spark.shipped.places import Place, is_address, shown
 from embermq.spark.shipped.surveys import ShippedSurvey
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_PERM_INHERIT = 1  # the reference gives this bit to topics that others are made after
+_PERM_INHERIT = 1  # RocketMQ gives this bit to topics that others are made after
 _NAMED_AFTER_NOTHING = {"store", "rocketmq", ""}
 
 
@@ -215,7 +215,7 @@ def _name_in_topics(file: Path) -> str | None:
     try:
         table = parse_config(text)["topicConfigTable"]
         named = [name for name, topic in table.items() if _is_brokers_own(topic)]
-    except (ValueError, KeyError, TypeError, AttributeError):  # Not what the reference writes: no help from here.
+    except (ValueError, KeyError, TypeError, AttributeError):  # Not what RocketMQ writes: no help from here.
         return None
     return str(named[0]) if len(named) == 1 else None
 

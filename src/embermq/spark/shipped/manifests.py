@@ -153,8 +153,8 @@ def newest_manifest(place: Place, known: Manifest | None = None) -> Manifest | N
         raise StoreError(f"{place.named(name)}: is no manifest: {problem}; restore it, or remove it") from None
     if manifest.sealed() != manifest or manifest.number != numbers[-1]:
         raise StoreError(
-            f"{place.named(name)}: was changed after it was written (its sum is wrong); restore it, or remove it to"
-            " go back to the one before"
+            f"{place.named(name)}: was changed after it was written (its checksum is wrong); restore it, or remove it"
+            " to go back to the one before"
         )
     return manifest
 
@@ -164,6 +164,6 @@ def write_manifest(place: Place, manifest: Manifest) -> Manifest:
     manifest = manifest.sealed()
     name = manifest_name(manifest.number)
     if place.size(name) is not None:
-        raise StoreError(f"{place.named(name)}: somebody else ships this store right now; let one do it")
+        raise StoreError(f"{place.named(name)}: another process ships this store right now; only one may")
     place.write(name, [msgspec.json.encode(manifest)])
     return manifest

@@ -56,7 +56,7 @@ WRITE_COLUMNS: tuple[WriteColumn, ...] = (
         "topic",
         "string",
         "Where to. Required and never null, unless the option `topic` says it for all. Not a system topic"
-        " (`SCHEDULE_TOPIC_XXXX`, `RMQ_SYS_...`), whose messages nobody would see.",
+        " (`SCHEDULE_TOPIC_XXXX`, `RMQ_SYS_...`), whose messages no consumer would see.",
     ),
     WriteColumn("tags", "string", "Tag, for subscriptions."),
     WriteColumn("keys", "string or array<string>", "Keys for look-ups; in a string, parted by spaces."),
@@ -320,11 +320,11 @@ def sharded(key: str, queues: int) -> int:
 
 
 class UniqueKeys:
-    """UNIQ_KEY of the rows of one partition, in order: 32 digits in the reference's layout.
+    """UNIQ_KEY of the rows of one partition, in order: 32 digits in RocketMQ's layout.
 
     6 bytes   hash of write, batch and partition (there: address and process)
     4 bytes   row number, upper part             (there: class loader)
-    4 bytes   when, in ms since the month began; the reference's tools search from that time on
+    4 bytes   when, in ms since the month began; RocketMQ's tools search from that time on
     2 bytes   row number, lower part             (there: counter)
     """
 

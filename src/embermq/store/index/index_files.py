@@ -599,7 +599,7 @@ def _ignore(name: str) -> None:
 
 
 def _overlaps(header: IndexHeader, begin_ms: int, end_ms: int) -> bool:
-    """The reference's test whether a file can hold something of a time range."""
+    """RocketMQ's test whether a file can hold something of a time range."""
     low, high = header.begin_timestamp, header.end_timestamp
     return (begin_ms < low and end_ms > high) or low <= begin_ms <= high or low <= end_ms <= high
 

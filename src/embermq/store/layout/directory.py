@@ -1,6 +1,6 @@
 """The store's directory: may it be one, who has it, was it closed cleanly?
 
-    commitlog/ consumequeue/ consumequeue_ext/ index/ config/ checkpoint abort lock     as the reference
+    commitlog/ consumequeue/ consumequeue_ext/ index/ config/ checkpoint abort lock     as RocketMQ
     embermq.state embermq.{index,inventory,offsets,deleted}.json quarantine/              ours, ignored there
 
 Nothing is written until the directory is known to be a store or empty, and until its lock is ours.

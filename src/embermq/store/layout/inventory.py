@@ -1,8 +1,8 @@
 """The inventory: `embermq.inventory.json`, what a clean close left behind.
 
 A clean start compares it with the directory. If everything is still there and as long as it was, only the
-tail of the log needs to be read; if anything is missing or changed (somebody deleted a queue file, or the
-reference had the store open meanwhile), what is derived is derived again.
+tail of the log needs to be read; if anything is missing or changed (somebody deleted a queue file, or
+RocketMQ had the store open meanwhile), what is derived is derived again.
 """
 
 import zlib
@@ -23,7 +23,7 @@ class Inventory(msgspec.Struct, frozen=True):
     log_max: int
     tail_mark: int  # A record begins here, a little before the end: a clean start reads from here on.
     segment_bytes: int
-    checkpoint: str  # The three times as hexadecimal digits: the reference changes them when it runs.
+    checkpoint: str  # The three times as hexadecimal digits: RocketMQ changes them when it runs.
     dispatch: str
     queues: dict[str, Any]
     index: dict[str, Any]

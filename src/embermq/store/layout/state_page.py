@@ -24,7 +24,7 @@ Pages of earlier versions have zeros from sync_flush on, and for the inverses, w
 
 Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
-its own, and the index a file of its own (index/proof.py): none vouches for another. The reference ignores
+its own, and the index a file of its own (index/proof.py): none vouches for another. RocketMQ ignores
 all of them; without them recovery assumes nothing.
 """
 

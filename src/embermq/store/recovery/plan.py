@@ -8,7 +8,7 @@
     not closed, otherwise                                the whole log; queues and index are made again
     opened read-only, otherwise                          what the queues and the index do not have (derived_trust.py)
 
-"Otherwise" covers stores the reference wrote, deleted or changed files, and proofs that contradict what
+"Otherwise" covers stores RocketMQ wrote, deleted or changed files, and proofs that contradict what
 lies on the disk. Walking the whole log and deriving everything anew costs a second or two per GiB, once.
 """
 
@@ -78,7 +78,7 @@ def make_plan(seen: FilesSeen, inventory: Inventory | None, proofs: Proofs | Non
     if seen.read_only:
         return _read_only_plan(seen, proven)
     if proofs is None:
-        return Plan(whole_log, None, None, "not closed cleanly, and nothing vouches for any part"), IndexPlan.REBUILD
+        return Plan(whole_log, None, None, "not closed cleanly, and no part is proven"), IndexPlan.REBUILD
     if seen.derived_findings or seen.queue_files < proofs.queue_files or seen.index_files < proofs.index_files:
         return Plan(whole_log, proven, None, "not closed cleanly, and derived files are missing"), IndexPlan.REBUILD
     walk_from = max(min(proofs.written, proofs.queues, proofs.index, proofs.tail_mark), seen.log_min)

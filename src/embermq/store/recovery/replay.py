@@ -172,7 +172,7 @@ class Recovery:
     def _settle_doubt(self, start: int, end: int, step: WalkStep, plan: Plan) -> WalkStep:
         """Was the record at `start` torn? So it was if our own writer was not done with it and only zeros follow.
 
-        Of a log the reference wrote nothing is known but what lies there: it takes such a record, so it is taken.
+        Of a log RocketMQ wrote nothing is known but what lies there: it takes such a record, so it is taken.
         """
         self._doubtful = None
         confirmed = self._closed_cleanly or plan.proven is None or end <= plan.proven

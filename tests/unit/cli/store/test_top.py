@@ -66,7 +66,7 @@ def test_a_picture_on_a_terminal(directory: Path) -> None:
         assert process.stderr.read() == b""
         assert process.wait() == 0
     os.close(leader)
-    for part in (b"open for writing by", b"nobody", b"dispatch behind", b"orders", b"coming in"):
+    for part in (b"open for writing by", b"none", b"dispatch behind", b"orders", b"coming in"):
         assert part in shown, shown
 
 

@@ -126,7 +126,7 @@ def test_a_compressed_body_is_kept_as_it_is(packed: bytes, sys_flag: int) -> Non
         (b'{"topic":"t",}', 14, "no JSON: Expecting property name"),
         (b'{"topic": tt}', 11, "no JSON: Expecting value"),
         (b'{"topic":"t"} {}', 15, "no JSON: Extra data"),
-        ('{"tags":"größer","topic":"t"'.encode() + b"\xff}", 29, "byte 0xff is no UTF-8"),
+        ('{"tags":"größer","topic":"t"'.encode() + b"\xff}", 29, "byte 0xff is not UTF-8"),
         (b'{"topic":"\\ud800"}', 1, "lone surrogate"),
         (b"[" * 100_000, 1, "nested too deeply"),
         (b"[]", 1, "an object with the key topic is expected"),
