@@ -1,4 +1,4 @@
-"""Time as an argument: whoever needs the time is given a Clock, so that tests can hold it still."""
+"""Time as an argument: what needs the time gets a Clock, so that tests can hold it still."""
 
 import time
 from datetime import datetime

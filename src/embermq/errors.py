@@ -13,7 +13,7 @@
     │  ├─ StoreReadOnly              a write on a store opened with read_only=True
     │  ├─ ReplicaMissing             brokerRole=SYNC_MASTER promises a replica, and there is none
     │  ├─ CorruptFrame               a record that does not add up, with its place
-    │  ├─ QueueUnknown               a topic and queue nobody ever wrote to
+    │  ├─ QueueUnknown               a topic and queue that were never written to
     │  ├─ TopicUnknown               a topic that is not in the store, with the nearest names there are
     │  ├─ DataLost                   messages that were asked for are gone (retention, or a cut log)
     │  ├─ StoreReplaced              another store lies at the path of the one that was read before
@@ -103,7 +103,7 @@ class PlaceUnavailable(StorePathInvalid):
 
 
 class StoreLocked(StoreError):
-    """Somebody else has this store open for writing."""
+    """Another process has this store open for writing."""
 
     def __init__(self, path: Path, holder_pid: int | None, holder: str = "") -> None:
         who = f"process {holder_pid}" if holder_pid else "another process"

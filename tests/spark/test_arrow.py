@@ -53,7 +53,7 @@ class Range(NamedTuple):
 def either_gather(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Batches made by the kernel, then by its twin."""
     module = gather_kernel if request.param == "kernel" else gather_twin
-    monkeypatch.setattr(arrow, "_gather", lambda rows: module)
+    monkeypatch.setattr(arrow, "gather_for", lambda rows: module)
     name: str = request.param
     return name
 
@@ -174,7 +174,7 @@ def test_any_records(data: bytes, draw: st.DataObject) -> None:
     expected = [expected_row(message, "broker-a", decompress=False) for message in messages_of(records)]
     for gather in (gather_kernel, gather_twin):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arrow, "_gather", lambda rows, gather=gather: gather)
+            patch.setattr(arrow, "gather_for", lambda rows, gather=gather: gather)
             assert rows_of(builder_of(decompress=False).build(records)) == expected
             keep = draw.draw(st.lists(st.integers(0, max(len(records) - 1, 0)), max_size=4 if len(records) else 0))
             batch = builder_of(decompress=False).build(records, np.array(keep, np.int64))
@@ -356,10 +356,11 @@ def test_many_small_batches_are_worth_the_kernel(monkeypatch: pytest.MonkeyPatch
     """Few rows at a time must not mean the slow way for ever."""
     monkeypatch.setattr(choosing, "is_loaded", lambda module: False)
     used: list[int] = []
+    gather_parts = gather_kernel.gather_parts
 
     def counted(*args: Any) -> Any:
         used.append(1)
-        return gather_kernel.gather_parts(*args)
+        return gather_parts(*args)
 
     monkeypatch.setattr(gather_kernel, "gather_parts", counted, raising=True)
     records, builder = log_of(*({} for _ in range(500))), builder_of("topic")

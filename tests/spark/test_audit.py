@@ -498,7 +498,7 @@ def test_findings_are_a_table_that_can_be_saved(
     body_bit(root)
     wrong_slot(root)
     told: list[tuple[str, int, int]] = []
-    found = audit(spark, [str(root), str(sound)], told=lambda *numbers: told.append(numbers))
+    found = audit(spark, [str(root), str(sound)], on_progress=lambda *numbers: told.append(numbers))
     assert told[-1][1] == told[-1][2] > 1
     assert found.stores[0].broker_name == "broker-a"
     rows = found.frame(spark).where("severity = 'fault'").select("kind", "physicalOffset").collect()

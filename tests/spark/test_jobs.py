@@ -194,7 +194,7 @@ def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, t
         rate=0.01,
         sleep=sleep,
         now=lambda: at,
-        told=lambda *numbers: told.append(numbers),
+        on_progress=lambda *numbers: told.append(numbers),
     )
     assert done.appended == 8
     assert pauses == pytest.approx([100.0] * 7)

@@ -15,10 +15,10 @@ from embermq.spark.planning.plan import (
     LogCut,
     PlacesCut,
     QueueCut,
-    QueueNeed,
+    QueueRequest,
     SizeSample,
-    StoreNeed,
-    Wish,
+    SliceLimits,
+    StoreRequest,
     choose,
     cut_log,
     cut_places,
@@ -31,7 +31,7 @@ from embermq.spark.planning.plan import (
 )
 
 MIB, GIB = 1 << 20, 1 << 30
-WISH = Wish(min_partitions=None, max_bytes_per_partition=128 * MIB, parallelism=2)
+WISH = SliceLimits(min_partitions=None, max_bytes_per_partition=128 * MIB, parallelism=2)
 
 
 def same(_: str, place: int) -> int:
@@ -46,9 +46,9 @@ def queue(
     queue_id: int = 0,
     physical: tuple[int, int] = (0, GIB),
     share: float = 1.0,
-) -> QueueNeed:
+) -> QueueRequest:
     samples = tuple(SizeSample(at, size) for at, size in sizes)
-    return QueueNeed(topic, queue_id, start, end, *physical, samples, share)
+    return QueueRequest(topic, queue_id, start, end, *physical, samples, share)
 
 
 records = st.lists(st.integers(1, 200), min_size=1, max_size=60)
@@ -85,28 +85,28 @@ def test_a_log_of_one_huge_record_is_one_slice() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=8), st.integers(1, 30))
 def test_queues_are_covered_once(ranges: list[tuple[int, int]], count: int) -> None:
-    needs = [
+    requests = [
         queue(start, start + length, (start, 10.0), (start + length // 2, 400.0), queue_id=n)
         for n, (start, length) in enumerate(ranges)
     ]
-    cuts = cut_queues(needs, count)
+    cuts = cut_queues(requests, count)
     assert len(cuts) <= count
-    for need in needs:
-        parts = [part for cut in cuts for part in cut.parts if part.queue_id == need.queue_id]
+    for request in requests:
+        parts = [part for cut in cuts for part in cut.parts if part.queue_id == request.queue_id]
         covered = [offset for part in parts for offset in range(part.start, part.end)]
-        assert covered == list(range(need.start, need.end))
-        assert all(part.first_physical == need.first_physical for part in parts)
+        assert covered == list(range(request.start, request.end))
+        assert all(part.first_physical == request.first_physical for part in parts)
     assert all(cut.parts for cut in cuts)
 
 
 def test_queues_are_cut_even_by_bytes_not_by_number() -> None:
     """100 records of 1 KiB, then 900 of 100 bytes: the first tenth of the numbers has half of the bytes."""
-    need = queue(0, 1000, (0, 1024.0), (100, 113.78))
-    edges = queue_edges(need, 2)
+    request = queue(0, 1000, (0, 1024.0), (100, 113.78))
+    edges = queue_edges(request, 2)
     assert edges[0] == 0
     assert edges[2] == 1000
     assert abs(edges[1] - 100) <= 1
-    assert round(queue_bytes(need)) == round(100 * 1024 + 900 * 113.78)
+    assert round(queue_bytes(request)) == round(100 * 1024 + 900 * 113.78)
 
 
 def test_every_slice_reads_its_region_of_all_queues() -> None:
@@ -117,8 +117,8 @@ def test_every_slice_reads_its_region_of_all_queues() -> None:
 
 
 def test_samples_outside_the_range_count_as_far_as_they_reach() -> None:
-    need = queue(50, 150, (0, 10.0), (100, 30.0), (200, 1000.0))
-    assert queue_bytes(need) == 50 * 10 + 50 * 30
+    request = queue(50, 150, (0, 10.0), (100, 30.0), (200, 1000.0))
+    assert queue_bytes(request) == 50 * 10 + 50 * 30
     assert queue_bytes(queue(50, 150)) == 100  # nothing known: by number
     assert queue_bytes(queue(5, 15, (9, 3.0))) == 30
 
@@ -128,8 +128,8 @@ def test_a_queue_of_empty_samples_is_still_covered() -> None:
 
 
 def test_parts_are_bounded() -> None:
-    needs = [queue(0, 10, (0, 1.0), queue_id=n) for n in range(1000)]
-    assert len(cut_queues(needs, 500)) <= PARTS_MAX // 1000
+    requests = [queue(0, 10, (0, 1.0), queue_id=n) for n in range(1000)]
+    assert len(cut_queues(requests, 500)) <= PARTS_MAX // 1000
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=50), st.integers(1, 12))
@@ -142,7 +142,7 @@ def test_places_are_covered_once_in_log_order(places: list[int], count: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "wish", "expected"),
+    ("sizes", "limits", "expected"),
     [
         ([0], WISH, [1]),
         ([0, 0], WISH, [1, 1]),
@@ -150,18 +150,18 @@ def test_places_are_covered_once_in_log_order(places: list[int], count: int) -> 
         ([SLICE_BYTES_MIN + 1], WISH, [2]),  # enough for both cores
         ([GIB], WISH, [8]),
         ([GIB + 1], WISH, [10]),  # not 9: one core would be idle in the end
-        ([GIB + 1], Wish(None, 128 * MIB, 64), [64]),
-        ([9 * GIB], Wish(None, 128 * MIB, 64), [128]),
+        ([GIB + 1], SliceLimits(None, 128 * MIB, 64), [64]),
+        ([9 * GIB], SliceLimits(None, 128 * MIB, 64), [128]),
         ([GIB, 3 * GIB], WISH, [8, 24]),
-        ([GIB], Wish(20, 128 * MIB, 2), [20]),
-        ([GIB, GIB], Wish(3, GIB, 1), [2, 2]),
-        ([10], Wish(5, GIB, 4), [5]),
-        ([GIB], Wish(None, 16 * GIB, 8), [8]),
-        ([GIB, 1], Wish(None, GIB, 1), [2, 1]),
+        ([GIB], SliceLimits(20, 128 * MIB, 2), [20]),
+        ([GIB, GIB], SliceLimits(3, GIB, 1), [2, 2]),
+        ([10], SliceLimits(5, GIB, 4), [5]),
+        ([GIB], SliceLimits(None, 16 * GIB, 8), [8]),
+        ([GIB, 1], SliceLimits(None, GIB, 1), [2, 1]),
     ],
 )
-def test_slice_counts(sizes: list[int], wish: Wish, expected: list[int]) -> None:
-    assert slice_counts(sizes, wish) == expected
+def test_slice_counts(sizes: list[int], limits: SliceLimits, expected: list[int]) -> None:
+    assert slice_counts(sizes, limits) == expected
 
 
 @given(
@@ -171,19 +171,19 @@ def test_slice_counts(sizes: list[int], wish: Wish, expected: list[int]) -> None
     st.integers(1, 64),
 )
 def test_wishes_are_granted(sizes: list[int], least: int, most_bytes: int, parallelism: int) -> None:
-    counts = slice_counts(sizes, Wish(least, most_bytes, parallelism))
+    counts = slice_counts(sizes, SliceLimits(least, most_bytes, parallelism))
     assert all(count >= 1 for count in counts)
     if sum(sizes):
         assert sum(counts) >= least
         assert all(size / count <= most_bytes for size, count in zip(sizes, counts, strict=True))
 
 
-def choice(*queues: QueueNeed, log_end: int = GIB, because: str = "") -> Choice:
-    return choose(StoreNeed("a", 0, log_end, queues, log_because=because))
+def choice(*queues: QueueRequest, log_end: int = GIB, because: str = "") -> Choice:
+    return choose(StoreRequest("a", 0, log_end, queues, log_because=because))
 
 
 def test_everything_is_read_in_order() -> None:
-    chosen = choose(StoreNeed("a", 0, GIB))
+    chosen = choose(StoreRequest("a", 0, GIB))
     assert (chosen.method, chosen.bytes) == ("log", GIB)
     assert chosen.reason == "everything in 1.0 GiB of log is wanted"
 
@@ -218,7 +218,7 @@ def test_only_the_part_of_the_log_that_can_hold_it_is_read() -> None:
     chosen = choice(queue(0, 900_000, (0, 1024.0), physical=(100, 5000)), log_end=GIB)
     assert chosen.method == "log"
     assert chosen.bytes == 4900
-    [store] = plan([chosen.need], WISH, same)
+    [store] = plan([chosen.request], WISH, same)
     assert store.cuts == (LogCut(100, 5000),)
 
 
@@ -229,18 +229,18 @@ def test_a_reason_for_the_log_is_respected() -> None:
 
 
 def test_nothing_wanted_is_nothing_read() -> None:
-    need = StoreNeed("a", 0, GIB, ())
-    assert plan([need], WISH, same)[0].cuts == ()
-    assert plan([StoreNeed("a", 5, 5)], WISH, same)[0].cuts == ()
+    request = StoreRequest("a", 0, GIB, ())
+    assert plan([request], WISH, same)[0].cuts == ()
+    assert plan([StoreRequest("a", 5, 5)], WISH, same)[0].cuts == ()
     assert plan([], WISH, same) == []
 
 
 def test_known_places() -> None:
-    [store] = plan([StoreNeed("a", 10, 100, None, (50, 7, 99, 100))], WISH, same)
+    [store] = plan([StoreRequest("a", 10, 100, None, (50, 7, 99, 100))], WISH, same)
     assert store.method == "places"
     assert store.reason == "2 records can be meant, by the index"
     assert store.cuts == (PlacesCut((50, 99)),)
-    [none] = plan([StoreNeed("a", 10, 100, None, ())], WISH, same)
+    [none] = plan([StoreRequest("a", 10, 100, None, ())], WISH, same)
     assert none.cuts == ()
 
 
@@ -251,8 +251,8 @@ def test_stores_are_planned_together_and_cut_apart() -> None:
         asked.append((name, place))
         return place + 1
 
-    small = StoreNeed("b", 0, GIB, (queue(0, 100, (0, 10.0)),))
-    first, second = plan([StoreNeed("a", 0, 256 * MIB), small], WISH, align)
+    small = StoreRequest("b", 0, GIB, (queue(0, 100, (0, 10.0)),))
+    first, second = plan([StoreRequest("a", 0, 256 * MIB), small], WISH, align)
     edges = [0, *(1 + 64 * k * MIB for k in (1, 2, 3)), 256 * MIB]
     assert first.cuts == tuple(LogCut(start, end) for start, end in itertools.pairwise(edges))
     assert {name for name, _ in asked} == {"a"}

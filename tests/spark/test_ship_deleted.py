@@ -119,9 +119,9 @@ WISHES: list[dict[str, str]] = [
 def assert_same(store: Path, target: Path) -> None:
     """Whatever is asked, store and copy answer the same."""
     assert spans_at(target) == spans_at(store)
-    for wish in WISHES:
-        here, there = rows_of(read_at(store, **wish)), rows_of(read_at(target, **wish))
-        assert there == here, wish
+    for limits in WISHES:
+        here, there = rows_of(read_at(store, **limits)), rows_of(read_at(target, **limits))
+        assert there == here, limits
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_stream(builder: StoreBuilder, tmp_path: Path) -> None:
         start = follower.initial()
         end = follower.until(start, None, limited=False)
         (work,) = follower.works(start, end)
-        assert {need.topic for need in work.need.queues or ()} == {"steady", "again", "twice"}
+        assert {request.topic for request in work.request.queues or ()} == {"steady", "again", "twice"}
         assert chosen_words(work.survey, work.selection) == {"s", "t", "new", "third"}
         store.delete_topic("steady")
         ship(builder.root, tmp_path / "far")

@@ -77,10 +77,10 @@ def test_a_part_of_the_log_by_places(builder: StoreBuilder, tmp_path: Path) -> N
     ]
     for source in (builder.root, tmp_path / "far"):
         for start, end in [(a, b) for a in edges for b in edges if a <= b]:
-            for wish, fits in wishes:
-                found = read_at(source, startingPhysicalOffset=str(start), endingPhysicalOffset=str(end), **wish)
+            for limits, fits in wishes:
+                found = read_at(source, startingPhysicalOffset=str(start), endingPhysicalOffset=str(end), **limits)
                 expected = [row for row in rows if start <= row["physicalOffset"] < end and fits(row)]
-                assert rows_of(found) == expected, (start, end, wish)
+                assert rows_of(found) == expected, (start, end, limits)
 
 
 def test_a_place_that_is_gone(builder: StoreBuilder) -> None:

@@ -16,7 +16,7 @@ from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY
 from embermq.spark.options.schema import spark_schema
 from embermq.spark.planning import plan
-from embermq.spark.planning.plan import LogCut, QueueNeed
+from embermq.spark.planning.plan import LogCut, QueueRequest
 from embermq.spark.planning.size_samples import can_match, sampled, tag_codes
 from embermq.spark.planning.stores import StorePlace
 from embermq.spark.reading import known_places as picked
@@ -85,16 +85,16 @@ def test_samples_tell_sizes_shares_and_what_is_missing(tmp_path: Path) -> None:
     data = b"".join(ENTRY.pack(1000 * n, 100 if n < 500 else 900, code if n % 10 == 0 else 5) for n in range(1000))
     (directory / f"{0:020d}").write_bytes(data)
     place = StorePlace(tmp_path, "b")
-    need = QueueNeed("t", 0, 0, 1000, 0, 10**6)
-    (found,), because = sampled(place, [need], frozenset({"rare"}))
+    request = QueueRequest("t", 0, 0, 1000, 0, 10**6)
+    (found,), because = sampled(place, [request], frozenset({"rare"}))
     assert because == ""
     assert plan.queue_bytes(found) == pytest.approx(500_000, rel=0.1)
     assert found.wanted_share == pytest.approx(0.1, rel=0.3)
-    (none,), _ = sampled(place, [need], frozenset({"nobody"}))
+    (none,), _ = sampled(place, [request], frozenset({"nobody"}))
     assert 0 < none.wanted_share < 0.01
-    _, because = sampled(place, [QueueNeed("t", 0, 0, 2000, 0, 10**6)], None)
+    _, because = sampled(place, [QueueRequest("t", 0, 0, 2000, 0, 10**6)], None)
     assert because == "queue files lack 1,000 of 2,000 entries"
-    _, because = sampled(place, [QueueNeed("elsewhere", 0, 0, 10, 0, 10**6)], None)
+    _, because = sampled(place, [QueueRequest("elsewhere", 0, 0, 10, 0, 10**6)], None)
     assert because == "queue files lack 10 of 10 entries"
 
 

@@ -11,7 +11,7 @@ from embermq.columns.rows import C_PHYSICAL
 from embermq.files.files import Files
 from embermq.inspect import lookup, overview
 from embermq.inspect.dump import Dump
-from embermq.inspect.lineage import lives_of, seeds_by_key
+from embermq.inspect.lineage import lineages_of, seeds_by_key
 from embermq.inspect.retention_preview import preview
 from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.repair.salvage.salvaging import salvage
@@ -63,7 +63,7 @@ def look_find(living: LivingStore, files: Files) -> None:
 
 def look_trace(living: LivingStore, files: Files) -> None:
     survey = Survey.open(living.root, files=files)
-    assert len(lives_of(survey, seeds_by_key(survey, _KEY))) == 1
+    assert len(lineages_of(survey, seeds_by_key(survey, _KEY))) == 1
 
 
 def look_info(living: LivingStore, files: Files) -> None:

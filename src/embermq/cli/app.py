@@ -99,7 +99,7 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"embermq: {problem}", err=True)
         return EXIT_FAILED
     except BrokenPipeError:
-        # Whoever read our output has seen enough (`| head`); Python must not complain while it exits.
+        # The reader of our output has seen enough (`| head`); Python must not complain while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except OSError as problem:

@@ -25,7 +25,7 @@ class Findings:
     altered: list[int] = field(default_factory=list)  # other bytes, tag, key or place than promised
     repeated: list[int] = field(default_factory=list)
     out_of_order: list[int] = field(default_factory=list)
-    foreign: int = 0  # messages nobody sent
+    foreign: int = 0  # messages that were not sent
 
     @property
     def good(self) -> bool:

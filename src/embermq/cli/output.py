@@ -5,7 +5,7 @@ Text goes to people: units in words, a table that fits the terminal, plain align
 is no terminal. JSON goes to programs: one document per command, full precision, and the unit is the end
 of the name (`size_bytes`, `seconds`). Numbers are never shown without one or the other.
 
-Whoever draws while working (a progress line) uses `notes`, which is the standard error stream, so that
+What is drawn while working (a progress line) uses `notes`, which is the standard error stream, so that
 standard output holds the answer and nothing else. A command whose answer is a stream of its own (a dump) takes
 `report_option`: everything here then goes to standard error, and in JSON mode that is the document alone.
 """
@@ -30,7 +30,7 @@ from rich.text import Text
 Show = Callable[[Any], str]
 P = ParamSpec("P")
 
-# Wide enough for any line we print: when nobody looks, nothing is cut or wrapped.
+# Wide enough for any line we print: without a terminal, nothing is cut or wrapped.
 _UNLIMITED_COLUMNS = 100_000
 
 
@@ -169,7 +169,7 @@ class Output:
                 self._show_facts(part)
 
     def record(self, key: str, value: Any) -> None:
-        """Something for programs that people are told in other words."""
+        """Something for programs that people get in other words."""
         self._document[key] = value
 
     def say(self, text: str, *, style: str = "") -> None:

@@ -65,7 +65,7 @@ class RecordColumns:
         self.data = as_bytes_array(data)
         self.base = base
         self.rows = rows
-        self.routes: NDArray[np.int32] | None = None  # what somebody found out about topics and queues, ahead
+        self.routes: NDArray[np.int32] | None = None  # what was found out about topics and queues, ahead
         self._view = as_view(self.data)
 
     def __len__(self) -> int:

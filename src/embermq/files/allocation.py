@@ -31,13 +31,13 @@ MIB = 1 << 20
 
 WINDOW_MIN_BYTES = 4 * MIB
 WINDOW_MAX_BYTES = 64 * MIB
-_POPULATE_STEP_BYTES = 4 * MIB  # between two looks at whether somebody waits for a file
+_POPULATE_STEP_BYTES = 4 * MIB  # between two looks at whether a writer waits for a file
 _WINDOW_S = 0.05  # the window holds what the writer stores in this time
 _AHEAD_S = 10.0  # there are files for what the writer stores in this time
 _FILES_AHEAD_MAX = 2
 _POLL_MIN_S = 0.001
 _POLL_IDLE_S = 0.05
-_RETRY_S = 1.0  # after a file could not be made that nobody waits for yet
+_RETRY_S = 1.0  # after a file could not be made that no writer waits for yet
 
 # Populating for "write" makes the pages dirty, so that the next sync writes their zeros: when every append
 # is followed by a sync, twice the bytes go to the disk. "read" leaves them clean, and saves less.
@@ -121,7 +121,7 @@ class SegmentAllocator:
         self._called, self._answered = Bell(), Bell()  # By those who want something; by the thread, to the writer.
         self._ready: dict[int, Segment] = {}
         self._wanted: int | None = None
-        self._failure: OSError | None = None  # of the file somebody waits for
+        self._failure: OSError | None = None  # of the file a writer waits for
         self._taken = -1  # start of the last one handed out: it may not be in the set yet
         self._left: list[Segment] = []
         self._retry_at = 0.0
@@ -220,7 +220,7 @@ class SegmentAllocator:
                 self._called.wait(self.pace.poll_s)
 
     def step(self) -> None:
-        """One round: what somebody waits for first. Called by the thread; tests may call it instead."""
+        """One round: what a writer waits for first. Called by the thread; tests may call it instead."""
         self.pace.observe(self._segments.wrote_offset, self._clock.monotonic())
         self._make_wanted()
         self._advise_active()
@@ -301,7 +301,7 @@ class SegmentAllocator:
         try:
             segment = self._make(start)
         except OSError:
-            # Nobody waits for it yet. If it still fails when the writer comes, the writer is told.
+            # No writer waits for it yet. If it still fails when the writer comes, the writer gets the error.
             self._retry_at = now + _RETRY_S
             return False
         with self._mutex:
@@ -335,7 +335,7 @@ class SegmentAllocator:
                 self._populate_in(following, end - last.size)
 
     def _populate_in(self, segment: Segment, end: int) -> None:
-        """Fault in up to `end`, in steps, as long as nobody waits for a file."""
+        """Fault in up to `end`, in steps, as long as no writer waits for a file."""
         advise = memory.populate if self._populate == "write" else memory.populate_for_reading
         end = min(end, segment.size)
         while self._wanted is None and not self._closing:

@@ -1,6 +1,6 @@
 """Reading from a disk with bad places: what cannot be read reads as zeros, and is written down.
 
-A log on a failing disk is mostly good. Whoever looks for what is left must not stop at the first bad block, and
+A log on a failing disk is mostly good. A search for what is left must not stop at the first bad block, and
 must not map files, where a bad block is a signal. Only `open` and `pread` differ; everything else goes to the file
 system behind. Any thread.
 """
@@ -75,7 +75,7 @@ class FaultTolerantFiles:
         return list(self._bad)
 
     def add(self, blocks: Iterable[BadBlock]) -> None:
-        """Blocks that somebody else could not read."""
+        """Blocks that another reader could not read."""
         self._bad.update(dict.fromkeys(blocks))
 
     def open(self, path: Path, writable: bool) -> OpenFile:

@@ -87,7 +87,7 @@ class Lock(Protocol):
 
 
 class OpenFile(Protocol):
-    """An open file. Any thread; `close` only by the owner, when nobody else can be using it."""
+    """An open file. Any thread; `close` only by the owner, when nothing else can be using it."""
 
     @property
     def path(self) -> Path: ...
@@ -133,7 +133,7 @@ class OpenFile(Protocol):
     def map(self, writable: bool, size: int | None = None) -> memoryview:
         """The first `size` bytes (default: all) as shared memory.
 
-        The mapping lives until the last view of it is gone; it outlives close() and the file's removal.
+        The mapping stays until the last view of it is gone; it outlives close() and the file's removal.
         """
         ...
 
@@ -238,7 +238,7 @@ class RealFile:
         self.size = os.fstat(fd).st_size
 
     def __del__(self) -> None:
-        # Readers may be inside pread while a segment is deleted: whoever deletes only drops its
+        # Readers may be inside pread while a segment is deleted: deleting only drops its
         # reference, and the descriptor goes with the last one. Closing it by force could hand its
         # number to another file under a reader's feet.
         self.close()
@@ -334,7 +334,7 @@ class RealFile:
     def map(self, writable: bool, size: int | None = None) -> memoryview:
         size = self.size if size is None else size
         if not writable:
-            size = min(size, os.fstat(self._fd).st_size)  # Somebody may have cut it.
+            size = min(size, os.fstat(self._fd).st_size)  # It may have been cut.
         if size == 0:
             return memoryview(b"")
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ

@@ -1,6 +1,6 @@
 """Putting aside what has the name of a file of ours and is a directory or a pipe, or the other way round.
 
-It was put there by somebody else, so it is never deleted: it keeps its content under another name, and the name that is
+It is not ours, so it is never deleted: it keeps its content under another name, and the name that is
 needed is free again. Where other programs read every name in a directory, it goes to one that is kept for such things.
 Any thread.
 """

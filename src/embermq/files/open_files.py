@@ -1,7 +1,7 @@
 """Open files of derived data: a bounded number of descriptors over any number of paths.
 
 Remembers what was written since the last sync, so that one call makes it durable. Any thread may `find` and
-`sync`; everything that changes the disk is called by whoever holds the owner's lock for that.
+`sync`; everything that changes the disk is called with the owner's lock for that held.
 A writer says `touch` after it wrote, never only before: a sync may run in between.
 A file dropped from here stays usable for those who still hold it; its descriptor goes with the last one.
 """
@@ -74,7 +74,7 @@ class OpenFiles:
     def obtain(self, path: Path, size: int, *, fallocate: bool = False, fresh: bool = False) -> OpenFile:
         """The file at `path`, created with `size` zero bytes if it is not there.
 
-        One of another length is brought to it, and with `fresh` its old content goes: nobody vouches for it.
+        One of another length is brought to it, and with `fresh` its old content goes: it is not proven.
         """
         assert not self._read_only
         file = self.find(path)

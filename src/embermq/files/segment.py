@@ -72,7 +72,7 @@ class Segment:
         self.file: OpenFile | None = file
         self.wrote = self.committed = self.flushed = size
         self.populated = 0  # pages below this are faulted in; moved by the allocator
-        self.store_timestamp = 0  # of the last record appended, for whoever keeps the checkpoint
+        self.store_timestamp = 0  # of the last record appended, for the checkpoint
         self.buffer: memoryview | None = None
         self.view: memoryview | None = None
         self.array: Bytes | None = None
@@ -168,7 +168,7 @@ class Segment:
         return file
 
     def reset(self, position: int) -> None:
-        """Put all positions to `position`. Only while nobody writes or flushes (recovery)."""
+        """Put all positions to `position`. Only while nothing writes or flushes (recovery)."""
         assert self.buffer is None
         assert 0 <= position <= self.size
         self.wrote = self.committed = self.flushed = position
@@ -313,7 +313,7 @@ class Segment:
     def retire(self) -> None:
         """Delete the file, durably. Views that are out stay readable; the rest of the segment is gone.
 
-        If the file cannot be removed, nothing has changed; somebody else may have removed it already.
+        If the file cannot be removed, nothing has changed; it may have been removed already.
         """
         with suppress(FileNotFoundError):
             self._files.remove(self.path)

@@ -3,7 +3,7 @@
 The set is a tuple that is replaced and never changed, so readers on any thread look at a consistent set
 without a lock. `roll` belongs to the writer; deleting, truncating and loading may come from another
 thread and exclude each other by a lock. Loading looks and reports (`Finding`), and changes nothing on
-the disk: whoever recovers decides, and calls `extend_short` or `truncate_to`.
+the disk: recovery decides, and calls `extend_short` or `truncate_to`.
 """
 
 import errno
@@ -95,10 +95,10 @@ def misfits(found: Sequence[tuple[int, int]], configured: int = 0) -> set[int]:
 
     None if nothing is known about the size, or if a size that was only configured would leave less than half.
     """
-    told = size_told(found, configured)
-    size = told or configured
+    shown = size_told(found, configured)
+    size = shown or configured
     outside = {start for start, _ in found if size and start % size}
-    return outside if told or 2 * len(outside) <= len(found) else set()
+    return outside if shown or 2 * len(outside) <= len(found) else set()
 
 
 class Segments:
@@ -307,7 +307,7 @@ class Segments:
         self.segment_bytes = size
 
     def _without_misfits(self, found: list[_FoundFile], findings: list[SegmentFinding]) -> list[_FoundFile]:
-        """A file that begins where none of this size can was put there by somebody else."""
+        """A file that begins where none of this size can is not ours."""
         outside = misfits([(item.start, item.size) for item in found], self.segment_bytes)
         for item in found:
             if item.start in outside:
@@ -378,7 +378,7 @@ class Segments:
     def _leave(self, segment: Segment) -> None:
         if self._allocator is not None:
             self._allocator.seal_soon(segment)
-        elif segment.buffer is None:  # one with a buffer is sealed by whoever commits the rest of it
+        elif segment.buffer is None:  # one with a buffer is sealed when the rest of it is committed
             segment.seal()
 
     def create(self, start: int, pool: TransientPool | None = None) -> Segment:
@@ -416,7 +416,7 @@ class Segments:
     # -- shrinking -------------------------------------------------------------------------------------
 
     def truncate_to(self, physical_offset: int) -> list[Path]:
-        """Forget everything from `physical_offset` on; answers the files deleted. Nobody may be writing.
+        """Forget everything from `physical_offset` on; answers the files deleted. Nothing may be writing.
 
         Later files go first, newest before oldest, so that a crash in between leaves a log without a
         hole. The rest of the file that stays is zeroed: a later walk must not find the old records.
@@ -454,7 +454,7 @@ class Segments:
             if len(self._all) < 2:
                 return None
             segment = self._all[0]
-            # Out of the set first: nobody finds it any more, and those who hold it can go on.
+            # Out of the set first: it is not found any more, and those who hold it can go on.
             self._all = self._all[1:]
         try:
             segment.retire()  # Without the lock: a writer that rolls must not wait for the disk.

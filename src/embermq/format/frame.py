@@ -136,7 +136,7 @@ class RecordParts(msgspec.Struct, frozen=True, gc=False):
 
 
 def body_crc(body: Any) -> int:
-    """The sum as stored: CRC-32 without its top bit."""
+    """The checksum as stored: CRC-32 without its top bit."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 

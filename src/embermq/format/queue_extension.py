@@ -9,7 +9,7 @@
 
 Entries lie one behind another in files of equal size. An entry that does not fit is written to the next file, and -1
 as a size ends this one; 4 bytes are kept free for it. The queue entry's third field then holds the entry's address:
-its offset plus the smallest 64-bit number, so that it can be told from any hash.
+its offset plus the smallest 64-bit number, so that it differs from any hash.
 
 The bit map is a bloom filter over the consumer groups whose filter matched (murmur3, as Guava computes it).
 """

@@ -14,7 +14,7 @@ from embermq.inspect.changes import Watched, is_about_missing_file
 from embermq.inspect.dump import Dump, Wanted
 from embermq.inspect.even_slices import even_edges, record_starts, slice_bytes, slice_count
 from embermq.inspect.found_sizes import sizes_found
-from embermq.inspect.lineage import Life, LifeStep, lives_of, seeds_by_key
+from embermq.inspect.lineage import Lineage, LineageStep, lineages_of, seeds_by_key
 from embermq.inspect.log_identity import Identity, LogMatch
 from embermq.inspect.log_view import LogView
 from embermq.inspect.lookup import find_messages, message_at, message_by_id, require_topic
@@ -44,8 +44,8 @@ __all__ = [
     "Glance",
     "Identity",
     "IndexFact",
-    "Life",
-    "LifeStep",
+    "Lineage",
+    "LineageStep",
     "LogMatch",
     "LogView",
     "Preview",
@@ -65,7 +65,7 @@ __all__ = [
     "find_messages",
     "index_facts",
     "is_about_missing_file",
-    "lives_of",
+    "lineages_of",
     "message_at",
     "message_by_id",
     "newest_end",

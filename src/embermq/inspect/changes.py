@@ -1,9 +1,9 @@
-"""What went or was replaced in a store directory while somebody looked at it: for tools beside a living store.
+"""What went or was replaced in a store directory while a tool looked at it: for tools beside a living store.
 
 A tool that reads a store which is being written meets files that retention has just removed, queues of a topic that was
 deleted, an index that was made again. None of that is damage. The tool takes a `Shape` before it begins and compares it
-with one taken later: if something went in between, what the tool found wrong is looked at again, and `told` says what
-happened. Growth of the log is no change here. Reads only. Any thread.
+with one taken later: if something went in between, what the tool found wrong is looked at again, and `changes` says
+what happened. Growth of the log is no change here. Reads only. Any thread.
 """
 
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ class Watched:
 
     files: Files
     root: Path
-    told: list[str] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
     _shape: Shape = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class Watched:
         """Look at it again: has anything gone since the last look?"""
         before, self._shape = self._shape, Shape.of(self.files, self.root)
         found = before.changes(self._shape)
-        self.told += [one for one in found if one not in self.told]
+        self.changes += [one for one in found if one not in self.changes]
         return bool(found)
 
 

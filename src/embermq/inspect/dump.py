@@ -132,7 +132,7 @@ class Dump:
             yield from self._lost_end()
 
     def _without_expired(self, damage: DamagedRange) -> Iterator[DamagedRange]:
-        """Retention of whoever writes the store may have taken files that were there when this began: that is no
+        """The store's retention may have taken files that were there when this began: that is no
         damage."""
         if damage.reason == MISSING:
             self.survey.refresh()

@@ -1,7 +1,7 @@
 """The file sizes of a store that lies there already, as settings.
 
-Opened with other sizes, a store's queue and index files would be made again; whoever opens a directory without
-being told its settings takes these. A size that is only a guess is left out: then the settings count.
+Opened with other sizes, a store's queue and index files would be made again; opening a directory without
+its settings uses these. A size that is only a guess is left out: then the settings count.
 Reads only. Any thread.
 """
 
@@ -26,7 +26,7 @@ _SIZE_MAGIC = struct.Struct(">ii")
 
 
 def sizes_found(files: Files, root: Path) -> dict[str, Any]:
-    """Settings by Python name: those sizes that can be told from the files."""
+    """Settings by Python name: those sizes that the files show."""
     found: dict[str, Any] = {}
     if not files.exists(root):
         return found
@@ -62,7 +62,7 @@ def _log_file_size(files: Files, root: Path) -> int:
 
 def _size_of_lone_file(files: Files, root: Path, only: LogSegment) -> int:
     """A blank at its end says it exactly; else its length does, unless it is odd or ends in the middle of a record:
-    then the file was cut. 0: nobody knows."""
+    then the file was cut. 0: unknown."""
     try:
         at = max(Survey.open(root, files=files).log_end - only.start, 0)
         file = files.open(only.path, False)

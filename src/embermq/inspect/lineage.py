@@ -1,4 +1,4 @@
-"""The life of a message: every record that one sent message became, in the order of the log.
+"""The lineage of a message: every record that one sent message became, in the order of the log.
 
     delayed       SCHEDULE_TOPIC_XXXX (parked)  ->  its own topic (delivered)
     transaction   RMQ_SYS_TRANS_HALF_TOPIC (prepared, prepared again at each check)
@@ -55,8 +55,8 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LifeStep:
-    """One record of a life; `note` says what matters about it in words."""
+class LineageStep:
+    """One record of a lineage; `note` says what matters about it in words."""
 
     kind: StepKind
     message: StoredMessage
@@ -65,11 +65,11 @@ class LifeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Lineage:
     """Everything one message became, oldest first."""
 
     name: str  # The unique key, or the id of the first record.
-    steps: tuple[LifeStep, ...]
+    steps: tuple[LineageStep, ...]
 
     def outcome(self, now_ms: int, consumers: Collection[str] = ()) -> str:
         """Where it stands, in words. `consumers` are the groups that are past the last record."""
@@ -120,41 +120,42 @@ def seeds_by_key(survey: Survey, key: str, topic: str | None = None) -> list[Sto
     ]
 
 
-def lives_of(survey: Survey, seeds: Sequence[StoredMessage], limit: int | None = None) -> list[Life]:
-    """The lives that these records belong to, each once, in the order of their beginning; with `limit`, the newest."""
-    lives: list[Life] = []
+def lineages_of(survey: Survey, seeds: Sequence[StoredMessage], limit: int | None = None) -> list[Lineage]:
+    """The lineages that these records belong to, each once, in the order of their beginning; with `limit`, the
+    newest."""
+    lineages: list[Lineage] = []
     seen: set[int] = set()
     for seed in reversed(seeds):
         if seed.physical_offset in seen:
             continue
-        if len(lives) == limit:
+        if len(lineages) == limit:
             break
-        life = _life_of(survey, seed)
-        seen.update(step.message.physical_offset for step in life.steps)
-        lives.append(life)
-    return sorted(lives, key=lambda life: life.steps[0].message.physical_offset)
+        lineage = _lineage_of(survey, seed)
+        seen.update(step.message.physical_offset for step in lineage.steps)
+        lineages.append(lineage)
+    return sorted(lineages, key=lambda lineage: lineage.steps[0].message.physical_offset)
 
 
-def _life_of(survey: Survey, seed: StoredMessage) -> Life:
+def _lineage_of(survey: Survey, seed: StoredMessage) -> Lineage:
     related = {seed.physical_offset: seed}
     if seed.topic == OP_TOPIC:
         half = _half_of(survey, seed)
         if half is None:
-            return _make_life(survey, related)
+            return _make_lineage(survey, related)
         related[half.physical_offset] = seed = half
     for message in _relatives(survey, seed):
         related[message.physical_offset] = message
     halves = [one for one in related.values() if one.topic == HALF_TOPIC]
     for message in _decisions(survey, halves):
         related[message.physical_offset] = message
-    return _make_life(survey, related)
+    return _make_lineage(survey, related)
 
 
 def _relatives(survey: Survey, seed: StoredMessage) -> Iterator[StoredMessage]:
-    """Records of the same life that carry the message itself."""
+    """Records of the same lineage that carry the message itself."""
     key = seed.unique_key
     if key is not None:
-        places = _places_by_index(survey, key, _topics_of_life(survey, seed))
+        places = _places_by_index(survey, key, _topics_of_lineage(survey, seed))
         if places is None:
             places = _places_by_reading(survey, [key.encode()])
         is_related: Callable[[StoredMessage], bool] = lambda other: other.unique_key == key  # noqa: E731
@@ -173,7 +174,7 @@ def _relatives(survey: Survey, seed: StoredMessage) -> Iterator[StoredMessage]:
             yield message
 
 
-def _topics_of_life(survey: Survey, seed: StoredMessage) -> list[str]:
+def _topics_of_lineage(survey: Survey, seed: StoredMessage) -> list[str]:
     """Topics that can hold a step of this message."""
     own = {seed.topic, *(seed.properties.get(name, seed.topic) for name in (REAL_TOPIC, "RETRY_TOPIC"))}
     everywhere = {SCHEDULE_TOPIC, HALF_TOPIC, DISCARD_TOPIC}
@@ -265,40 +266,40 @@ def _half_of(survey: Survey, op: StoredMessage) -> StoredMessage | None:
 # -- telling ---------------------------------------------------------------------------------------------------
 
 
-def _make_life(survey: Survey, related: dict[int, StoredMessage]) -> Life:
+def _make_lineage(survey: Survey, related: dict[int, StoredMessage]) -> Lineage:
     messages = sorted(related.values(), key=attrgetter("physical_offset"))
     names = [one.unique_key for one in messages if one.unique_key is not None]
-    return Life(names[0] if names else messages[0].message_id, tuple(_step(survey, one) for one in messages))
+    return Lineage(names[0] if names else messages[0].message_id, tuple(_step(survey, one) for one in messages))
 
 
-def _step(survey: Survey, message: StoredMessage) -> LifeStep:
+def _step(survey: Survey, message: StoredMessage) -> LineageStep:
     topic, properties = message.topic, message.properties
     transaction = message.sys_flag & flags.TRANSACTION_MASK
     if topic == SCHEDULE_TOPIC:
         due_ms = _due_ms(survey, message)
         note = f"level {message.queue_id + 1}, for {properties.get(REAL_TOPIC, '?')}"
-        return LifeStep(StepKind.PARKED, message, note, due_ms)
+        return LineageStep(StepKind.PARKED, message, note, due_ms)
     if topic == HALF_TOPIC:
         checks = properties.get(CHECK_TIMES)
         note = f"for {properties.get(REAL_TOPIC, '?')}" + (f", check {checks}" if checks else "")
-        return LifeStep(StepKind.PREPARED, message, note)
+        return LineageStep(StepKind.PREPARED, message, note)
     if topic == OP_TOPIC:
-        return LifeStep(StepKind.DECIDED, message, f"about half message {message.body.decode('utf-8', 'replace')}")
+        return LineageStep(StepKind.DECIDED, message, f"about half message {message.body.decode('utf-8', 'replace')}")
     if topic == DISCARD_TOPIC:
-        return LifeStep(StepKind.DISCARDED, message, f"after check {properties.get(CHECK_TIMES, '?')}")
+        return LineageStep(StepKind.DISCARDED, message, f"after check {properties.get(CHECK_TIMES, '?')}")
     if topic.startswith(DEAD_PREFIX):
-        return LifeStep(StepKind.DEAD, message, f"group {topic.removeprefix(DEAD_PREFIX)}")
+        return LineageStep(StepKind.DEAD, message, f"group {topic.removeprefix(DEAD_PREFIX)}")
     if topic.startswith(RETRY_PREFIX):
         note = f"group {topic.removeprefix(RETRY_PREFIX)}, retry {message.reconsume_times}"
-        return LifeStep(StepKind.RETRIED, message, note)
+        return LineageStep(StepKind.RETRIED, message, note)
     if transaction == flags.COMMIT:
-        return LifeStep(StepKind.COMMITTED, message, f"half message at {message.prepared_transaction_offset:,}")
+        return LineageStep(StepKind.COMMITTED, message, f"half message at {message.prepared_transaction_offset:,}")
     if transaction == flags.ROLLBACK:
-        return LifeStep(StepKind.ROLLED_BACK, message)
+        return LineageStep(StepKind.ROLLED_BACK, message)
     if transaction == flags.PREPARED:
-        return LifeStep(StepKind.PREPARED, message)
+        return LineageStep(StepKind.PREPARED, message)
     delivered = DELAY in properties and properties.get(REAL_TOPIC) == topic
-    return LifeStep(StepKind.DELIVERED if delivered else StepKind.STORED, message)
+    return LineageStep(StepKind.DELIVERED if delivered else StepKind.STORED, message)
 
 
 def _due_ms(survey: Survey, message: StoredMessage) -> int | None:

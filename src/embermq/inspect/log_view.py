@@ -6,8 +6,8 @@ Where it ends:
     ours, but the machine stopped since      the last record of an unbroken row from there on: recovery keeps these
     anything else                            the last whole record
 
-A record counts as whole when every length fits and the sum of its body is right. RocketMQ copies records
-into the file from front to back, and nothing sums up what lies behind the body: a last record with a NUL in
+A record counts as whole when every length fits and the checksum of its body is right. RocketMQ copies records
+into the file from front to back, and no checksum covers what lies behind the body: a last record with a NUL in
 its properties may be half copied. It counts once something follows it, once it has not changed for a second,
 or if the store was closed.
 

@@ -2,7 +2,7 @@
 
     the state page          the log was durable up to there
     closed by one of ours   the inventory says where the log ended
-    closed by others        the newest entry of a queue: whoever closed has written the record before it
+    closed by others        the newest entry of a queue: its record was written before the close
 
 Of a store that was not closed, entries count for nothing: a power cut may leave them and take the records, and the next
 start cuts them. One thread. Reads only.
@@ -20,7 +20,7 @@ _RECORD_BYTES_MAX = 1 << 30
 
 
 def vouched_end(files: Files, root: Path, entry_end: Callable[[], int]) -> int:
-    """Where the log ended at least; 0 if nobody says. `entry_end`: where the newest record ends that queues know."""
+    """Where the log ended at least; 0 if unknown. `entry_end`: where the newest record ends that queues know."""
     page = load_state_page(files, root, writable=False)
     ends = [] if page is None else [page.flushed]
     if was_closed_cleanly(files, root):
@@ -30,7 +30,7 @@ def vouched_end(files: Files, root: Path, entry_end: Callable[[], int]) -> int:
 
 
 def _closed_at(files: Files, root: Path) -> int | None:
-    """Where the log ended when one of ours closed it, if nobody else has had it since."""
+    """Where the log ended when one of ours closed it, if no other program has had it since."""
     inventory = load_inventory(files, root)
     if inventory is None:
         return None

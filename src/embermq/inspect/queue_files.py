@@ -112,7 +112,7 @@ class QueueFilesView:
         return 0
 
     def complete_below(self) -> int:
-        """Entries of all records below this place are in the files; 0 if nobody vouches for any.
+        """Entries of all records below this place are in the files; 0 if none is proven.
 
         Looks at the disk again, and first of all at who vouches for what: files that are read later have at
         least that, however many are written meanwhile.

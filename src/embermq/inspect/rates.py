@@ -31,7 +31,7 @@ class Glance:
     topics: dict[str, int]  # topic -> messages it ever had
     queues: int
     dispatched: int  # queues have everything below
-    flushed: int | None  # durable below; None if nobody says
+    flushed: int | None  # durable below; None if unknown
     checkpoint_behind_ms: int | None  # the log's time in the checkpoint, behind the newest message
     newest_store_ms: int | None
     segments: int

@@ -1,4 +1,4 @@
-"""Which log files would go, told from outside: for `embermq store clean --dry-run`. Nothing is written, no lock taken.
+"""Which log files would go, seen from outside: for `embermq store clean --dry-run`. Nothing is written, no lock taken.
 
 The same rules as retention.py, from a Survey. What only a running store knows (readers, queues that are not durable)
 may still hold a file that is listed here. One thread.
@@ -20,7 +20,7 @@ from embermq.store.tables import DELAY_OFFSETS, load_entries
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What would go, and who needs the next file, which is old enough as well; None if nobody does."""
+    """What would go, and who needs the next file, which is old enough as well; None if nothing does."""
 
     files: list[OldSegment]
     held_by: str | None = None
@@ -84,7 +84,7 @@ class _Looking:
 
     def first_parked(self) -> int | None:
         """Where in the log the oldest message lies that is parked and was not delivered; None if there is none, or if
-        nobody delivers here."""
+        nothing is delivered here."""
         if self.settings.role is BrokerRole.SLAVE or not self.settings.delayed_delivery:
             return None
         progress = load_entries(self.files, self.survey.path, DELAY_OFFSETS)

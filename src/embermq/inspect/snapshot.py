@@ -50,7 +50,7 @@ R = TypeVar("R")
 
 def _naming_files(method: Callable[Concatenate["Survey", P], R]) -> Callable[Concatenate["Survey", P], R]:
     """A file that cannot be read is a StorePathInvalid that names it. One that is not there any more is looked for
-    again: whoever writes the store may have removed it, or be replacing it."""
+    again: the store's writer may have removed it, or be replacing it."""
 
     @functools.wraps(method)
     def call(survey: "Survey", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -133,7 +133,7 @@ class Survey:
 
     @_naming_files
     def lost_end(self) -> int:
-        """How far the log once went, if somebody vouches for more than there is; else `log_end`."""
+        """How far the log once went, if more than there is was proven; else `log_end`."""
         is_closed = was_closed_cleanly(self._files, self.path)
         if not is_closed and (self.state_page is not None or lock_holder(self.path) is not None):
             return self.log_end  # It goes on from where the page says; or it is growing just now.
@@ -320,7 +320,7 @@ class Survey:
         keys: Collection[str] | None = None,
     ) -> list[tuple[int, int]] | None:
         """The only parts of the log in which records of these queue offsets and store times, with one of these keys,
-        can lie, in order, each begun where a record begins; None if nobody knows without reading the log."""
+        can lie, in order, each begun where a record begins; None if only reading the log would show."""
         return None
 
     def config_text(self, name: str) -> str | None:
@@ -331,7 +331,7 @@ class Survey:
     # -- keys ------------------------------------------------------------------------------------------------
 
     def index_shape(self) -> tuple[int, int] | None:
-        """Slots and entries of an index file, as far as they can be told; None without one."""
+        """Slots and entries of an index file, as far as they are known; None without one."""
         return self._index.shape()
 
     @_naming_files

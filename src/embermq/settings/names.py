@@ -1,4 +1,4 @@
-"""Names of settings: in files, in the environment, and those that nobody listens to. Pure but for warn().
+"""Names of settings: in files, in the environment, and those without effect. Pure but for warn().
 
 Three kinds of names will not be heard: unknown ones (most likely a slip, so the nearest known name is
 shown), those RocketMQ's broker or name server knows and a store does not need, and settings that are
@@ -51,7 +51,7 @@ BROKER_PROPERTIES = frozenset(
 
 
 class Given(NamedTuple):
-    """A key and its text as somebody wrote them, and where."""
+    """A key and its text as they were written, and where."""
 
     key: str
     text: str

@@ -1,7 +1,7 @@
 """One setting's value: read from text, checked, written back as text. Pure.
 
 What may be written is decided by the field's type and its Property. Everything refused is an Unusable
-whose text says what is accepted; whoever knows the file and the line makes a SettingsError of it.
+whose text says what is accepted; the caller that knows file and line makes a SettingsError of it.
 """
 
 import dataclasses

@@ -1,6 +1,6 @@
 """Test doubles, shipped so that users can test with them too: time that stands still, disks that fail.
 
-    clock.py         ManualClock: time that moves when told
+    clock.py         ManualClock: time that a test moves
     lossy_files.py   LossyFiles: a file system in memory that knows what was synced, and can crash
     faulty_files.py  FaultyFiles: fails or stops at the n-th operation of another file system
     builder.py       StoreBuilder: an embedded store in a few words

@@ -176,7 +176,7 @@ class FaultyFiles:
     # -- deciding --------------------------------------------------------------------------------------
 
     def check(self, kind: str, path: Path) -> None:
-        """Count an operation, call whoever wants to be called, and raise if it is to fail."""
+        """Count an operation, call the watchers, and raise if it is to fail."""
         fault = self.count(kind, path)
         if fault is not None:
             raise OSError(fault.error, os.strerror(fault.error), str(path))

@@ -412,7 +412,7 @@ class LossyFiles:
             return DiskUsage(total, free, free)
 
     def identity(self, path: Path) -> int:
-        return 1  # Nobody makes copies in here.
+        return 1  # Copies are not counted here.
 
     def boot(self) -> int:
         return self._boot

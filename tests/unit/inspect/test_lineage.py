@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.inspect.lineage import DECISION_MS_MAX, Life, StepKind, lives_of, seeds_by_key
+from embermq.inspect.lineage import DECISION_MS_MAX, Lineage, StepKind, lineages_of, seeds_by_key
 from embermq.inspect.lookup import message_at
 from embermq.inspect.snapshot import Survey
 from embermq.model.hosts import Host
@@ -46,17 +46,17 @@ class Stores:
         return Survey.open(path)
 
 
-def lives(survey: Survey, key: str, topic: str | None = None) -> list[Life]:
-    return lives_of(survey, seeds_by_key(survey, key, topic))
+def lineages(survey: Survey, key: str, topic: str | None = None) -> list[Lineage]:
+    return lineages_of(survey, seeds_by_key(survey, key, topic))
 
 
-def told(life: Life) -> list[tuple[str, str]]:
-    return [(str(step.kind), step.message.topic) for step in life.steps]
+def told(lineage: Lineage) -> list[tuple[str, str]]:
+    return [(str(step.kind), step.message.topic) for step in lineage.steps]
 
 
 def test_retried_until_it_is_dead(stores: Stores) -> None:
-    [life] = lives(stores.survey("retry-dlq"), "rk0")
-    assert told(life) == [
+    [lineage] = lineages(stores.survey("retry-dlq"), "rk0")
+    assert told(lineage) == [
         ("stored", "RetryTopic"),
         ("parked", SCHEDULE_TOPIC),
         ("retried", "%RETRY%CG_retry"),
@@ -64,33 +64,33 @@ def test_retried_until_it_is_dead(stores: Stores) -> None:
         ("retried", "%RETRY%CG_retry"),
         ("dead letter", "%DLQ%CG_retry"),
     ]
-    assert life.outcome(LATE) == "dead: in %DLQ%CG_retry after 2 retries"
-    assert life.steps[2].note == "group CG_retry, retry 1"
-    parked = life.steps[1]
+    assert lineage.outcome(LATE) == "dead: in %DLQ%CG_retry after 2 retries"
+    assert lineage.steps[2].note == "group CG_retry, retry 1"
+    parked = lineage.steps[1]
     assert parked.due_ms == parked.message.store_timestamp + 1000, "the queue entry knows the broker's own levels"
 
 
 def test_retried_once(stores: Stores) -> None:
-    [life] = lives(stores.survey("retry-dlq"), "rk1")
-    assert told(life) == [("stored", "RetryTopic"), ("parked", SCHEDULE_TOPIC), ("retried", "%RETRY%CG_retry")]
-    assert life.outcome(LATE) == "retried in %RETRY%CG_retry: 1 retry so far"
-    assert life.outcome(LATE, ["CG_retry"]) == "consumed by CG_retry after 1 retry"
-    assert life.outcome(LATE, ["another"]) == "retried in %RETRY%CG_retry: 1 retry so far"
+    [lineage] = lineages(stores.survey("retry-dlq"), "rk1")
+    assert told(lineage) == [("stored", "RetryTopic"), ("parked", SCHEDULE_TOPIC), ("retried", "%RETRY%CG_retry")]
+    assert lineage.outcome(LATE) == "retried in %RETRY%CG_retry: 1 retry so far"
+    assert lineage.outcome(LATE, ["CG_retry"]) == "consumed by CG_retry after 1 retry"
+    assert lineage.outcome(LATE, ["another"]) == "retried in %RETRY%CG_retry: 1 retry so far"
 
 
 def test_nothing_special(stores: Stores) -> None:
-    [life] = lives(stores.survey("retry-dlq"), "rk2")
-    assert told(life) == [("stored", "RetryTopic")]
-    assert life.outcome(LATE) == "delivered to RetryTopic"
+    [lineage] = lineages(stores.survey("retry-dlq"), "rk2")
+    assert told(lineage) == [("stored", "RetryTopic")]
+    assert lineage.outcome(LATE) == "delivered to RetryTopic"
 
 
 def test_delayed_and_delivered(stores: Stores) -> None:
     survey = stores.survey("delay")
-    found = [life for life in lives(survey, "dk1") if life.steps[0].message.queue_offset == 0]
-    [life] = found
-    assert told(life) == [("parked", SCHEDULE_TOPIC), ("delivered", "DelayTopic")]
-    assert life.outcome(LATE) == "delivered to DelayTopic"
-    due_ms, delivered = life.steps[0].due_ms, life.steps[1].message
+    found = [lineage for lineage in lineages(survey, "dk1") if lineage.steps[0].message.queue_offset == 0]
+    [lineage] = found
+    assert told(lineage) == [("parked", SCHEDULE_TOPIC), ("delivered", "DelayTopic")]
+    assert lineage.outcome(LATE) == "delivered to DelayTopic"
+    due_ms, delivered = lineage.steps[0].due_ms, lineage.steps[1].message
     assert due_ms is not None
     assert due_ms <= delivered.store_timestamp < due_ms + 1000
 
@@ -102,11 +102,11 @@ def test_still_parked(stores: Stores) -> None:
     assert parked
     seed = message_at(survey, parked[0].phy)
     assert seed is not None
-    [life] = lives_of(survey, [seed])
-    [step] = life.steps
+    [lineage] = lineages_of(survey, [seed])
+    [step] = lineage.steps
     assert step.due_ms == seed.store_timestamp + 7_200_000
-    assert life.outcome(step.due_ms - 1) == "waiting until it is due"
-    assert life.outcome(step.due_ms) == "due, and not delivered yet"
+    assert lineage.outcome(step.due_ms - 1) == "waiting until it is due"
+    assert lineage.outcome(step.due_ms) == "due, and not delivered yet"
 
 
 @pytest.mark.parametrize(
@@ -120,27 +120,27 @@ def test_still_parked(stores: Stores) -> None:
     ],
 )
 def test_transactions(stores: Stores, key: str, steps: list[str], outcome: str) -> None:
-    [life] = lives(stores.survey("transaction"), key)
-    assert [str(step.kind) for step in life.steps] == steps
-    assert life.outcome(LATE) == outcome
+    [lineage] = lineages(stores.survey("transaction"), key)
+    assert [str(step.kind) for step in lineage.steps] == steps
+    assert lineage.outcome(LATE) == outcome
 
 
 def test_every_record_belongs_to_one_life(stores: Stores) -> None:
     """Whatever step one begins with, the life is the same; together the lives are the log."""
     for name in ("transaction", "retry-dlq"):
         survey = stores.survey(name)
-        by_place: dict[int, Life] = {}
+        by_place: dict[int, Lineage] = {}
         for record in golden.manifest(name).records:
             if record.blank or record.phy in by_place:
                 continue
             seed = message_at(survey, record.phy)
             assert seed is not None
-            [life] = lives_of(survey, [seed])
-            assert record.phy in {step.message.physical_offset for step in life.steps}
-            for step in life.steps:
-                assert lives_of(survey, [step.message]) == [life]
-                by_place[step.message.physical_offset] = life
-        names = {life.name for life in by_place.values()}
+            [lineage] = lineages_of(survey, [seed])
+            assert record.phy in {step.message.physical_offset for step in lineage.steps}
+            for step in lineage.steps:
+                assert lineages_of(survey, [step.message]) == [lineage]
+                by_place[step.message.physical_offset] = lineage
+        names = {lineage.name for lineage in by_place.values()}
         assert len(names) == len(golden.manifest(name).client_sends)
 
 
@@ -148,10 +148,10 @@ def test_a_key_of_many_messages(stores: Stores) -> None:
     survey = stores.survey("retry-dlq")
     seeds = [seed for number in range(3) for seed in seeds_by_key(survey, f"rk{number}")]
     seeds.sort(key=lambda seed: seed.physical_offset)
-    every = lives_of(survey, seeds)
-    assert [life.steps[0].message.keys for life in every] == [["rk0"], ["rk1"], ["rk2"]]
-    newest = lives_of(survey, seeds, 1)
-    assert [life.steps[-1].kind for life in newest] == [StepKind.DEAD], "the one with the newest record"
+    every = lineages_of(survey, seeds)
+    assert [lineage.steps[0].message.keys for lineage in every] == [["rk0"], ["rk1"], ["rk2"]]
+    newest = lineages_of(survey, seeds, 1)
+    assert [lineage.steps[-1].kind for lineage in newest] == [StepKind.DEAD], "the one with the newest record"
 
 
 def test_seeds_of_one_topic(stores: Stores) -> None:
@@ -170,9 +170,9 @@ def test_seeds_of_one_topic(stores: Stores) -> None:
 # -- messages without a unique key -----------------------------------------------------------------------------
 
 
-def life_of(path: Path, seed: StoredMessage) -> Life:
-    [life] = lives_of(Survey.open(path), [seed])
-    return life
+def life_of(path: Path, seed: StoredMessage) -> Lineage:
+    [lineage] = lineages_of(Survey.open(path), [seed])
+    return lineage
 
 
 def test_a_delayed_message_without_a_unique_key(tmp_path: Path) -> None:
@@ -188,10 +188,10 @@ def test_a_delayed_message_without_a_unique_key(tmp_path: Path) -> None:
         messages = list(store.scan())
     for parked, delivered in zip(messages[:3], messages[3:], strict=True):
         for seed in (parked, delivered):
-            life = life_of(tmp_path / "store", seed)
-            assert [step.message for step in life.steps] == [parked, delivered]
-            assert [step.kind for step in life.steps] == [StepKind.PARKED, StepKind.DELIVERED]
-            assert life.name == parked.message_id
+            lineage = life_of(tmp_path / "store", seed)
+            assert [step.message for step in lineage.steps] == [parked, delivered]
+            assert [step.kind for step in lineage.steps] == [StepKind.PARKED, StepKind.DELIVERED]
+            assert lineage.name == parked.message_id
 
 
 def test_retries_without_a_unique_key_are_tied_by_the_first_id(tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_retries_without_a_unique_key_are_tied_by_the_first_id(tmp_path: Path) -
         messages = list(store.scan())
     expected = [messages[0], messages[1], messages[3]]
     for seed in expected:
-        life = life_of(tmp_path / "store", seed)
-        assert [step.message for step in life.steps] == expected
-        assert life.outcome(LATE) == "dead: in %DLQ%g after 1 retry"
+        lineage = life_of(tmp_path / "store", seed)
+        assert [step.message for step in lineage.steps] == expected
+        assert lineage.outcome(LATE) == "dead: in %DLQ%g after 1 retry"
     assert [step.message for step in life_of(tmp_path / "store", messages[2]).steps] == [messages[2]]
 
 
@@ -227,8 +227,8 @@ def test_a_transaction_without_a_unique_key(tmp_path: Path) -> None:
         store.append(Message(OP_TOPIC, b"77", tags="d"))
         messages = list(store.scan())
     for seed in messages[:3]:
-        life = life_of(tmp_path / "store", seed)
-        assert [step.kind for step in life.steps] == [StepKind.PREPARED, StepKind.COMMITTED, StepKind.DECIDED]
+        lineage = life_of(tmp_path / "store", seed)
+        assert [step.kind for step in lineage.steps] == [StepKind.PREPARED, StepKind.COMMITTED, StepKind.DECIDED]
     orphan = life_of(tmp_path / "store", messages[3])
     assert [step.kind for step in orphan.steps] == [StepKind.DECIDED]
 
@@ -253,8 +253,8 @@ def test_a_decision_is_not_looked_for_for_ever(tmp_path: Path) -> None:
             store.append(Message("filler", b""))
         store.append(Message(OP_TOPIC, b"0", tags="d"))
         [seed] = store.find(HALF_TOPIC, "U0")
-    life = life_of(tmp_path / "store", seed)
-    assert [step.kind for step in life.steps] == [StepKind.PREPARED]
+    lineage = life_of(tmp_path / "store", seed)
+    assert [step.kind for step in lineage.steps] == [StepKind.PREPARED]
 
 
 def test_transactions_written_by_hand(tmp_path: Path) -> None:

@@ -37,13 +37,13 @@ def archive(
     embermq spark archive '/data/broker-*' --into s3://bucket/lake --sealed-only
     """
     schemas = schemas_in_words(json_words)
-    with working(output, master, "embermq archive") as (spark, told):
+    with working(output, master, "embermq archive") as (spark, on_progress):
         done = job_archive(
             spark,
             list(paths),
             into,
             sealed_only=sealed_only,
-            told=told,
+            on_progress=on_progress,
             lake_format=lake_format,
             catalog=catalog,
             json=schemas,

@@ -53,8 +53,8 @@ def audit(
         check_place(save)
     if report is not None:
         check_report_place(report)
-    with working(output, master, "embermq audit") as (spark, told):
-        found = job_audit(spark, list(paths), told=told)
+    with working(output, master, "embermq audit") as (spark, on_progress):
+        found = job_audit(spark, list(paths), on_progress=on_progress)
     _show(output, found, limit)
     if save is not None:
         files = found.save(save)

@@ -34,7 +34,7 @@ def stores_argument(command: F) -> F:
 
 @contextmanager
 def working(output: Output, master: str | None, title: str) -> Iterator[tuple[Any, ProgressReport]]:
-    """A session for the time of a command, and somebody to tell how far the work is."""
+    """A session for the time of a command, and a callback for progress."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -46,13 +46,13 @@ def working(output: Output, master: str | None, title: str) -> Iterator[tuple[An
     ) as bar:
         task = bar.add_task("starting Spark", total=None)
 
-        def told(what: str, done: int, total: int) -> None:
+        def on_progress(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
         spark = embermq.spark.session(title, master)
         try:
             with our_errors(), _failures_told_once(spark):
-                yield spark, told
+                yield spark, on_progress
         finally:
             bar.update(task, description="stopping Spark")
             spark.stop()
@@ -60,9 +60,9 @@ def working(output: Output, master: str | None, title: str) -> Iterator[tuple[An
 
 @contextmanager
 def _failures_told_once(spark: Any) -> Iterator[None]:
-    """Inside, the JVM does not log with its whole stack what comes back to us as an exception, and is told in a line.
+    """Inside, the JVM does not log with its whole stack what comes back to us as an exception, and is shown in a line.
 
-    Over Spark Connect the JVM, and its log, are somebody else's.
+    Over Spark Connect the JVM, and its log, are not ours.
     """
     jvm = getattr(spark, "_jvm", None)
     if jvm is None:

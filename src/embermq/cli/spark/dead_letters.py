@@ -44,8 +44,8 @@ def dead_letters(
     embermq spark dead-letters /data/broker-a --group shop --export dead.jsonl
     embermq spark dead-letters /data/broker-a --group shop --where "tags = 'paid'" --resend-into /data/target
     """
-    with working(output, master, "embermq dead-letters") as (spark, told):
-        told("looking", 0, 1)
+    with working(output, master, "embermq dead-letters") as (spark, on_progress):
+        on_progress("looking", 0, 1)
         found = job_dead_letters(spark, list(paths), group, lake=lake, where=where)
         if export is not None:
             _export(export, found)

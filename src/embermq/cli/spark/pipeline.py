@@ -76,7 +76,7 @@ def pipeline(
     settings = settings_for(Path(paths[0]), config_file, changes)
     schemas = schemas_in_words(json_words)
     page = _Page(report, ", ".join(paths)) if report is not None else None
-    with working(output, master, "embermq pipeline") as (spark, told):
+    with working(output, master, "embermq pipeline") as (spark, on_progress):
         made = make_pipeline(
             spark,
             list(paths),
@@ -86,7 +86,7 @@ def pipeline(
             settings=settings,
             batch_bytes_max=batch_bytes,
             fail_on_data_loss=not ignore_data_loss,
-            told=told,
+            on_progress=on_progress,
             lake_format=lake_format,
             catalog=catalog,
             json=schemas,

@@ -51,8 +51,14 @@ def rebuild(
     # Before Spark is started.
     check_directory(RealFiles(), root, read_only=True, has_log_elsewhere=config_file is not None)
     settings = settings_of(root, config_file, changes)
-    with working(output, master, "embermq rebuild") as (spark, told):
+    with working(output, master, "embermq rebuild") as (spark, on_progress):
         made = job_rebuild(
-            spark, root, settings=settings, queues=queues or not index, index=index or not queues, into=into, told=told
+            spark,
+            root,
+            settings=settings,
+            queues=queues or not index,
+            index=index or not queues,
+            into=into,
+            on_progress=on_progress,
         )
     show_rebuilt(output, root, made)

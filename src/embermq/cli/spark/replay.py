@@ -61,7 +61,7 @@ def replay(
     """
     window = Window(topic, begin_ms, end_ms, tags, where, start_offset=from_offset, end_offset=to_offset)
     settings = settings_for(Path(into), config_file, changes)
-    with working(output, master, "embermq replay") as (spark, told):
+    with working(output, master, "embermq replay") as (spark, on_progress):
         done = job_replay(
             spark,
             list(paths),
@@ -73,7 +73,7 @@ def replay(
             rate=rate,
             dry_run=dry_run,
             settings=settings,
-            told=lambda count, total: told("replaying", count, total),
+            on_progress=lambda count, total: on_progress("replaying", count, total),
         )
     output.record("replay", asdict(done))
     if not output.as_json:

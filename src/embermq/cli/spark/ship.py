@@ -59,12 +59,12 @@ def ship(
     if every is not None and not follow:
         raise OptionInvalid("every", "has no meaning without --follow")
     try:
-        with working(output, master, "embermq ship") as (spark, told):
+        with working(output, master, "embermq ship") as (spark, on_progress):
             if follow:
                 with Asked() as asked:
                     done = _follow(
                         output,
-                        told,
+                        on_progress,
                         asked,
                         keep_shipping(
                             spark,
@@ -76,7 +76,9 @@ def ship(
                         ),
                     )
             else:
-                done = job_ship(spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, told=told)
+                done = job_ship(
+                    spark, list(paths), target, tail=tail, ignore_data_loss=ignore_data_loss, on_progress=on_progress
+                )
     except StoreError as problem:  # Another log, one with a gap, a manifest that was changed: nothing was shipped.
         raise BadInput(str(problem)) from problem
     output.record("shipped", [asdict(one) for one in done])
@@ -87,7 +89,7 @@ def ship(
 
 
 class Asked:
-    """Has somebody asked to stop, by Ctrl-C or SIGTERM? The second time that means what it always did."""
+    """Whether Ctrl-C or SIGTERM asked to stop. The second time that means what it always did."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
@@ -114,10 +116,10 @@ class Asked:
         self._before.clear()
 
 
-def _follow(output: Output, told: ProgressReport, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
+def _follow(output: Output, on_progress: ProgressReport, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
     """Tell what happens, and add up what was shipped of each store."""
     totals: dict[str, Shipped] = {}
-    told("looking for what is new", 0, 1)
+    on_progress("looking for what is new", 0, 1)
     for one in rounds:
         for shipped in one.shipped:
             before = totals.get(shipped.broker_name)
@@ -129,9 +131,9 @@ def _follow(output: Output, told: ProgressReport, asked: Asked, rounds: Iterable
             output.say(f"{one.failure}; trying again in {show_seconds(one.pause_seconds)}")
         if one.damaged_bytes and not output.as_json:
             output.say(f"{show_bytes(one.damaged_bytes)} of the log are damaged, and shipped as they are")
-        told(_line(one, list(totals.values())), 0, 1)
+        on_progress(_line(one, list(totals.values())), 0, 1)
     if asked():
-        told("stopping", 1, 1)
+        on_progress("stopping", 1, 1)
     return list(totals.values())
 
 

@@ -62,8 +62,8 @@ def sql(
     if not paths and lake is None and shipped is None:
         raise OptionInvalid("store", "name at least one store or a lake to ask")
     schemas = schemas_in_words(json_words)
-    with working(output, master, "embermq sql") as (spark, told):
-        told("asking", 0, 1)
+    with working(output, master, "embermq sql") as (spark, on_progress):
+        on_progress("asking", 0, 1)
         frame = job_sql(
             spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
         )

@@ -45,8 +45,8 @@ def stats(
     """
     if report is not None:
         check_report_place(report)
-    with working(output, master, "embermq stats") as (spark, told):
-        told("counting", 0, 1)
+    with working(output, master, "embermq stats") as (spark, on_progress):
+        on_progress("counting", 0, 1)
         found = job_stats(spark, list(paths), lake=lake, topics=list(topics) or None)
     output.record("stats", asdict(found))
     if not output.as_json:

@@ -49,7 +49,7 @@ VERBS = {
     "trace": "Follow one message through its topics.",
     "verify": "Compare log, queues, index and config, and check every checksum.",
 }
-# What works beside somebody who has the store open, of verbs that have to write.
+# Of verbs that have to write: those that work while the store is open elsewhere.
 _BESIDE = {"rebuild": ", or make them elsewhere, beside it, with --into NEW"}
 # Verbs that make something whole or not at all: a permission that lacks leaves nothing behind.
 _WHOLE = ("rebuild", "salvage")

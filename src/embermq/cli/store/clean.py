@@ -88,7 +88,7 @@ def _archive_guard(lake: str, broker_name: str) -> RetentionGuard:
 
 
 def _clean(directory: Path, settings: StoreSettings, before_ms: int | None, guard: RetentionGuard | None) -> Cleaned:
-    # Only what was asked for: nothing goes by force, however full the disk is, and nobody else has to be let through.
+    # Only what was asked for: nothing goes by force, however full the disk is, and no one else has to be let through.
     # Nothing is appended, so no replica is promised.
     calm = settings.replace(
         delete_when_full=False, delete_segment_pause_ms=0, delete_queue_pause_ms=0, allow_unreplicated=True

@@ -1,4 +1,4 @@
-"""`embermq store load`: the messages of a dump, or of lines somebody wrote, into a store."""
+"""`embermq store load`: the messages of a dump, or of lines written by hand, into a store."""
 
 import io
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What went in a store while a verb looked at it, told when the verb is done."""
+"""What went in a store while a verb looked at it, reported when the verb is done."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ def telling_changes(output: Output, directory: Path) -> Iterator[None]:
     watched = Watched(RealFiles(), directory)
     yield
     watched.look()
-    tell_changes(output, watched.told)
+    tell_changes(output, watched.changes)
 
 
 def tell_changes(output: Output, changes: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ def writing_options(command: F) -> F:
 
 
 def read_settings(config_file: Path | None, changes: Iterable[str]) -> StoreSettings:
-    """Settings as --config and --set give them; a name nobody knows is a usage error."""
+    """Settings as --config and --set give them; an unknown name is a usage error."""
     settings = StoreSettings() if config_file is None else StoreSettings.from_file(config_file)
     given = dict(_split("--set", pair) for pair in changes)
     for name in given:

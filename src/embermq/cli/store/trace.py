@@ -12,7 +12,7 @@ from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import body_option, document_of
 from embermq.files import RealFiles
-from embermq.inspect import Life, LifeStep, Survey, lives_of, message_by_id, seeds_by_key
+from embermq.inspect import Lineage, LineageStep, Survey, lineages_of, message_by_id, seeds_by_key
 from embermq.model.message import StoredMessage
 from embermq.store.tables import ConsumerProgress, consumer_progress
 
@@ -64,15 +64,15 @@ def trace(
             where = f"topic {topic!r} of {directory}" if topic else str(directory)
             raise click.ClickException(f"no message in {where} has the key {key!r}")
     with output.working("following it"):
-        lives = lives_of(survey, seeds, limit)
+        lineages = lineages_of(survey, seeds, limit)
     progress = consumer_progress(RealFiles(), directory)
     now_ms = time.time_ns() // 1_000_000
     if output.as_json:
-        output.record("messages", [_document(life, progress, now_ms, body) for life in lives])
+        output.record("messages", [_document(lineage, progress, now_ms, body) for lineage in lineages])
         return
-    for life in lives:
-        title = f"{life.name}: {_outcome(life, progress, now_ms)}"
-        output.show(Rows("steps", title, _COLUMNS, _rows(life, progress)))
+    for lineage in lineages:
+        title = f"{lineage.name}: {_outcome(lineage, progress, now_ms)}"
+        output.show(Rows("steps", title, _COLUMNS, _rows(lineage, progress)))
 
 
 def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
@@ -85,7 +85,7 @@ def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
     return answer.message
 
 
-def _rows(life: Life, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]:
+def _rows(lineage: Lineage, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]:
     return [
         (
             at,
@@ -100,24 +100,24 @@ def _rows(life: Life, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]
             step.note,
             _consumers(step, progress),
         )
-        for at, (step, after_ms) in enumerate(_timed(life), start=1)
+        for at, (step, after_ms) in enumerate(_timed(lineage), start=1)
     ]
 
 
-def _timed(life: Life) -> Iterator[tuple[LifeStep, int | None]]:
+def _timed(lineage: Lineage) -> Iterator[tuple[LineageStep, int | None]]:
     """Each step, and how long after the one before it was stored."""
     before: int | None = None
-    for step in life.steps:
+    for step in lineage.steps:
         stored_ms = step.message.store_timestamp
         yield step, None if before is None else stored_ms - before
         before = stored_ms
 
 
-def _outcome(life: Life, progress: list[ConsumerProgress], now_ms: int) -> str:
-    return life.outcome(now_ms, _consumers(life.steps[-1], progress))
+def _outcome(lineage: Lineage, progress: list[ConsumerProgress], now_ms: int) -> str:
+    return lineage.outcome(now_ms, _consumers(lineage.steps[-1], progress))
 
 
-def _consumers(step: LifeStep, progress: list[ConsumerProgress]) -> list[str]:
+def _consumers(step: LineageStep, progress: list[ConsumerProgress]) -> list[str]:
     message = step.message
     return [
         one.group
@@ -126,7 +126,7 @@ def _consumers(step: LifeStep, progress: list[ConsumerProgress]) -> list[str]:
     ]
 
 
-def _document(life: Life, progress: list[ConsumerProgress], now_ms: int, body: str) -> dict[str, Any]:
+def _document(lineage: Lineage, progress: list[ConsumerProgress], now_ms: int, body: str) -> dict[str, Any]:
     steps = [
         {
             "step": at,
@@ -137,6 +137,6 @@ def _document(life: Life, progress: list[ConsumerProgress], now_ms: int, body: s
             "consumed_by": _consumers(step, progress),
             "message": document_of(step.message, body),
         }
-        for at, (step, after_ms) in enumerate(_timed(life), start=1)
+        for at, (step, after_ms) in enumerate(_timed(lineage), start=1)
     ]
-    return {"name": life.name, "outcome": _outcome(life, progress, now_ms), "steps": steps}
+    return {"name": lineage.name, "outcome": _outcome(lineage, progress, now_ms), "steps": steps}

@@ -106,7 +106,7 @@ def finding_rows(flaws: list[Flaw]) -> Rows:
 
 @contextmanager
 def progress_line(output: Output, verb: str) -> Iterator[Callable[[int, int], None]]:
-    """A line that grows on the terminal while a log is read; nothing where nobody looks."""
+    """A line that grows on the terminal while a log is read; nothing without a terminal."""
     if not output.notes.is_terminal:
         yield lambda done, total: None
         return

@@ -55,7 +55,7 @@ def _sources_digest() -> str:
 
 
 def _is_usable(directory: Path) -> bool:
-    """Compiled code is loaded from here and run: nobody else may be able to put any."""
+    """Compiled code is loaded from here and run: no other user may be able to put any."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = directory.stat()

@@ -21,7 +21,7 @@ _POLYNOMIAL = 0xEDB88320
 
 
 def _make_tables() -> Any:
-    """tables[k][b]: what byte b does to the sum when k bytes follow it."""
+    """tables[k][b]: what byte b does to the checksum when k bytes follow it."""
     tables = np.zeros((16, 256), dtype=np.int64)
     for byte in range(256):
         value = byte
@@ -114,7 +114,7 @@ class _Folder:
         return self.builder.bitcast(self.builder.lshr(whole, ir.Constant(ir.IntType(128), 8 * count)), _LANES)
 
     def reduce(self, register: Any) -> Any:
-        """16 bytes of remainder to the 4 of the sum."""
+        """16 bytes of remainder to the 4 of the checksum."""
         b, mask = self.builder, _lanes(0xFFFF_FFFF, 0xFFFF_FFFF)
         carried = self.multiply(register, _lanes(*_BY_16), 0x10)
         register = b.xor(self.shifted_right(register, 8), carried)
@@ -179,7 +179,7 @@ def crc32_folded(data: Any, at: int, length: int) -> int:
 
 
 def _can_fold() -> bool:
-    """Asks the code generator, not the CPU: numba may have been told to compile for another one."""
+    """Asks the code generator, not the CPU: numba may be configured to compile for another one."""
     triple, _name, features = cpu_target.target_context.codegen().magic_tuple()
     return triple.startswith("x86_64") and "+pclmul" in features
 

@@ -324,7 +324,7 @@ def _heads(data: Any, base: int, rows: Any, keep: Any, place: int, numbers: Any)
 
 
 def gather_crcs(records: RecordColumns, keep: Keep) -> NDArray[np.int32]:
-    """The sums of the bodies, as stored. 250 times as fast as the twin: 350 M/s."""
+    """The checksums of the bodies, as stored. 250 times as fast as the twin: 350 M/s."""
     crcs = np.empty(len(keep), np.int32)
     assert _heads(records.data, records.base, records.rows, keep, BODY_CRC_AT, crcs) >= 0, FOREIGN_ROWS
     return crcs

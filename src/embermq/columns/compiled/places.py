@@ -1,7 +1,7 @@
 """Which queue has which number: a table of topics and queue ids that kernels can look into.
 
 Open addressing over rows of int64; the topics' bytes stand in one array behind it. Both arrays are replaced when
-they grow and otherwise only added to. One thread at a time adds; whoever looks something up has the GIL.
+they grow and otherwise only added to. One thread at a time adds; a look-up has the GIL.
 """
 
 from typing import Any
@@ -112,7 +112,7 @@ class Places:
 
     def __init__(self) -> None:
         self._count = self._used = 0
-        # The table, and the topics its rows point to: what `find_place` wants. Replaced together, so that whoever
+        # The table, and the topics its rows point to: what `find_place` wants. Replaced together, so that what
         # has taken them never follows a new row to a place that only the longer topics have.
         self.arrays: tuple[Rows, NDArray[np.uint8]] = (_free_rows(_ROWS_MIN), np.empty(_TOPIC_BYTES_MIN, np.uint8))
 

@@ -141,7 +141,7 @@ def _parked_level(data: Any, topic_at: int, delay_at: int, delay_len: int, level
 @inlined
 def _record(data: Any, base: int, at: int, end: int, rows: Any, i: int, delay_ms: Any, checks: int) -> int:
     """Checks the record at `at` as format.frame does and fills row i. Returns its size, or minus a stop code.
-    checks: 1 the sum, 2 the position."""
+    checks: 1 the checksum, 2 the position."""
     if end - at < 8:
         return -_NOTHING
     size: int = i32_at(data, at)
@@ -250,8 +250,8 @@ def scan(
     """Walk records from data[start] to data[end], one row each. Returns (rows filled, position of the stop,
     ScanStop or TornReason code). `base` is the physical offset of data[0].
 
-    Twin: format.frame.scan_rows. With sums this is 35-55 times as fast: 8 M records/s of 100-byte bodies,
-    5 M/s of 1 KiB, one core, data in memory. Leaving the sums out gains little, and at 1 KiB nothing (the
+    Twin: format.frame.scan_rows. With checksums this is 35-55 times as fast: 8 M records/s of 100-byte bodies,
+    5 M/s of 1 KiB, one core, data in memory. Leaving them out gains little, and at 1 KiB nothing (the
     CPU prefetches a body that is read)."""
     raw = as_bytes_array(data)
     assert 0 <= start <= end <= len(raw), (start, end, len(raw))
@@ -282,7 +282,7 @@ def _resync(data: Any, base: int, start: int, end: int, rows: Any, delay_ms: Any
 
 
 def resync(data: Any, base: int, start: int, end: int) -> int:
-    """The first position >= start of a record that passes every check, sum and place included, or -1.
+    """The first position >= start of a record that passes every check, checksum and place included, or -1.
 
     Twin: format.frame.resync. 6 times as fast: 4.7 GB/s over noise, 6 GB/s over zeros."""
     raw = as_bytes_array(data)

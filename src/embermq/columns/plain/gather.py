@@ -125,7 +125,7 @@ def gather_pairs(records: RecordColumns, keep: Keep) -> Pairs:
 
 
 def gather_crcs(records: RecordColumns, keep: Keep) -> NDArray[np.int32]:
-    """The sums of the bodies, as stored."""
+    """The checksums of the bodies, as stored."""
     crcs = [_head(records, row, BODY_CRC_AT, 4) for row in _checked(keep, len(records))]
     return np.frombuffer(b"".join(crcs), ">i4").astype(np.int32)
 

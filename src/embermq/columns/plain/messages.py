@@ -4,7 +4,7 @@
 
 The bytes are MessagePack. One call of the serialiser reads the fields of hundreds of messages, so that nothing has
 to be asked of them one by one in Python. `read_packed` turns them into rows of a run (format.runs) as long as they
-are *ordinary*: no delay, no store host of their own, a born host in IPv4 if any, not told to pass the disk by, at most
+are *ordinary*: no delay, no store host of their own, a born host in IPv4 if any, not asked to skip the disk, at most
 PAIRS_MAX properties, none of which means anything to the store, and no limit broken. What is not goes the plain way,
 which knows everything, and says what is wrong with a message that can never be stored.
 

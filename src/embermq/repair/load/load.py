@@ -6,12 +6,12 @@ parked (a dump has both the parked and the delivered one), and light queues are 
 The store gives each message its place: physical offset and queue offset, in the order of the lines. A complete raw
 dump loaded into an empty store with the same file sizes gives the same log, byte for byte.
 
-Store times are kept in a store that was empty; where messages lie already, they would run backwards, which nobody
+Store times are kept in a store that was empty; where messages lie already, they would run backwards, which no one
 expects who searches by time, so the messages are stored with the time of loading (`times` decides otherwise).
 
 Delayed messages: those that are parked in the dump and delivered later in it count as delivered, so that they do not
 come again, also where loading ended at a line that is no message and went on behind it. The rest are delivered by
-whoever opens the store, when due.
+the open store, when due.
 
 One thread.
 """
@@ -354,5 +354,5 @@ def open_source(path: str, stdin: BinaryIO) -> tuple[BinaryIO, int | None]:
     """The lines of a file, or of standard input for `-`; and their length if it is known. OSError if there are none."""
     if path == "-":
         return stdin, None
-    file = open(path, "rb")  # noqa: SIM115 - closed by whoever reads it
+    file = open(path, "rb")  # noqa: SIM115 - closed by the reader
     return file, Path(path).stat().st_size

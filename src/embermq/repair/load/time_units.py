@@ -1,4 +1,4 @@
-"""Numbers that are times in another unit than milliseconds, told by their size. Pure; any thread.
+"""Numbers that are times in another unit than milliseconds, recognized by their size. Pure; any thread.
 
 Seconds in the place of milliseconds are the commonest mistake with RocketMQ's times, and look like a moment of
 January 1970.

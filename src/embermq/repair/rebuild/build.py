@@ -201,7 +201,7 @@ class Build:
 
     def tell_tail(self, built: Built) -> None:
         """Tell what a crash left behind the last record, which the next start cuts off, from damage: the store was not
-        closed, nothing follows, and nobody vouches for what was there. `verify` calls such a store sound."""
+        closed, nothing follows, and what was there is not proven. `verify` calls such a store sound."""
         if was_closed_cleanly(self._files, self._root):
             return
         proven = self._proven() or 0
@@ -209,7 +209,7 @@ class Build:
             built.torn_tail.insert(0, built.damages.pop())
 
     def _carry_over(self, wanted: Collection[tuple[str, int]] | None = None) -> None:
-        """Queues without any record in the log keep their files: nobody else knows where they go on. All of them, or
+        """Queues without any record in the log keep their files: nothing else knows where they go on. All of them, or
         the wanted ones."""
         if Family.QUEUES not in self._families:
             return
@@ -309,7 +309,7 @@ class _Only:
         self._sink.truncate_to(physical_offset)
 
     def close(self) -> None:
-        """The sink belongs to somebody else."""
+        """The sink belongs to the caller."""
 
 
 class _Deleting:
@@ -341,7 +341,7 @@ class _Deleting:
         self._sink.truncate_to(physical_offset)
 
     def close(self) -> None:
-        """The sink belongs to somebody else."""
+        """The sink belongs to the caller."""
 
 
 class _Portions:

@@ -10,7 +10,7 @@
 
 Nothing is shuffled between them. What is a record, what is damage, and where the log ends, recovery says in every
 piece, so that the result is byte for byte what the live dispatcher writes. All of it lies below one directory that
-nobody else uses, and a piece may be done again; who may write there at the moment, writer_lock.py says.
+no one else uses, and a piece may be done again; who may write there at the moment, writer_lock.py says.
 bulk_build.py puts the pieces together.
 """
 
@@ -55,7 +55,7 @@ class Site:
     settings: StoreSettings
     queues: bool
     index: bool
-    proven: int | None  # Bytes of the log below are known to have been durable; None: nobody vouches.
+    proven: int | None  # Bytes of the log below are known to have been durable; None: not proven.
     turn: Turn
 
     @property
@@ -231,7 +231,7 @@ def derive_slice(site: Site, piece: LogSlice) -> SliceSummary:
 
 
 def _write_keys(path: Path, keys: NDArray[np.int64], first: int) -> None:
-    """Nothing is cut: somebody may be doing the same a second time, and others read already."""
+    """Nothing is cut: another task may be doing the same, and others read already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -326,7 +326,7 @@ class UnsyncedDirectories:
 
 
 def sync_files(unsynced: UnsyncedDirectories) -> None:
-    """Write what these directories hold to the disk; those that are gone by now are somebody else's. Several at a
+    """Write what these directories hold to the disk; those that are gone by now are not ours. Several at a
     time: a disk writes them in one go."""
     with ThreadPoolExecutor(_SYNCS_AT_ONCE, "embermq-sync") as pool:
         list(pool.map(_sync_directory, unsynced.directories))

@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 PORTION_BYTES = 32 << 30
 SLICE_BYTES_MAX = 320 << 20
 SLICE_BYTES_MIN = 8 << 20
-_PIECES_PER_CORE = 2  # So that nobody waits long for the last one; a task of its own costs some milliseconds.
+_PIECES_PER_CORE = 2  # So that no core waits long for the last one; a task of its own costs some milliseconds.
 _FINISHED_TOGETHER = 64
 _NEAR_BYTES = 64 << 10
 
@@ -309,7 +309,7 @@ class BulkBuild(Build):
         return queues_state, index_state
 
     def _known(self, joined: Joined, file_bytes: int) -> dict[str, Any]:
-        """Queues as their records say they are: nobody has to find their ends."""
+        """Queues as their records say they are: their ends need not be found."""
         per_file, rows = file_bytes // ENTRY_BYTES, []
         for (topic, queue_id), run in joined.queues.items():
             first_file = run.start - run.start % per_file

@@ -1,6 +1,6 @@
 """Queue entries of a stretch of the log, written to their final places: a record says itself where its entry belongs.
 
-Whoever writes them needs to know nothing of the rest of the log. A queue whose offsets do not run on, in one stretch
+Writing them needs nothing of the rest of the log. A queue whose offsets do not run on, in one stretch
 or from one to the next, is irregular (damage, holes, repeats): its entries here do not count. Of the others the sum is
 taken before they are written, and `entries_fault` compares it with what lies on the disk. Any process; others may write
 other places of the same files at the same time.

@@ -1,7 +1,7 @@
 """One index file of the keys that slices left, in log order; a full file is followed by the next. A piece of work
 of bulk.py.
 
-What was put is compared behind whoever puts it, on a second thread: every entry, as it lies in the file, with its key,
+What was put is compared behind the putting thread, on a second one: every entry, as it lies in the file, with its key,
 then the header, links and slots. The sum of all keys goes back, to be held against what the slices found in the log.
 Pages that are done with are let go of, so that memory does not grow with the file. Any process.
 """
@@ -68,7 +68,7 @@ def build_index(site: Site, part: BulkIndexFile) -> IndexBuilt:
     """Make one index file of the keys that slices left."""
     slots_max, entries_max = site.settings.index_slots_max, site.settings.index_entries_max
     target = site.target / INDEX / part.name
-    path = site.work / PARTS / f"{part.name}-{secrets.token_hex(4)}"  # Somebody may be doing the same a second time.
+    path = site.work / PARTS / f"{part.name}-{secrets.token_hex(4)}"  # Another task may be doing the same.
     with site.turn.writing():
         path.parent.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)

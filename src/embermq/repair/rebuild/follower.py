@@ -1,4 +1,4 @@
-"""Deriving queues and index of a log that another process writes (a store open with dispatch="none"), or nobody.
+"""Deriving queues and index of a log that another process writes (a store open with dispatch="none"), or none.
 
     with Follower.open(root) as follower:
         follower.advance(end)        # read the log up to there, feed queues and index

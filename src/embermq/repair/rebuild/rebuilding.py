@@ -99,7 +99,7 @@ def rebuild(
     """Make queues, index or both again from the log of the store at `path`; `make_build` says who builds.
 
     StorePathInvalid if there is no store, no log, or no permission, or if `into` exists or lies in the store;
-    StoreLocked if somebody has it open; StoreError if what was built does not agree with the log, in which case
+    StoreLocked if it is open; StoreError if what was built does not agree with the log, in which case
     nothing is swapped.
     """
     root = Path(path).expanduser().absolute()
@@ -148,7 +148,7 @@ def _together(made: list[Rebuilt]) -> Rebuilt:
 
 
 def _no_progress(what: str, done: int, total: int) -> None:
-    """Nobody looks."""
+    """Ignore progress."""
 
 
 class _Rebuild:

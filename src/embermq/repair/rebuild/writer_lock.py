@@ -1,8 +1,8 @@
 """Whose turn it is to write below the place of a rebuild: `turn`, a file with a token, and a lock on it.
 
-A driver that was killed leaves tasks behind that may go on for a while. Whoever begins, or goes on, waits for those
-that are just writing and puts its own token there; whoever comes later with an old token, or finds the file gone, may
-not write any more. Where the file system has no such locks, only the token is compared. Any process.
+A driver that was killed leaves tasks behind that may go on for a while. A driver that begins, or goes on, waits for
+those that are just writing and puts its own token there; a task that comes later with an old token, or finds the file
+gone, may not write any more. Where the file system has no such locks, only the token is compared. Any process.
 """
 
 import errno
@@ -22,14 +22,14 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The right to write below `work`, as long as nobody else has taken it."""
+    """The right to write below `work`, as long as no other driver has taken it."""
 
     work: Path
     token: str
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Inside, nobody takes the turn away. StoreError if somebody has."""
+        """Inside, the turn is not taken away. StoreError if it was."""
         path = self.work / WRITER_LOCK_FILE
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -45,14 +45,14 @@ class Turn:
 
 
 def take_turn(work: Path) -> Turn:
-    """From now on it is ours; returns when nobody else writes any more. `work` is a directory that exists."""
+    """From now on it is ours; returns when no other task writes any more. `work` is a directory that exists."""
     turn = Turn(work, secrets.token_hex(16))
     _put(work, turn.token)
     return turn
 
 
 def end_turn(work: Path) -> None:
-    """From now on nobody writes here; fine if nobody could."""
+    """From now on nothing writes here; fine if nothing could."""
     if (work / WRITER_LOCK_FILE).exists():
         _put(work, "")
 

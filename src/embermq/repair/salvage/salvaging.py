@@ -7,12 +7,12 @@
     report    what was lost, by place in the log and by queue
 
 What counts as lost: ranges of the log that hold no whole record and should, log files without any (as they were in
-quarantine/, unless they are zeros), the end of the log if somebody vouches for more (lost_end.py), and messages
+quarantine/, unless they are zeros), the end of the log if it was proven to go further (lost_end.py), and messages
 that queues of the old store know there. The rest of an append that a crash tore off was never confirmed, and is none.
 
 What is whole stays what it was: physical offset, message id, queue, queue offset, bytes. So consumers' progress, which
 is taken along, stays right. Queue offsets that were given once are not given again, as far as queue files know them.
-The old store is only read: no lock, not even if somebody has it open. The new one appears when it is complete; until
+The old store is only read: no lock, even if it is open. The new one appears when it is complete; until
 then it is NEW.partial, with a mark in it by which the next call knows that it may be removed. One thread.
 """
 
@@ -132,7 +132,7 @@ class Salvaged:
 
     @property
     def lost_count(self) -> int:
-        """Messages that queues show to be missing; of others nobody knows."""
+        """Messages that queues show to be missing; others are unknown."""
         return sum(lost.end - lost.first for lost in self.lost_messages)
 
 
@@ -167,7 +167,7 @@ def salvage(
         except OSError as problem:
             work.give_up()
             if left and is_about_missing_file(problem) and watched.look():
-                continue  # Whoever has the store open removed files: begin again with what is there now.
+                continue  # The open store removed files: begin again with what is there now.
             where = Path(str(problem.filename or root))
             if problem.errno in _NOT_ALLOWED:
                 raise StorePathInvalid(where, f"{problem.strerror}; {target} was not made") from problem
@@ -176,7 +176,7 @@ def salvage(
 
 
 def _no_progress(what: str, done: int, total: int) -> None:
-    """Nobody looks."""
+    """Ignore progress."""
 
 
 class _Salvage:
@@ -341,13 +341,13 @@ class _Salvage:
             self._tell_ranges([*store.recovery.damages])
 
     def _tell_ranges(self, damages: list[Damage]) -> None:
-        """Which parts of the log are lost: told by recovery, by files that were not taken along, and by the end."""
+        """Which parts of the log are lost: reported by recovery, by files that were not taken along, and by the end."""
         report, end = self._report, self._report.log_end
         files = [self._lost_file(one) for one in report.refused if self._is_lost(one)]
-        told = [_lost(damage) for damage in damages]
-        report.torn = [one for one in told if one.physical_offset >= max(end, self._once)]
-        told = [self._to_the_end(one) for one in told if one not in report.torn]
-        found = [part for one in told for part in _parts_outside(one, files)] + files
+        reported = [_lost(damage) for damage in damages]
+        report.torn = [one for one in reported if one.physical_offset >= max(end, self._once)]
+        reported = [self._to_the_end(one) for one in reported if one not in report.torn]
+        found = [part for one in reported for part in _parts_outside(one, files)] + files
         if self._once > end:
             found += _parts_outside(LostRange(end, self._once - end, _LOST_END, None), found)
         report.lost_ranges = sorted(found, key=lambda one: one.physical_offset)
@@ -448,7 +448,7 @@ def _lost(damage: Damage) -> LostRange:
 
 
 def _parts_outside(whole: LostRange, others: list[LostRange]) -> list[LostRange]:
-    """What is left of a range if others are told of by themselves."""
+    """What is left of a range if others are reported on their own."""
     parts, at = [], whole.physical_offset
     inside = [one for one in others if one.end > at and one.physical_offset < whole.end]
     if not inside:

@@ -178,8 +178,8 @@ class IndexCheck:
         for name, wrong in links.items():
             for link in wrong:
                 self._add(name, link.fault, at=link.at, count=link.times, certain=self._is_trusted)
-        told = (flaw for flaw in self._flaws if _is_about_index(flaw.physical_offset, log_min, damages))
-        yield from islice(told, _FLAWS_MAX)
+        flaws = (flaw for flaw in self._flaws if _is_about_index(flaw.physical_offset, log_min, damages))
+        yield from islice(flaws, _FLAWS_MAX)
 
     def _check_header(self, part: CheckedIndexFile, log_min: int, log_end: int) -> None:
         """The header names the first and the last entry and the times of their records. A file that was cut back
@@ -227,7 +227,7 @@ class IndexCheck:
 
 
 def _is_about_index(place: int | None, log_min: int, damages: list[DamagedRange]) -> bool:
-    """And not about a place that retention took meanwhile, or that is damaged, which is told of the log."""
+    """And not about a place that retention took meanwhile, or that is damaged, which is reported of the log."""
     return place is None or (place >= log_min and not _is_in(damages, place))
 
 

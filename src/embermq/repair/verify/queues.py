@@ -1,9 +1,9 @@
 """Log against queues: every record has its entry where it says, and every entry has its record.
 
 The pieces of the log (store/compare/entries.py) are put together in order. What does not agree is a suspect: of a store
-that is being written the entry may only be on its way, so suspects are looked at again before they are told (`finish`).
-Entries that no record claimed are looked at one by one: they may stand for a record of another topic (light queues),
-fill the place of a lost one, or be wrong.
+that is being written the entry may only be on its way, so suspects are looked at again before they are reported
+(`finish`). Entries that no record claimed are looked at one by one: they may stand for a record of another topic (light
+queues), fill the place of a lost one, or be wrong.
 
 `check_structure` is the fast form: the entries alone, without the log. One thread. Reads only.
 """
@@ -155,7 +155,7 @@ class QueueCheck:
         self._attach()
         self._damages: list[DamagedRange] = []
         self.entries = 0
-        self.pending = 0  # Records whose entries nobody vouches for yet.
+        self.pending = 0  # Records whose entries are not proven yet.
 
     def _attach(self) -> None:
         """Find the files that are there now."""
@@ -423,7 +423,7 @@ class QueueCheck:
                 break
 
     def _is_damaged(self, place: int) -> bool:
-        """Does the log have no record here because it is damaged? That is told of the log, not of the queue."""
+        """Does the log have no record here because it is damaged? That is reported of the log, not of the queue."""
         return any(damage.start <= place < damage.end for damage in self._damages)
 
     def _beyond(self, queue: _Queue, queue_offset: int, place: int, count: int) -> Flaw:

@@ -1,6 +1,6 @@
 """Is a store sound? Log, queues, extension, index, checkpoint, config and proofs, each compared with the others.
 
-    full    every record with its sum; every entry and every index entry against its record, and the other way round
+    full    every record with its checksum; every entry and every index entry against its record and vice versa
     fast    names, lengths, headers, and the order of entries; the log itself is not read but for single records
 
 A fault is what the next start would not mend by itself. Reads only: no lock, works on a directory that is being
@@ -89,7 +89,7 @@ def verify(
         return _Verification(root, disk, progress or _no_progress, reader=reader).run(fast=fast)
 
     report = _looked(look, watched)
-    report.meanwhile, report.seconds = watched.told, time.monotonic() - began
+    report.meanwhile, report.seconds = watched.changes, time.monotonic() - began
     return report
 
 
@@ -139,7 +139,7 @@ def verify_aside(
 
 
 def _no_progress(done: int, total: int) -> None:
-    """Nobody looks."""
+    """Ignore progress."""
 
 
 class _Verification:
@@ -363,7 +363,7 @@ class _Verification:
             )
 
     def _tail(self) -> Iterator[Flaw]:
-        """Bytes behind the end of a log that nobody writes: torn off by a crash, or old."""
+        """Bytes behind the end of a log that is not written: torn off by a crash, or old."""
         end = self._survey.log_end
         if self._is_live or self._frames.is_nothing(end):
             return

@@ -50,7 +50,7 @@ def archive(
     *,
     sealed_only: bool = False,
     compact: bool = True,
-    told: ProgressReport | None = None,
+    on_progress: ProgressReport | None = None,
     lake_format: LakeFormat | None = None,
     catalog: str | None = None,
     json: JsonSchemas | None = None,
@@ -64,14 +64,14 @@ def archive(
         lake_root, include_system=True, lake_format=lake_format, catalog=catalog, schemas=read_schemas(json)
     )
     with our_errors():
-        done = [_archive_one(spark, place, lake, sealed_only, told) for place in places]
+        done = [_archive_one(spark, place, lake, sealed_only, on_progress) for place in places]
         if compact:
-            lake.compact(spark, told)
+            lake.compact(spark, on_progress)
     return done
 
 
 def _archive_one(
-    spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, told: ProgressReport | None
+    spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, on_progress: ProgressReport | None
 ) -> Archived:
     survey = Survey.open(place.path)
     end = _sealed_end(survey) if sealed_only else survey.log_end
@@ -81,8 +81,8 @@ def _archive_one(
     records = rows = damaged = files = file_bytes = undecoded = 0
     while at < end:
         target = end if end - at <= COMMIT_BYTES else survey.record_start(at + COMMIT_BYTES)
-        commit = lake.add(spark, survey, place.broker_name, target, told=told)
-        if commit is None:  # Somebody else archived it meanwhile.
+        commit = lake.add(spark, survey, place.broker_name, target, on_progress=on_progress)
+        if commit is None:  # Another run archived it meanwhile.
             at = max(target, lake.end_of(place.broker_name) or 0)
             continue
         (added,) = commit.ranges

@@ -112,20 +112,20 @@ class Audit:
         return audit_findings.save(path, self.findings, self.counts())
 
 
-def audit(spark: SparkSession, paths: Iterable[str], *, told: ProgressReport | None = None) -> Audit:
+def audit(spark: SparkSession, paths: Iterable[str], *, on_progress: ProgressReport | None = None) -> Audit:
     """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none."""
     places = find_stores(paths)
     step_ms = _step_ms([Survey.open(place.path) for place in places])
-    return Audit([_audit_one(spark, place, step_ms, told) for place in places])
+    return Audit([_audit_one(spark, place, step_ms, on_progress) for place in places])
 
 
-def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, told: ProgressReport | None) -> StoreAudit:
+def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, on_progress: ProgressReport | None) -> StoreAudit:
     looks: list[_Look] = []
 
     def reader(*parts: Any) -> LogReader:
         """For each look at the store: what another one saw does not count."""
         looks.append(_Look(Totals(step_ms)))
-        looks[-1].reading = SparkReading(spark, Path(place.path), step_ms, looks[-1].see, told)
+        looks[-1].reading = SparkReading(spark, Path(place.path), step_ms, looks[-1].see, on_progress)
         return looks[-1].reading.make(*parts)
 
     report = verify(place.path, reader=reader)

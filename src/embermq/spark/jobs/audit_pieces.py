@@ -102,7 +102,7 @@ class SparkReading:
     root: Path
     step_ms: int
     seen: Callable[[CheckedPiece], None]  # each piece, in the order of the log
-    told: ProgressReport | None = None
+    on_progress: ProgressReport | None = None
     duplicates: list[DuplicatesOfPart] = field(default_factory=list)
     rejected: list[tuple[int, int]] = field(default_factory=list)  # stretches that workers read from a wrong place on
     reread: set[int] = field(default_factory=set)  # places of messages with unique keys that really are there
@@ -186,7 +186,7 @@ class SparkPieces(LogPieces):
             .mapPartitions(partial(_gather, plan))
         )
         total = len(tasks) + plan.parts
-        found: list[bytes] = collected(reading.spark, pairs, total, "auditing", reading.told) if tasks else []
+        found: list[bytes] = collected(reading.spark, pairs, total, "auditing", reading.on_progress) if tasks else []
         by_number: dict[int, LogAnswer] = {}
         for answer in map(_answer, found):
             if isinstance(answer, DuplicatesOfPart):

@@ -33,7 +33,7 @@ from embermq.model.flags import PREPARED, ROLLBACK, TRANSACTION_MASK
 
 HOUR_MS = 3_600_000
 _HOURS_MAX = 24 * 366 * 100
-_TIME_MAX_MS = 1 << 45  # times are covered by no sum: whatever stands there must not overflow
+_TIME_MAX_MS = 1 << 45  # times are covered by no checksum: whatever stands there must not overflow
 TAGS_MAX = 10_000  # texts of tags kept for one piece; what comes on top is counted together
 OTHER_TAGS = "(other tags)"
 SILENCE_MIN_MS = 60_000

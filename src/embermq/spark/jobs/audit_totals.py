@@ -3,7 +3,7 @@
 A topic was silent when it had no message for at least a minute and for at least 20 times its usual gap. The usual
 gap is the one for which half of the rest of the topic's time passed in gaps no longer than it: what a random moment
 meets. So a topic that is filled once an hour is not silent in between, and one that has a message a second is after a
-minute. Gaps are told apart by powers of two, and the longer side counts. Topics of fewer than 50 messages have no
+minute. Gaps are grouped by powers of two, and the longer side counts. Topics of fewer than 50 messages have no
 rhythm.
 
 Driver side. Pure.
@@ -18,7 +18,7 @@ from embermq.spark.jobs.audit_tally import OTHER_TAGS, SILENCE_MIN_MS, CountKey,
 
 USUAL_TIMES = 20
 MESSAGES_MIN = 50
-COUNTS_MAX = 200_000  # rows of topic, tag and hour; then tags are no longer told apart
+COUNTS_MAX = 200_000  # rows of topic, tag and hour; then tags are no longer distinguished
 GAPS_MAX = 256  # of each topic, the longest
 
 

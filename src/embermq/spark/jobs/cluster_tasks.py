@@ -1,7 +1,8 @@
 """Running pieces of work on the cluster: one task each, results in order, progress while they run.
 
 Driver side. The pieces go through Spark's scheduler as an RDD, so they are retried where a task is retried, and must
-not mind being done twice. `told` hears how many of how many are done, from another thread, a few times a second.
+not mind being done twice. `on_progress` is called with how many of how many are done, from another thread, a few times
+a second.
 """
 
 import threading
@@ -27,13 +28,13 @@ def run(
     function: Callable[[Piece], Result],
     pieces: Sequence[Piece],
     title: str,
-    told: ProgressReport | None = None,
+    on_progress: ProgressReport | None = None,
 ) -> list[Result]:
     """`function` of every piece, each in a task of its own."""
     if not pieces:
         return []
     mapped = spark.sparkContext.parallelize(pieces, len(pieces)).map(partial(_settled, function))
-    return collected(spark, mapped, len(pieces), title, told)
+    return collected(spark, mapped, len(pieces), title, on_progress)
 
 
 def _settled(function: Callable[[Piece], Result], piece: Piece) -> Result:
@@ -43,31 +44,31 @@ def _settled(function: Callable[[Piece], Result], piece: Piece) -> Result:
 
 
 def collected(
-    spark: SparkSession, results: RDD[Result], task_count: int, title: str, told: ProgressReport | None = None
+    spark: SparkSession, results: RDD[Result], task_count: int, title: str, on_progress: ProgressReport | None = None
 ) -> list[Result]:
     """All of an RDD that takes so many tasks, over all its stages."""
     context = spark.sparkContext
     group = f"embermq-{uuid.uuid4()}"
     context.setJobGroup(group, title)
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(spark, group, title, task_count, told, done), daemon=True)
-    if told is not None:
-        told(title, 0, task_count)
+    watcher = threading.Thread(target=_watch, args=(spark, group, title, task_count, on_progress, done), daemon=True)
+    if on_progress is not None:
+        on_progress(title, 0, task_count)
         watcher.start()
     try:
         found: list[Result] = results.collect()
     finally:
         done.set()
-        if told is not None:
+        if on_progress is not None:
             watcher.join()
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    if told is not None:
-        told(title, task_count, task_count)
+    if on_progress is not None:
+        on_progress(title, task_count, task_count)
     return found
 
 
 def _watch(
-    spark: SparkSession, group: str, title: str, total: int, told: ProgressReport, done: threading.Event
+    spark: SparkSession, group: str, title: str, total: int, on_progress: ProgressReport, done: threading.Event
 ) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not done.wait(LOOK_SECONDS):
@@ -77,7 +78,7 @@ def _watch(
             for stage in info.stageIds if info is not None else ():
                 state = tracker.getStageInfo(stage)
                 finished += state.numCompletedTasks if state is not None else 0
-        told(title, min(finished, total), total)
+        on_progress(title, min(finished, total), total)
 
 
 def parallelism(spark: SparkSession) -> int:

@@ -1,6 +1,6 @@
 """Rebuild: queues and index of a store again from its log, in bulk: many tasks, each with its slice of the log.
 
-    rebuild(spark, "/data/broker-a")                              # in the store, which nobody may have open
+    rebuild(spark, "/data/broker-a")                              # in the store, which must not be open
     rebuild(spark, "/data/broker-a", into="/data/derived")        # beside it
 
 What `embermq store rebuild` makes on one core, byte for byte, and swapped in by the same steps; there is no shuffle:
@@ -33,8 +33,8 @@ R = TypeVar("R")
 class SparkWorkers:
     """Tasks of a session, for the pieces of a rebuild."""
 
-    def __init__(self, spark: SparkSession, told: ProgressReport | None) -> None:
-        self._spark, self._told = spark, told
+    def __init__(self, spark: SparkSession, on_progress: ProgressReport | None) -> None:
+        self._spark, self._on_progress = spark, on_progress
 
     @property
     def cores(self) -> int:
@@ -42,7 +42,7 @@ class SparkWorkers:
 
     def __call__(self, function: Callable[[P], R], pieces: Sequence[P], title: str) -> list[R]:
         with our_errors():
-            return run(self._spark, partial(_with_clear_errors, function), pieces, title, self._told)
+            return run(self._spark, partial(_with_clear_errors, function), pieces, title, self._on_progress)
 
 
 @clear_errors
@@ -69,14 +69,14 @@ def rebuild(
     queues: bool = True,
     index: bool = True,
     into: str | Path | None = None,
-    told: ProgressReport | None = None,
+    on_progress: ProgressReport | None = None,
 ) -> Rebuilt:
     """Make queues, index or both again. Without `settings` they are those the store's files show.
 
-    StorePathInvalid if there is no store, or if `into` exists; StoreLocked if somebody has the store open;
+    StorePathInvalid if there is no store, or if `into` exists; StoreLocked if the store is open;
     StoreError if what was built does not agree with the log, in which case nothing is swapped.
     """
-    build = partial(BulkBuild, workers=SparkWorkers(spark, told))
+    build = partial(BulkBuild, workers=SparkWorkers(spark, on_progress))
     return rebuild_store(
         path, settings or found_settings(path), queues=queues, index=index, into=into, make_build=build
     )

@@ -70,7 +70,7 @@ def replay(
     rate: float | None = None,
     dry_run: bool = False,
     settings: StoreSettings | None = None,
-    told: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> Replayed:
@@ -90,7 +90,7 @@ def replay(
             replay_id=replay_id,
             dry_run=dry_run,
             settings=settings,
-            told=told,
+            on_progress=on_progress,
             pace=pace,
         )
 
@@ -103,7 +103,7 @@ def send(
     replay_id: str,
     dry_run: bool = False,
     settings: StoreSettings | None = None,
-    told: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
     pace: "RateLimit | None" = None,
 ) -> Replayed:
     """Append these messages, in the columns of the format, except those that this replay brought before."""
@@ -123,8 +123,8 @@ def send(
                 pace.wait(len(fresh))
                 store.append_many([_message(row, to_topic, replay_id) for row in fresh])
             appended += len(fresh)
-            if told is not None:
-                told(appended + skipped, found)
+            if on_progress is not None:
+                on_progress(appended + skipped, found)
         store.flush()
     return Replayed(found, skipped, appended, time.monotonic() - began, dry_run)
 

@@ -33,7 +33,7 @@ def ship(
     *,
     tail: bool = False,
     ignore_data_loss: bool = False,
-    told: ProgressReport | None = None,
+    on_progress: ProgressReport | None = None,
     clock: Clock | None = None,
 ) -> list[Shipped]:
     """Bring `target` up to date with these stores: a folder each, named after the broker.
@@ -43,17 +43,19 @@ def ship(
     again (`ignore_data_loss` goes on with a gap, and ships the rewritten end again).
     """
     with naming_the_target():
-        shipments = shipments_to(spark, paths, target, told, clock)
+        shipments = shipments_to(spark, paths, target, on_progress, clock)
         for one in shipments:
             one.prepare(ignore_data_loss)  # All of them first: a mistake shows before anything is written.
         return [one.ship(tail) for one in shipments]
 
 
 def shipments_to(
-    spark: SparkSession, paths: Iterable[str], target: str, told: ProgressReport | None, clock: Clock | None
+    spark: SparkSession, paths: Iterable[str], target: str, on_progress: ProgressReport | None, clock: Clock | None
 ) -> list[Shipment]:
     places, root = find_stores(paths), Place(target)
-    return [Shipment(spark, place, root.child(quote(place.broker_name, safe="")), clock, told) for place in places]
+    return [
+        Shipment(spark, place, root.child(quote(place.broker_name, safe="")), clock, on_progress) for place in places
+    ]
 
 
 @contextmanager

@@ -4,9 +4,9 @@
         print(done.bytes, done.lag_bytes)
 
 A round looks at the stores first, and at the target only if there is something new. What passes (no answer, an answer
-of the 5xx kind, a log file that retention took just now) is told and tried again, after pauses that grow up to a
+of the 5xx kind, a log file that retention took just now) is reported and retried, after pauses that grow up to a
 minute; for as long as it takes, once the target has answered at all. Whatever else is wrong ends it: another log, a
-gap, a target that is somebody else's. Whoever wants it to end says so by `stop`; the objects in hand are the last, and
+gap, a target that is not ours. `stop` asks it to end; the objects in hand are the last, and
 a manifest names them. Parts of tails are joined on the way (ship_pieces.py). Driver side, one thread.
 """
 
@@ -57,7 +57,7 @@ def keep_shipping(
     every_seconds: float = EVERY_SECONDS,
     ignore_data_loss: bool = False,
     stop: Stop | None = None,
-    told: ProgressReport | None = None,
+    on_progress: ProgressReport | None = None,
     clock: Clock | None = None,
 ) -> Iterator[Round]:
     """Ship what is new every so often, until `stop()`. A Round each time, also when nothing was new or a try failed.
@@ -67,12 +67,12 @@ def keep_shipping(
     if not every_seconds > 0:
         raise OptionInvalid("every_seconds", "must be more than 0", value=every_seconds)
     with naming_the_target():
-        shipments = shipments_to(spark, paths, target, told, clock)
+        shipments = shipments_to(spark, paths, target, on_progress, clock)
     return _rounds(shipments, every_seconds, ignore_data_loss, stop or _go_on)
 
 
 def _go_on() -> bool:
-    """Nobody asks to stop; but unlike `never` of a run that ends by itself, somebody may kill it any time."""
+    """Never stop; but unlike `never` of a run that ends by itself, it may be killed any time."""
     return False
 
 

@@ -1,8 +1,8 @@
-"""What of a log is to be shipped, piece by piece, and shipping a piece: upload, sum up, read back.
+"""What of a log is to be shipped, piece by piece, and shipping a piece: upload, take checksums, read back.
 
 `find_pieces` is pure, on the driver. `ship_piece` runs in a task, in bounded memory; done twice it writes the same
 object under the same name. What goes wrong there comes back as a value: an exception would reach the driver as a page
-of somebody's call stack.
+of a call stack.
 """
 
 import hashlib

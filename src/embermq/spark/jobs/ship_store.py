@@ -75,7 +75,7 @@ class Shipped:
 
 
 def never() -> bool:
-    """Nobody asks to stop."""
+    """Never stop."""
     return False
 
 
@@ -83,9 +83,14 @@ class Shipment:
     """One store on its way, once or again and again: `prepare`, then `ship`."""
 
     def __init__(
-        self, spark: SparkSession, place: StorePlace, target: Place, clock: Clock | None, told: ProgressReport | None
+        self,
+        spark: SparkSession,
+        place: StorePlace,
+        target: Place,
+        clock: Clock | None,
+        on_progress: ProgressReport | None,
     ) -> None:
-        self._spark, self._store, self._target, self._told = spark, place, target, told
+        self._spark, self._store, self._target, self._on_progress = spark, place, target, on_progress
         self._clock = clock or SystemClock()
         self._survey = Survey.open(place.path)
         self._manifest = Manifest(0, 0, place.broker_name, "", [])
@@ -216,7 +221,7 @@ class Shipment:
         return self._figures(done)
 
     def _upload(self, pieces: Sequence[ShipPiece]) -> list[PieceShipped]:
-        results = run(self._spark, ship_piece, pieces, f"shipping {self._store.broker_name}", self._told)
+        results = run(self._spark, ship_piece, pieces, f"shipping {self._store.broker_name}", self._on_progress)
         for result in results:
             if isinstance(result, Failed):
                 raise failure_of(result)
@@ -303,7 +308,7 @@ class Shipment:
 
     def _clean_up(self) -> None:
         """Remove what counts no longer: parts of log files that are whole now, left-overs of killed runs, and old
-        manifests, as soon as nobody can be reading them."""
+        manifests, as soon as no reader can still use them."""
         manifest = self._manifest
         kept = {one.name for one in manifest.dropped}
         kept |= {name for part in manifest.parts for name in part.names}

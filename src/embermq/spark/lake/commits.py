@@ -2,7 +2,7 @@
 
 A commit either adds ranges with their files, or (compaction) puts files in the place of others; both at once would
 be allowed and is not done. `crc` guards against a manifest edited by hand: of its JSON with crc 0, field by field as
-the file has them, so that a commit of an older version keeps its sum.
+the file has them, so that a commit of an older version keeps its checksum.
 """
 
 import zlib

@@ -1,7 +1,7 @@
 """Files that others became: they stay for an hour, for queries that were planned with them, and then make room.
 
 Small files are joined where only readers of commits look (`_joined/`). When those they replaced go, what they became
-gets a second name in their place. So whoever reads the folder without commits sees one or the other, and whoever
+gets a second name in their place. So a reader of the folder without commits sees one or the other, and one that
 planned with commits finds what it planned with. On object stores, without second names, files are replaced at once.
 Driver side, in the turn of a writer.
 """

@@ -160,7 +160,7 @@ def _resolve(root: str) -> tuple[fs.FileSystem, str]:
 
 
 def _appear(half: str, place: str) -> None:
-    """A file under its name, if nobody has it."""
+    """A file under its name, if that is free."""
     try:
         os.link(half, place)
     except FileExistsError:

@@ -16,7 +16,7 @@ VERSION = 1
 def load_head(files: LakeFiles) -> LakeHead | None:
     """What the place says it is; None if it is empty or not there."""
     if not files.exists(LAKE):
-        ours = (LAKE, LOCK, HALF)  # Somebody may be making it at this moment.
+        ours = (LAKE, LOCK, HALF)  # Another process may be making it at this moment.
         if files.exists() and not all(name.startswith(ours) for name in files.list()):
             raise OptionInvalid(
                 "lake", "there are files here and no _embermq.json; choose another place", value=files.root
@@ -41,7 +41,7 @@ def make_head(files: LakeFiles, include_system: bool, format_: LakeFormat, catal
         open_tables(head, files)  # A catalog that cannot be opened is found out before anything is written.
     try:
         files.write(LAKE, msgspec.json.encode(head), new=True)
-    except FileExistsError:  # Somebody else made one meanwhile; what it is like is compared by the caller.
+    except FileExistsError:  # Another process made one meanwhile; what it is like is compared by the caller.
         return load_head(files) or head
     return head
 

@@ -163,7 +163,7 @@ class Lake:
         try:
             return msgspec.json.decode(self.files.read(PENDING), type=Pending)
         except FileNotFoundError:
-            return None  # Whoever was writing is done.
+            return None  # The writer is done.
         except msgspec.DecodeError as problem:
             raise StoreError(
                 f"{self.files.full(PENDING)}: {problem}; remove it if nothing is writing this lake"
@@ -245,18 +245,18 @@ class Lake:
         end: int,
         *,
         start: int | None = None,
-        told: ProgressReport | None = None,
+        on_progress: ProgressReport | None = None,
     ) -> LakeCommit | None:
         """Bring the lake up to `end` of a log; None if it is already there.
 
         DataLost if the log no longer has what comes next (`start` accepts that, and begins there).
         """
         with self._turn():
-            return self._add(spark, survey, broker_name, end, start, told)
+            return self._add(spark, survey, broker_name, end, start, on_progress)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """While nobody else writes, with all that others wrote in view."""
+        """While no other process writes, with all that others wrote in view."""
         with ExitStack() as held:
             with clear_disk_errors(self.files.root):
                 held.enter_context(alone(self.files))
@@ -272,7 +272,7 @@ class Lake:
         broker_name: str,
         end: int,
         start: int | None,
-        told: ProgressReport | None,
+        on_progress: ProgressReport | None,
     ) -> LakeCommit | None:
         self.check_same_log(survey, broker_name)
         known = self.end_of(broker_name)
@@ -289,7 +289,7 @@ class Lake:
         pieces = self._slices(survey, broker_name, survey.record_start(begin), end, parallelism(spark))
         stems = [stem(broker_name, piece.start, piece.end) for piece in pieces]
         with self._writing(stems):
-            results = run(spark, write_slice, pieces, f"writing {broker_name}", told)
+            results = run(spark, write_slice, pieces, f"writing {broker_name}", on_progress)
             return self._commit([_range_of(results, broker_name, survey.identity, begin, end)], results)
 
     @contextmanager
@@ -388,21 +388,21 @@ class Lake:
             whole = half_of(name)
             is_rows = name.endswith(SUFFIX) and (not path.startswith("_") or is_joined(path))
             ours = is_rows and name.startswith(tuple(stems))
-            # A link may lead to another lake, where somebody is just writing.
+            # A link may lead to another lake, which is being written.
             is_half = whole is not None and (not is_linked or whole.startswith(tuple(stems)))
             if path not in counted and (ours or is_half):
                 self.files.remove(path)
 
     # -- keeping -----------------------------------------------------------------------------------------------
 
-    def check(self, spark: SparkSession, told: ProgressReport | None = None) -> int:
+    def check(self, spark: SparkSession, on_progress: ProgressReport | None = None) -> int:
         """Read every file back; StoreError for the first that is not what its commit says. How many there are.
 
         Of a lake of tables, whose files others may rewrite: whether each table has as many rows as the commits say.
         """
         files = self.live_files()
         if self._tables is None:
-            run(spark, joining.check_piece, [(self.files, file) for file in files], "reading back", told)
+            run(spark, joining.check_piece, [(self.files, file) for file in files], "reading back", on_progress)
             return len(files)
         for topic in sorted({file.topic for file in files}):
             wanted, found = sum(file.rows for file in files if file.topic == topic), self._tables.rows(topic)
@@ -410,12 +410,12 @@ class Lake:
                 raise StoreError(f"the table of topic {topic} has {found:,} rows, and the commits say {wanted:,}")
         return sum(len(self._tables.paths(topic)) for topic in {file.topic for file in files})
 
-    def compact(self, spark: SparkSession, told: ProgressReport | None = None) -> Compacted:
+    def compact(self, spark: SparkSession, on_progress: ProgressReport | None = None) -> Compacted:
         """Join the small files of each topic and day. The rows stay the same; readers see one or the other."""
         with self._turn():
-            return self._compact(spark, told)
+            return self._compact(spark, on_progress)
 
-    def _compact(self, spark: SparkSession, told: ProgressReport | None) -> Compacted:
+    def _compact(self, spark: SparkSession, on_progress: ProgressReport | None) -> Compacted:
         if self._tables is not None:
             counts = [self._tables.compact(topic) for topic in sorted({file.topic for file in self.live_files()})]
             return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))
@@ -429,7 +429,7 @@ class Lake:
             return Compacted(small, small)
         replaced = [file.path for piece in pieces for file in piece.files]
         with self._writing([joined_stem(number)]):
-            self._commit([], run(spark, joining.join_files, pieces, "joining small files", told), replaced)
+            self._commit([], run(spark, joining.join_files, pieces, "joining small files", on_progress), replaced)
         return Compacted(small, small - len(replaced) + len(pieces))
 
     def _joined_name(self, first: LakeFile, number: int, group: int) -> str:

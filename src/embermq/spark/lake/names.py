@@ -3,7 +3,7 @@
 _embermq.json                                              what kind of lake this is
 _commits/00000000000000000007.json                             one commit; readers of Parquet pass over `_` names
 _pending.json                                                  what is being written now, to be cleaned up after
-_lock                                                          held while somebody writes; empty
+_lock                                                          held during a write; empty
 _catalog.db                                                    of an Iceberg lake that has a catalog of its own
 topic=_joined/topic=orders/date=2026-11-16/compacted-<commit>-<number>.parquet   small files that became one
 orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each

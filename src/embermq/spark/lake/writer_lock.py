@@ -3,9 +3,9 @@
     with alone(files):
         ...
 
-The lock (`flock`) goes with its process, so a writer that was killed is in nobody's way; it holds between threads, and
+The lock (`flock`) goes with its process, so a writer that was killed blocks no other; it holds between threads, and
 on file systems that several machines share as far as these pass locks on. Object stores have none: there a commit that
-somebody else made meanwhile is noticed when it is written (lakes.py), and one writer at a time is up to the user.
+another writer made meanwhile is noticed when it is written (lakes.py), and one writer at a time is up to the user.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.05
 
 @contextmanager
 def alone(files: LakeFiles) -> Iterator[None]:
-    """Wait until nobody else writes this lake, and keep others waiting. OSError if the place cannot be written."""
+    """Wait until no other process writes this lake, and keep others waiting. OSError if the place cannot be written."""
     if not files.is_local:
         yield
         return

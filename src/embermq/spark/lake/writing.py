@@ -33,7 +33,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class LakeSlice:
-    """What a task is told: which part of which log goes where."""
+    """What a task gets: which part of which log goes where."""
 
     root: str
     broker_name: str
@@ -74,7 +74,7 @@ def clear_disk_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def _memory_given_back() -> Iterator[None]:
-    """Arrow's own pools keep much of what was freed, and a worker lives long. With the system's one that writes slices
+    """Arrow's own pools keep much of what was freed, and a worker runs long. With the system's one that writes slices
     of 128 MiB peaks at 0.49 GB instead of 0.54, and takes no longer: buffers are large."""
     before, ours = pa.default_memory_pool(), pa.system_memory_pool()
     pa.set_memory_pool(ours)

@@ -1,7 +1,7 @@
 """Every option of a read, as a table: name, default, what it means, where it counts. And their values, checked.
 
 Options reach us from Spark as text, names in lower case. `parse` answers a ReadOptions or raises OptionInvalid, which
-names the option and, for a name nobody knows, the nearest known one. Nothing is looked up on the disk here.
+names the option and, for an unknown name, the nearest known one. Nothing is looked up on the disk here.
 Runs on the driver, in the Python process that plans; documents are made from OPTIONS.
 """
 

@@ -1,7 +1,7 @@
 """Every option of a write, as a table: name, default, what it means, where it counts. And their values, checked.
 
 Options reach us from Spark as text, names in lower case. `parse` answers a WriteOptions or raises OptionInvalid, which
-names the option and, for a name nobody knows, the nearest known one. Nothing is looked up on the disk but the file
+names the option and, for an unknown name, the nearest known one. Nothing is looked up on the disk but the file
 that `storeConfig` names. Runs on the driver, in the Python process that plans; documents are made from WRITE_OPTIONS.
 """
 
@@ -89,7 +89,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
 _BY_LOWER = {option.name.lower(): option for option in WRITE_OPTIONS if not option.name.startswith(SETTINGS_PREFIX)}
 _SETTING_NAMES = {name.lower(): name for name in NAMES.attributes}
 
-# Said by Spark, or meant for somebody else.
+# Given by Spark, or meant for other readers of the options.
 _IGNORED = frozenset({"checkpointlocation"})
 # Options of other writers, and what to do instead.
 _ELSEWHERE = {
@@ -113,7 +113,7 @@ class WriteOptions:
     staging_retention_ms: int = 7 * 86_400_000
     lock_timeout_ms: int = 30_000
     settings: StoreSettings = field(default_factory=StoreSettings)
-    settings_said: frozenset[str] = frozenset()  # attributes of `settings` that somebody decided
+    settings_said: frozenset[str] = frozenset()  # attributes of `settings` that the user set
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:

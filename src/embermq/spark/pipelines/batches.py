@@ -47,7 +47,7 @@ class LogBatch:
     number: int
     ranges: tuple[LogRange, ...]
     spark: SparkSession
-    told: ProgressReport | None = None
+    on_progress: ProgressReport | None = None
 
     @property
     def bytes(self) -> int:

@@ -1,6 +1,6 @@
 """Where a pipeline keeps its progress: Spark's checkpoint, and in it a file that says whose progress it is.
 
-Progress is one position for each log. A sink that was not there for a while would lack what came meanwhile, and nobody
+Progress is one position for each log. A sink that was not there for a while would lack what came meanwhile, and no one
 would notice: so it is refused. With another checkpoint everything comes again, and sinks notice what they have.
 Driver side.
 """
@@ -28,7 +28,7 @@ class _Sinks(msgspec.Struct, frozen=True):
 
 
 def checkpoint_in(spark: SparkSession, into: str) -> str:
-    """Where progress is kept if nobody says: beside what is made."""
+    """Where progress is kept by default: beside what is made."""
     files = LakeFiles(into)
     if files.is_local:
         return files.full(CHECKPOINT)

@@ -48,7 +48,7 @@ class DerivedSink:
 
     def process(self, batch: LogBatch) -> SinkFigures:
         pieces = [_Piece(one.path, one.end, self._settings) for one in batch.ranges]
-        done = run(batch.spark, _derive, pieces, "deriving", batch.told)
+        done = run(batch.spark, _derive, pieces, "deriving", batch.on_progress)
         return SinkFigures(sum(one.records for one in done), 0, [text for one in done for text in one.damages])
 
 

@@ -37,7 +37,9 @@ class LakeSink:
         for one in batch.ranges:
             survey = Survey.open(Path(one.path))
             start = self._start(one, survey)
-            commit = self._lake.add(batch.spark, survey, one.broker_name, one.end, start=start, told=batch.told)
+            commit = self._lake.add(
+                batch.spark, survey, one.broker_name, one.end, start=start, on_progress=batch.on_progress
+            )
             if commit is not None:
                 records += sum(part.records for part in commit.ranges)
                 files += len(commit.files)
@@ -46,7 +48,7 @@ class LakeSink:
                 if lost:
                     damages.append(f"{one.path}: {lost:,} bytes between {one.start:,} and {one.end:,} are no records")
         if self._compact_every and batch.number % self._compact_every == self._compact_every - 1:
-            self._lake.compact(batch.spark, batch.told)
+            self._lake.compact(batch.spark, batch.on_progress)
         return SinkFigures(records, files, damages, undecoded)
 
     def _start(self, one: LogRange, survey: Survey) -> int | None:

@@ -1,6 +1,6 @@
-"""Where logs end now, for whoever wants to know how far behind he is. Driver side.
+"""Where logs end now, to know how far behind a pipeline is. Driver side.
 
-To find the end of a log that nobody vouches for, its last file is walked once. That begins at once, on a thread of its
+To find the end of a log without proofs, its last file is walked once. That begins at once, on a thread of its
 own, while Spark starts the query; from then on only what is new is looked at. One thread asks.
 """
 

@@ -71,7 +71,7 @@ class MinutesSink:
 
     def _count(self, ranges: list[LogRange], batch: LogBatch) -> SinkFigures:
         slices = replace(batch, ranges=tuple(ranges)).slices()
-        counted = run(batch.spark, count_slice, slices, "counting", batch.told)
+        counted = run(batch.spark, count_slice, slices, "counting", batch.on_progress)
         for one in ranges:
             mine = [
                 part.table

@@ -5,7 +5,7 @@ Offsets are next-to-read positions of each log, with the identity of the log the
 stops the query with a clear error; with failOnDataLoss=false it goes on with what is there. Stores that the checkpoint
 knows and this run was not given keep their places.
 
-Spark runs the reader in a Python process of its own on the driver, for as long as the query lives.
+Spark runs the reader in a Python process of its own on the driver, for as long as the query runs.
 """
 
 import json

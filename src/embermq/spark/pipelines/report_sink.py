@@ -100,7 +100,7 @@ class ReportSink:
 
     def process(self, batch: LogBatch) -> SinkFigures:
         slices = batch.slices()
-        counted = run(batch.spark, count_slice, slices, "counting", batch.told)
+        counted = run(batch.spark, count_slice, slices, "counting", batch.on_progress)
         with self._adding:
             for one in batch.ranges:
                 log = self._figures.logs.setdefault(one.broker_name, LogFigures(one.start, one.end))

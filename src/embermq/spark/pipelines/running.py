@@ -82,7 +82,7 @@ class Pipeline:
     batch_bytes_max: int = BATCH_BYTES_MAX
     fail_on_data_loss: bool = True
     starting_positions: dict[str, int] = field(default_factory=dict)
-    told: ProgressReport | None = None
+    on_progress: ProgressReport | None = None
     _done: "queue.SimpleQueue[BatchProgress]" = field(default_factory=queue.SimpleQueue)
     kept: Sequence[str] = ()  # which of the sinks the progress is noted for
     _turn: threading.Lock = field(default_factory=threading.Lock)  # held by a batch
@@ -92,7 +92,8 @@ class Pipeline:
     _log_ends: LogEnds | None = None
 
     def check(self) -> None:
-        """StoreError if what is to be derived is being derived by somebody else. Done before the query starts, too."""
+        """StoreError if what is to be derived is being derived by another process. Done before the query starts,
+        too."""
         for sink in self.sinks:
             if isinstance(sink, DerivedSink):
                 sink.check(self.stores.values())
@@ -193,7 +194,7 @@ class Pipeline:
             ranges = tuple(LogRange(*row) for row in frame.collect())
             if not ranges:
                 return
-            batch = LogBatch(number, ranges, self.spark, self.told)
+            batch = LogBatch(number, ranges, self.spark, self.on_progress)
             figures = {sink.name: sink.process(batch) for sink in self.sinks}
             self._done.put(self._progress(batch, figures, time.monotonic() - began))
         except BaseException as problem:
@@ -241,7 +242,7 @@ def pipeline(
     sinks: Sequence[PipelineSink] = (),
     batch_bytes_max: int = BATCH_BYTES_MAX,
     fail_on_data_loss: bool = True,
-    told: ProgressReport | None = None,
+    on_progress: ProgressReport | None = None,
     lake_format: LakeFormat | None = None,
     catalog: str | None = None,
     json: JsonSchemas | None = None,
@@ -266,7 +267,14 @@ def pipeline(
     made = make_sinks(names, context)
     stores = {place.broker_name: str(place.path) for place in places}
     return Pipeline(
-        spark, stores, [*made, *sinks], checkpoint, batch_bytes_max, fail_on_data_loss, told=told, kept=kept
+        spark,
+        stores,
+        [*made, *sinks],
+        checkpoint,
+        batch_bytes_max,
+        fail_on_data_loss,
+        on_progress=on_progress,
+        kept=kept,
     )
 
 

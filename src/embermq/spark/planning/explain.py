@@ -63,8 +63,8 @@ def _slice(work: StoreWork, cut: Cut) -> SliceExplained:
     if isinstance(cut, PlacesCut):
         first, last = cut.places[0], cut.places[-1]
         return SliceExplained(first, last + 1, None, len(cut.places), len(cut.places) * JUMP_BYTES)
-    needs = {(need.topic, need.queue_id): need for need in work.need.queues or ()}
-    parts = [replace(needs[part.topic, part.queue_id], start=part.start, end=part.end) for part in cut.parts]
+    requests = {(request.topic, request.queue_id): request for request in work.request.queues or ()}
+    parts = [replace(requests[part.topic, part.queue_id], start=part.start, end=part.end) for part in cut.parts]
     return SliceExplained(
         min(part.first_physical for part in cut.parts),
         max(part.end_physical for part in cut.parts),

@@ -8,7 +8,7 @@
 
 Reading in order costs the bytes that are passed, reading by queue 20 bytes an entry and a jump for each record that is
 wanted: the cheaper one is taken, and the reason is kept as text. Slices are even by bytes. Nothing is read here:
-sizes are samples that somebody took, and the next record is found by a callable.
+sizes are samples taken before, and the next record is found by a callable.
 """
 
 from bisect import bisect_right
@@ -45,7 +45,7 @@ class SizeSample:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueNeed:
+class QueueRequest:
     """What is wanted of one queue: offsets [start, end), whose records lie in [first_physical, end_physical)."""
 
     topic: str
@@ -63,20 +63,20 @@ class QueueNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreNeed:
+class StoreRequest:
     """What is wanted of one store."""
 
     broker_name: str
     log_start: int
     log_end: int  # only what lies in [log_start, log_end) can be wanted
-    queues: tuple[QueueNeed, ...] | None = None  # None: whatever there is
+    queues: tuple[QueueRequest, ...] | None = None  # None: whatever there is
     places: tuple[int, ...] | None = None  # the only records that can be wanted, if that is known
     log_because: str = ""  # why only the log itself can answer, if so
     extents: tuple[tuple[int, int], ...] | None = None  # the only parts of the log worth reading, if that is known
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SliceLimits:
     """How many slices."""
 
     min_partitions: int | None
@@ -130,69 +130,69 @@ class StorePlan:
 class Choice:
     """The way chosen for one store, before it is cut."""
 
-    need: StoreNeed
+    request: StoreRequest
     method: Method
     reason: str
     bytes: int
 
 
-def plan(needs: Sequence[StoreNeed], wish: Wish, align: Callable[[str, int], int]) -> list[StorePlan]:
+def plan(requests: Sequence[StoreRequest], limits: SliceLimits, align: Callable[[str, int], int]) -> list[StorePlan]:
     """Slices of all stores. `align(broker_name, physical_offset)`: the first record at or after a place."""
-    choices = [choose(need) for need in needs]
-    counts = slice_counts([choice.bytes for choice in choices], wish)
+    choices = [choose(request) for request in requests]
+    counts = slice_counts([choice.bytes for choice in choices], limits)
     plans = []
     for choice, count in zip(choices, counts, strict=True):
-        name = choice.need.broker_name
+        name = choice.request.broker_name
         cuts = _cut(choice, count, lambda place, name=name: align(name, place))  # type: ignore[misc]
         plans.append(StorePlan(name, choice.method, choice.reason, choice.bytes, cuts))
     return plans
 
 
-def choose(need: StoreNeed) -> Choice:
+def choose(request: StoreRequest) -> Choice:
     """Which way to read one store is the cheapest."""
-    log_start, log_end = log_range(need)
-    log_bytes = sum(end - start for start, end in log_parts(need))
-    if need.places is not None:
-        places = [place for place in need.places if log_start <= place < log_end]
+    log_start, log_end = log_range(request)
+    log_bytes = sum(end - start for start, end in log_parts(request))
+    if request.places is not None:
+        places = [place for place in request.places if log_start <= place < log_end]
         reason = f"{_count(len(places), 'record')} can be meant, by the index"
-        return Choice(need, "places", reason, len(places) * JUMP_BYTES)
-    if need.queues is None:
-        reason = need.log_because or f"everything in {format_bytes(log_bytes)} of log is wanted"
-        return Choice(need, "log", reason, log_bytes)
-    records = sum(queue.count * queue.wanted_share for queue in need.queues)
-    wanted_bytes = int(sum(queue_bytes(queue) * queue.wanted_share for queue in need.queues))
-    queue_cost = sum(queue.count for queue in need.queues) * ENTRY_BYTES + wanted_bytes + int(records * JUMP_BYTES)
+        return Choice(request, "places", reason, len(places) * JUMP_BYTES)
+    if request.queues is None:
+        reason = request.log_because or f"everything in {format_bytes(log_bytes)} of log is wanted"
+        return Choice(request, "log", reason, log_bytes)
+    records = sum(queue.count * queue.wanted_share for queue in request.queues)
+    wanted_bytes = int(sum(queue_bytes(queue) * queue.wanted_share for queue in request.queues))
+    queue_cost = sum(queue.count for queue in request.queues) * ENTRY_BYTES + wanted_bytes + int(records * JUMP_BYTES)
     share = f"about {format_bytes(wanted_bytes)} of {format_bytes(log_bytes)} of log is wanted"
-    names = _count(len(need.queues), "queue")
-    if need.log_because:
-        reason = f"{need.log_because}: the log is read in order"
-        if need.extents is not None and log_bytes < log_end - log_start:
+    names = _count(len(request.queues), "queue")
+    if request.log_because:
+        reason = f"{request.log_because}: the log is read in order"
+        if request.extents is not None and log_bytes < log_end - log_start:
             reason += f", {format_bytes(log_bytes)} of {format_bytes(log_end - log_start)}"
-        return Choice(need, "log", reason, log_bytes)
-    if queue_cost < log_bytes or not need.queues:
-        entries = sum(queue.count for queue in need.queues) * ENTRY_BYTES
-        return Choice(need, "queue", f"{share}: through {names}", entries + wanted_bytes)
-    return Choice(need, "log", f"{share}, in {names}: the log is read in order", log_bytes)
+        return Choice(request, "log", reason, log_bytes)
+    if queue_cost < log_bytes or not request.queues:
+        entries = sum(queue.count for queue in request.queues) * ENTRY_BYTES
+        return Choice(request, "queue", f"{share}: through {names}", entries + wanted_bytes)
+    return Choice(request, "log", f"{share}, in {names}: the log is read in order", log_bytes)
 
 
-def log_range(need: StoreNeed) -> tuple[int, int]:
+def log_range(request: StoreRequest) -> tuple[int, int]:
     """The part of the log in which wanted records can lie; empty ranges begin and end at the same place."""
-    start, end = need.log_start, need.log_end
-    if need.queues is not None and not need.queues:
+    start, end = request.log_start, request.log_end
+    if request.queues is not None and not request.queues:
         end = start
-    elif need.queues is not None:
-        start = max(start, min(queue.first_physical for queue in need.queues))
-        end = min(end, max(queue.end_physical for queue in need.queues))
+    elif request.queues is not None:
+        start = max(start, min(queue.first_physical for queue in request.queues))
+        end = min(end, max(queue.end_physical for queue in request.queues))
     return start, max(start, end)
 
 
-def log_parts(need: StoreNeed) -> list[tuple[int, int]]:
+def log_parts(request: StoreRequest) -> list[tuple[int, int]]:
     """The same without what is known to hold nothing of interest; each part begins where a record begins."""
-    low, high = log_range(need)
-    if need.extents is None:
+    low, high = log_range(request)
+    if request.extents is None:
         return [(low, high)]
     # What begins before `low` begins at a record all the same, and so does `low`.
-    parts = [(max(start, low), min(end, high)) for start, end in need.extents]
+    parts = [(max(start, low), min(end, high)) for start, end in request.extents]
     return [(start, end) for start, end in parts if start < end]
 
 
@@ -202,33 +202,33 @@ def _share(count: int, part: tuple[int, int], parts: Sequence[tuple[int, int]]) 
     return max(1, -(-count * (part[1] - part[0]) // total)) if total else 1
 
 
-def slice_counts(sizes: Sequence[int], wish: Wish) -> list[int]:
+def slice_counts(sizes: Sequence[int], limits: SliceLimits) -> list[int]:
     """How many slices each store gets, from what will be read of each."""
     total = sum(sizes)
     if total == 0:
         return [1] * len(sizes)
-    by_bytes = -(-total // wish.max_bytes_per_partition)
-    if by_bytes > wish.parallelism:
-        by_bytes += -by_bytes % wish.parallelism  # In the last turn all cores are busy, too.
+    by_bytes = -(-total // limits.max_bytes_per_partition)
+    if by_bytes > limits.parallelism:
+        by_bytes += -by_bytes % limits.parallelism  # In the last turn all cores are busy, too.
     wanted = max(
         by_bytes,
-        wish.min_partitions or 1,
-        min(wish.parallelism, -(-total // SLICE_BYTES_MIN)),
+        limits.min_partitions or 1,
+        min(limits.parallelism, -(-total // SLICE_BYTES_MIN)),
     )
     return [max(1, -(-wanted * size // total)) for size in sizes]
 
 
 def _cut(choice: Choice, count: int, align: Align) -> tuple[Cut, ...]:
-    need = choice.need
+    request = choice.request
     if choice.method == "log":
-        parts = log_parts(need)
+        parts = log_parts(request)
         return tuple(cut for part in parts for cut in cut_log(*part, _share(count, part, parts), align))
     if choice.method == "queue":
-        assert need.queues is not None
-        return tuple(cut_queues(need.queues, count))
-    assert need.places is not None
-    start, end = log_range(need)
-    return tuple(cut_places([place for place in need.places if start <= place < end], count))
+        assert request.queues is not None
+        return tuple(cut_queues(request.queues, count))
+    assert request.places is not None
+    start, end = log_range(request)
+    return tuple(cut_places([place for place in request.places if start <= place < end], count))
 
 
 def cut_log(start: int, end: int, count: int, align: Align) -> list[LogCut]:
@@ -240,7 +240,7 @@ def cut_log(start: int, end: int, count: int, align: Align) -> list[LogCut]:
     return [LogCut(a, b) for a, b in pairwise([*record_starts(start, end, count, align), end])]
 
 
-def cut_queues(queues: Sequence[QueueNeed], count: int) -> list[QueueCut]:
+def cut_queues(queues: Sequence[QueueRequest], count: int) -> list[QueueCut]:
     """`count` slices (fewer if some would be empty), each with its part of every queue, even by bytes."""
     count = max(1, min(count, PARTS_MAX // max(1, len(queues))))
     edges = [queue_edges(queue, count) for queue in queues]
@@ -263,12 +263,12 @@ def cut_places(places: Sequence[int], count: int) -> list[PlacesCut]:
     return [PlacesCut(tuple(ordered[a:b])) for a, b in pairwise(even_edges(0, len(ordered), count)) if a < b]
 
 
-def queue_bytes(queue: QueueNeed) -> float:
+def queue_bytes(queue: QueueRequest) -> float:
     """About how many bytes the records of a queue have."""
     return _bytes_before(queue)[-1]
 
 
-def queue_edges(queue: QueueNeed, count: int) -> list[int]:
+def queue_edges(queue: QueueRequest, count: int) -> list[int]:
     """count + 1 offsets from start to end, so that each step has about the same number of bytes."""
     steps, before = _steps(queue), _bytes_before(queue)
     edges = [queue.start]
@@ -281,7 +281,7 @@ def queue_edges(queue: QueueNeed, count: int) -> list[int]:
     return [*edges, queue.end]
 
 
-def _steps(queue: QueueNeed) -> list[SizeSample]:
+def _steps(queue: QueueRequest) -> list[SizeSample]:
     """The samples inside the range, the first at its start; records of unknown size count one byte each."""
     inside = [sample for sample in queue.sizes if queue.start < sample.queue_offset < queue.end]
     before = [sample for sample in queue.sizes if sample.queue_offset <= queue.start]
@@ -289,7 +289,7 @@ def _steps(queue: QueueNeed) -> list[SizeSample]:
     return [SizeSample(queue.start, first), *inside]
 
 
-def _bytes_before(queue: QueueNeed) -> list[float]:
+def _bytes_before(queue: QueueRequest) -> list[float]:
     """Bytes before each step, and before the end."""
     steps = _steps(queue)
     ends = [*(step.queue_offset for step in steps[1:]), queue.end]

@@ -1,7 +1,7 @@
 """From options, filters and stores to what is needed of each store: the input of the plan, and a Selection.
 
-Everything that can be wrong with a read shows here, on the driver, before a task starts: a topic nobody wrote to,
-offsets that are gone, log files that are missing or may not be read. Looks at the stores through their Surveys and
+Everything that can be wrong with a read shows here, on the driver, before a task starts: a topic that was never written
+to, offsets that are gone, log files that are missing or may not be read. Looks at the stores through their Surveys and
 writes nothing.
 """
 
@@ -26,7 +26,7 @@ from embermq.spark.planning.offsets import (
     nearest_names,
     resolve,
 )
-from embermq.spark.planning.plan import QueueNeed, StoreNeed
+from embermq.spark.planning.plan import QueueRequest, StoreRequest
 from embermq.spark.planning.pushdown import Pushed, Span
 from embermq.spark.planning.size_samples import sampled
 from embermq.spark.planning.stores import StorePlace
@@ -50,7 +50,7 @@ class StoreWork:
 
     place: StorePlace
     survey: Survey
-    need: StoreNeed
+    request: StoreRequest
     selection: Selection
 
 
@@ -148,37 +148,37 @@ class NeedFinder:
         selection = self._selection()
         if not options.include_system_topics:
             selection = newest_lives(selection, survey.deleted_topics())
-        return self._work(StoreNeed(self.place.broker_name, log.start, log.end), selection)
+        return self._work(StoreRequest(self.place.broker_name, log.start, log.end), selection)
 
     def by_queue(self) -> StoreWork:
         """Offsets of queues."""
         log = self._filtered(self._asked())
-        need = StoreNeed(self.place.broker_name, log.start, log.end)
+        request = StoreRequest(self.place.broker_name, log.start, log.end)
         ranges = self._ranges(log)
         because = only_log_because(self._survey, self._options)
         if self._options.include_system_topics:
-            return self._work(replace(need, log_because=because), self._selection_with_system(ranges))
+            return self._work(replace(request, log_because=because), self._selection_with_system(ranges))
         queues = {(span.topic, span.queue_id): (wanted.start, wanted.end) for span, wanted in ranges}
         selection = newest_lives(replace(self._selection(), queues=queues), self._survey.deleted_topics())
-        needs = [
-            QueueNeed(span.topic, span.queue_id, wanted.start, wanted.end, span.first_physical, span.end_physical)
+        requests = [
+            QueueRequest(span.topic, span.queue_id, wanted.start, wanted.end, span.first_physical, span.end_physical)
             for span, wanted in ranges
         ]
         places = self._places(ranges, selection.keys)
         if places is not None:
-            return self._work(replace(need, queues=tuple(needs), places=places), selection)
+            return self._work(replace(request, queues=tuple(requests), places=places), selection)
         if because:
-            return self._work(replace(need, queues=tuple(needs), log_because=because), selection)
-        with_sizes, because = sampled(self.place, needs, selection.tags)
-        return self._work(replace(need, queues=with_sizes, log_because=because), selection)
+            return self._work(replace(request, queues=tuple(requests), log_because=because), selection)
+        with_sizes, because = sampled(self.place, requests, selection.tags)
+        return self._work(replace(request, queues=with_sizes, log_because=because), selection)
 
-    def _work(self, need: StoreNeed, selection: Selection) -> StoreWork:
-        if self._pushed.is_empty or need.log_end < need.log_start:
-            need = replace(need, log_end=need.log_start, queues=(), places=None)
-        elif need.places is None:
-            need = replace(need, extents=self._extents(selection))
-        check_segments(self._survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
-        return StoreWork(self.place, self._survey, need, selection)
+    def _work(self, request: StoreRequest, selection: Selection) -> StoreWork:
+        if self._pushed.is_empty or request.log_end < request.log_start:
+            request = replace(request, log_end=request.log_start, queues=(), places=None)
+        elif request.places is None:
+            request = replace(request, extents=self._extents(selection))
+        check_segments(self._survey, request, fail_on_data_loss=self._options.fail_on_data_loss)
+        return StoreWork(self.place, self._survey, request, selection)
 
     def _extents(self, selection: Selection) -> tuple[tuple[int, int], ...] | None:
         # Prepared records are in no queue, and may be wanted with those of the system.
@@ -373,11 +373,11 @@ def only_log_because(survey: Survey, options: ReadOptions) -> str:
     return ""
 
 
-def check_segments(survey: Survey, need: StoreNeed, *, fail_on_data_loss: bool) -> None:
+def check_segments(survey: Survey, request: StoreRequest, *, fail_on_data_loss: bool) -> None:
     """Files of the wanted part must be there and readable."""
-    at = need.log_start
+    at = request.log_start
     for segment in survey.segments:
-        if segment.end <= at or segment.start >= need.log_end:
+        if segment.end <= at or segment.start >= request.log_end:
             continue
         if segment.start > at and fail_on_data_loss:
             raise DataLost(

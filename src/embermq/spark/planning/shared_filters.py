@@ -60,7 +60,7 @@ def join(one: Pushed, other: Pushed) -> Pushed:
 
 
 def _directory() -> Path:
-    """A directory that is ours alone; OSError if somebody else made it."""
+    """A directory that is ours alone; OSError if another user made it."""
     directory = Path(tempfile.gettempdir()) / f"embermq-filters-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
@@ -80,7 +80,7 @@ def _open(directory: Path, table: str) -> IO[str]:
 
 
 def _forget(directory: Path) -> None:
-    """Remove files of tables that nobody has asked for a long time."""
+    """Remove files of tables that were not used for a long time."""
     before = time.time() - _FORGOTTEN_SECONDS
     for one in directory.iterdir():
         if one.name.isalnum() and one.lstat().st_mtime < before:

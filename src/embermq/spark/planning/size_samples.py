@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from embermq.format.java import string_hash
 from embermq.inspect import even_edges
-from embermq.spark.planning.plan import QueueNeed, SizeSample
+from embermq.spark.planning.plan import QueueRequest, SizeSample
 from embermq.spark.planning.stores import StorePlace
 from embermq.spark.reading.queue_files import QueueEntryFiles
 
@@ -27,27 +27,27 @@ TagCodes = NDArray[np.int64]
 
 
 def sampled(
-    place: StorePlace, needs: Sequence[QueueNeed], tags: frozenset[str] | None
-) -> tuple[tuple[QueueNeed, ...], str]:
+    place: StorePlace, requests: Sequence[QueueRequest], tags: frozenset[str] | None
+) -> tuple[tuple[QueueRequest, ...], str]:
     """The needs, with sizes and shares; and why queue files are of no use, if so."""
     codes = None if tags is None else tag_codes(tags)
-    reads = min(_READS_MAX, max(1, _READS_IN_ALL // max(1, len(needs))))
+    reads = min(_READS_MAX, max(1, _READS_IN_ALL // max(1, len(requests))))
     found, lag = [], 0
-    for need in needs:
-        files = QueueEntryFiles(place.path, need.topic, need.queue_id)
-        lag += need.end - files.known_end(need.start, need.end)
-        found.append(_sample(need, files, reads, codes))
-    total = sum(need.count for need in needs)
+    for request in requests:
+        files = QueueEntryFiles(place.path, request.topic, request.queue_id)
+        lag += request.end - files.known_end(request.start, request.end)
+        found.append(_sample(request, files, reads, codes))
+    total = sum(request.count for request in requests)
     if lag > _LAG_ENTRIES_MAX or lag * 10 > total:
         return tuple(found), f"queue files lack {lag:,} of {total:,} entries"
     return tuple(found), ""
 
 
-def _sample(need: QueueNeed, files: QueueEntryFiles, reads: int, codes: TagCodes | None) -> QueueNeed:
+def _sample(request: QueueRequest, files: QueueEntryFiles, reads: int, codes: TagCodes | None) -> QueueRequest:
     sizes: list[SizeSample] = []
     matching = seen = 0
-    for at in sorted(set(even_edges(need.start, need.end, reads)[:-1])):
-        entries = files.entries(at, min(at + _ENTRIES_PER_READ, need.end))
+    for at in sorted(set(even_edges(request.start, request.end, reads)[:-1])):
+        entries = files.entries(at, min(at + _ENTRIES_PER_READ, request.end))
         entries = entries[entries["size"] > 0]
         if len(entries):
             sizes.append(SizeSample(at, float(entries["size"].mean())))
@@ -55,7 +55,7 @@ def _sample(need: QueueNeed, files: QueueEntryFiles, reads: int, codes: TagCodes
             matching += len(entries) if codes is None else int(can_match(entries["tag_code"], codes).sum())
     # A tag that no sample has may still be there: never count on less than one of what was seen.
     share = max(matching, 1) / seen if seen else 1.0
-    return replace(need, sizes=tuple(sizes), wanted_share=share)
+    return replace(request, sizes=tuple(sizes), wanted_share=share)
 
 
 def tag_codes(tags: frozenset[str]) -> TagCodes:

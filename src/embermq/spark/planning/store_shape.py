@@ -1,7 +1,7 @@
 """What the files of a store say about the settings it was made with.
 
-Whoever opens a store with other sizes of files makes its queues and index again in those sizes, and a broker with the
-old settings then refuses to start. A writer that was told nothing therefore takes the sizes it finds. Looks, never
+Opening a store with other sizes of files makes its queues and index again in those sizes, and a broker with the
+old settings then refuses to start. A writer without settings therefore takes the sizes it finds. Looks, never
 writes. Driver side, without the store's lock.
 """
 
@@ -21,7 +21,7 @@ _LOOKED_AT_MAX = 16
 
 
 def fit_to_files(settings: StoreSettings, said: frozenset[str], root: Path, files: Files) -> StoreSettings:
-    """`settings` with the sizes of the files in `root`; OptionInvalid if somebody `said` other ones."""
+    """`settings` with the sizes of the files in `root`; OptionInvalid if `said` names other ones."""
     check_directory(files, root, read_only=False, has_log_elsewhere=bool(settings.commit_log_paths))
     try:
         settings = settings.replace(segment_bytes=_log_file_bytes(settings, root, files))

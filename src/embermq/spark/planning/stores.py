@@ -160,7 +160,7 @@ def _directories(text: str) -> list[Path]:
 
 
 def _checked(path: Path) -> Path:
-    """A path that somebody wrote out must be a store; say what it is instead."""
+    """A path that is written out must be a store; say what it is instead."""
     if not path.is_dir():
         raise StorePathInvalid(path, "this is a file; a store is a directory")
     if _is_store(path):
@@ -225,7 +225,7 @@ def _is_brokers_own(topic: Any) -> bool:
 
 
 def _text_of(file: Path) -> str | None:
-    """What is in a file that need not be there, and that nobody else's mistake in may stop a read."""
+    """What is in a file that need not be there, and a mistake in it must not stop a read."""
     try:
         return read_whole(file).decode("utf-8")
     except (OSError, UnicodeDecodeError):

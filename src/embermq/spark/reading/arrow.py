@@ -1,7 +1,7 @@
 """Records of the log as Arrow record batches, in exactly the types Spark accepts.
 
 A builder is made once per task for the columns that are wanted and then fed with what a scan lends; other columns
-cost nothing, and bodies are not touched unless somebody wants them. Batches own their memory: they outlive the
+cost nothing, and bodies are not touched unless they are wanted. Batches own their memory: they outlive the
 records. One thread at a time; runs in Python workers (and needs no Spark session).
 
 Hand in what you have: `batches` splits at BATCH_ROWS_MAX rows and BATCH_BYTES_MAX bytes of records, decompressed
@@ -9,7 +9,7 @@ bodies counted in, so that no column can come near the 2 GiB that 32-bit offsets
 of all it is given; more than 2 GiB in one column is an assertion there.
 
 A compressed body that does not decompress is a damaged record. It is found out only here, and only when bodies are
-wanted: such a row is left out and `on_damage` is told its range and why; without `on_damage`, CorruptFrame is raised.
+wanted: such a row is left out and `on_damage` gets its range and why; without `on_damage`, CorruptFrame is raised.
 
 Texts that are no UTF-8 are repaired as Python's errors="replace" does, like everywhere else in this package: Spark
 would take such bytes without a word and fail later. Times Spark cannot show (outside the years 1 to 9999) are null.

@@ -25,8 +25,8 @@ from embermq.spark.planning.plan import (
     Cut,
     LogCut,
     PlacesCut,
+    SliceLimits,
     StorePlan,
-    Wish,
     plan,
 )
 from embermq.spark.planning.pushdown import Pushed, understand
@@ -70,7 +70,7 @@ class FilteringBatchReader(RocketMQBatchReader):
     Spark fails a query whose reader overrides pushFilters while spark.sql.python.filterPushdown.enabled is off, the
     default, and no reader can see that setting. It looks at the function behind `reader.pushFilters`. So the method
     is not overridden: the instance has a callable of that name, whose `__func__` is the base class's. Where the
-    setting is off nobody calls it.
+    setting is off it is not called.
     """
 
     def __init__(self, schema: StructType, options: Mapping[str, str], table: str) -> None:
@@ -123,12 +123,12 @@ def plan_read(
     works = find_works(find_stores(options.paths, shipped=True), options, pushed)
     by_name = {work.place.broker_name: work for work in works}
     usual_bytes = SLICE_BYTES if has_bodies else SLICE_BYTES_WITHOUT_BODIES
-    wish = Wish(options.min_partitions, options.max_bytes_per_partition or usual_bytes, cores())
+    limits = SliceLimits(options.min_partitions, options.max_bytes_per_partition or usual_bytes, cores())
 
     def align(broker_name: str, physical_offset: int) -> int:
         return by_name[broker_name].survey.record_start(physical_offset)
 
-    return works, plan([work.need for work in works], wish, align)
+    return works, plan([work.request for work in works], limits, align)
 
 
 def slices(work: StoreWork, chosen: StorePlan, reading: ReadSettings) -> list[Slice]:

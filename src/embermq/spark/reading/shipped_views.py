@@ -1,6 +1,6 @@
 """Live stores and their shipped copies as one table: what a log has comes from it, what lies before it from the copy.
 
-The border is a place in the log, fixed when the table is made: where the live log begins. Both sides are told it
+The border is a place in the log, fixed when the table is made: where the live log begins. Both sides get it
 (endingPhysicalOffset, startingPhysicalOffset), so that no row comes twice; and the live side must still have it when a
 query runs, so that none is missing: what retention takes in between is a DataLost, and a table that is made again has
 those rows from the copy. Driver side.

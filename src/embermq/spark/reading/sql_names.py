@@ -1,7 +1,7 @@
 """Names that a SQL text speaks of: its words and what it has in quotes, not what its texts and comments say.
 
-Spark's own parser would know better, but it is in the JVM, and with Spark Connect nobody has one. A name too many does
-no harm: it is a table that nobody asks. Pure.
+Spark's own parser would know better, but it is in the JVM, and with Spark Connect there is none. A name too many does
+no harm: it is a table that is not used. Pure.
 """
 
 import re

@@ -5,7 +5,7 @@
     table(spark, "store", topic="orders", shipped="s3://bucket/logs")          # what the log has lost, from its copy
     stream(spark, ["broker-a", "broker-b"], ["body"], subscribe=["orders", "returns"])
 
-Spark never tells a Python source which columns a query needs, so somebody has to: here the list of columns
+Spark never tells a Python source which columns a query needs, so the user has to: here the list of columns
 becomes the schema, and what is not in it is neither copied nor sent. Filters are handed to the source by Spark
 only when a setting of the session says so, which `table` makes sure of. What is wrong with options or columns is
 said at once, by an OptionInvalid.

@@ -22,7 +22,7 @@ from embermq.spark.report.figures import (
     Unit,
 )
 
-_COLUMNS_MAX = 240  # more columns than this are not told apart
+_COLUMNS_MAX = 240  # more columns than this cannot be distinguished
 _MAP_WIDTH = 1000.0
 _MARK_WIDTH = 3.0  # the least that is seen of a damaged byte
 _BORDERS_MAX = 200
@@ -128,12 +128,12 @@ def _columns(title: str, names: Sequence[str], values: Sequence[float], unit: Un
             f' height="{height:.2f}"><title>{escape(f"{names[number]}: {amount(value, unit)}")}</title></rect>'
         )
     words = f"{title}: {len(values)} steps, at most {amount(top, unit)}"
-    told = "".join(f"<span>{escape(end)}</span>" for end in ends)
+    label = "".join(f"<span>{escape(end)}</span>" for end in ends)
     return (
         f'<div class="series"><span class="top">{amount(top, unit)}</span>'
         f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escape(words)}">'
         f'<line x1="0" y1="{_HEIGHT / 2}" x2="1000" y2="{_HEIGHT / 2}"/>{"".join(marks)}</svg>'
-        f'<div class="ends">{told}</div></div>'
+        f'<div class="ends">{label}</div></div>'
     )
 
 
@@ -183,19 +183,19 @@ def _percentiles(percentiles: Percentiles) -> str:
 
     rows = []
     for spread in spreads:
-        told = ", ".join(
+        label = ", ".join(
             f"{name} {amount(value, percentiles.unit)}"
             for name, value in (("p50", spread.p50), ("p90", spread.p90), ("p99", spread.p99), ("most", spread.most))
         )
         left, right = place(spread.p50), place(spread.p99)
         rows.append(
             f'<div class="row"><span class="label">{escape(spread.label)}</span>'
-            f'<span class="track" title="{escape(told)}">'
+            f'<span class="track" title="{escape(label)}">'
             f'<span class="range" style="left:{left:.2f}%;width:{max(right - left, 0.5):.2f}%"></span>'
             f'<span class="dot" style="left:{left:.2f}%"></span>'
             f'<span class="tick" style="left:{place(spread.p90):.2f}%"></span>'
             f'<span class="tick" style="left:{place(spread.most):.2f}%"></span></span>'
-            f'<span class="value">{escape(told)}</span></div>'
+            f'<span class="value">{escape(label)}</span></div>'
         )
     return f'<div class="bars spreads">{"".join(rows)}</div>'
 
@@ -228,10 +228,10 @@ def _strip(start: int, end: int, damaged: Iterable[DamagedStretch], borders: Ite
     for bad in damaged:
         low, high = (max(bad.start, start) - start) * scale, (min(bad.end, end) - start) * scale
         width = max(high - low, _MARK_WIDTH)
-        told = f"{bad.start:,} to {bad.end:,}: {bad.reason}"
+        label = f"{bad.start:,} to {bad.end:,}: {bad.reason}"
         marks.append(
             f'<rect class="bad" x="{min(low, _MAP_WIDTH - width):.2f}" y="0" width="{width:.2f}" height="40">'
-            f"<title>{escape(told)}</title></rect>"
+            f"<title>{escape(label)}</title></rect>"
         )
     return (
         f'<svg class="map" viewBox="0 0 {_MAP_WIDTH:.0f} 40" preserveAspectRatio="none" role="img"'

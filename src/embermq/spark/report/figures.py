@@ -1,4 +1,4 @@
-"""What a report can show, as plain values. Texts are texts, not HTML: whoever draws them escapes them."""
+"""What a report can show, as plain values. Texts are texts, not HTML: charts.py escapes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Rows that nobody wants any more: a task of Spark's that has enough (`show`, `limit`, a kill) hangs up in the middle.
+"""Rows that are not wanted any more: a task of Spark's that has enough (`show`, `limit`, a kill) stops in the middle.
 
 The Python worker notices when it writes on: BrokenPipeError, a traceback on the user's terminal for each such task, and
 the end of the worker. The end is right, the traceback says nothing. The signal that goes with a broken pipe, which

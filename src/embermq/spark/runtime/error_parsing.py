@@ -46,10 +46,10 @@ def error_in(text: str) -> EmberError | None:
 
 def cause_in(text: str) -> Cause:
     """What a message of Spark's says beneath its wrappings, in one line."""
-    if raised := _RAISED.findall(text):  # By a worker in Python; the last is the one that nobody caught.
+    if raised := _RAISED.findall(text):  # By a worker in Python; the last is the one that was not caught.
         return Cause(_line(raised[-1]))
-    told = [(one, _is_of_sql(one[1], one[3])) for one in _TOLD.finditer(text)]
-    for one, is_sql in sorted(told, key=lambda pair: not pair[1]):  # What only says that a task failed comes after.
+    reported = [(one, _is_of_sql(one[1], one[3])) for one in _TOLD.finditer(text)]
+    for one, is_sql in sorted(reported, key=lambda pair: not pair[1]):  # What only says that a task failed comes after.
         first = one[2].partition("\n")[0]  # What follows is advice.
         return Cause(_line(f"[{one[1]}] {first}{one[4] or ''}"), is_sql)
     if thrown := _THROWN.findall(text):

@@ -1,9 +1,9 @@
-"""Errors of ours as Spark's users see them: the cause first, without sixty lines of somebody's call stack.
+"""Errors of ours as Spark's users see them: the cause first, without sixty lines of call stack.
 
 Readers and writers are called inside Python processes of Spark, which answer an exception with its traceback; the
 JVM puts that text behind a message of its own. For an EmberError the traceback says nothing that the message does
 not say better, so we ask for the message alone: pyspark leaves the traceback out when SPARK_HIDE_TRACEBACK is set,
-and reads it only after the exception has arrived. The process ends with the exception, so nobody else is affected;
+and reads it only after the exception has arrived. The process ends with the exception, so nothing else is affected;
 outside of such a process (a user's own call, a test) nothing is touched.
 """
 

@@ -180,7 +180,7 @@ def _is_complete(home: Path, script: str) -> bool:
 
 
 def _put_in_place(home: Path, real_home: Path, script: str) -> None:
-    """Make `home` beside its place and move it there in one step: nobody ever sees a part of it."""
+    """Make `home` beside its place and move it there in one step: a part of it is never seen."""
     made = Path(tempfile.mkdtemp(prefix=f"{home.name}.", dir=home.parent))
     try:
         (made / "bin").mkdir()
@@ -216,7 +216,7 @@ def _cache_roots(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _is_private(directory: Path) -> bool:
-    """What lies here is run: nobody else may be able to put anything there."""
+    """What lies here is run: no other user may be able to write there."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = directory.stat()

@@ -82,7 +82,7 @@ def session(app_name: str = "embermq", master: str | None = None, **conf: Value)
         for name, value in wanted.items():
             builder = builder.config(name, value)
         return _adjusted(builder.getOrCreate(), wanted)
-    # Workers run `python3` of their PATH unless told otherwise, which need not be this interpreter.
+    # Workers run `python3` of their PATH unless configured, which need not be this interpreter.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = _settings(app_name, master, wanted)
     with _environment(_for_the_jvm(settings["spark.master"])):
@@ -149,7 +149,7 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def _settings(app_name: str, master: str | None, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Everything to hand to Spark: what was asked for, and ours where nobody decided."""
+    """Everything to hand to Spark: what was asked for, and our defaults for the rest."""
     decided = _decided_elsewhere()
     settings = {"spark.app.name": app_name, **wanted}
     if master is not None:

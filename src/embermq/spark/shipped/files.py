@@ -129,7 +129,7 @@ class ShippedFiles:
         if found is None:
             raise FileNotFoundError(f"{path} was not shipped")
         if len(found[1]) == 1:
-            self.stream(path, found[1][0]).open()  # That it is gone is known now, where somebody asks for that.
+            self.stream(path, found[1][0]).open()  # That it is gone is known now, where it is asked for.
         return cast(OpenFile, ShippedFile(path, found[1], self))
 
     def exists(self, path: Path) -> bool:

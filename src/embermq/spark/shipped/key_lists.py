@@ -8,7 +8,7 @@
     entries    u32 place, from the beginning of the part on; u32 hash. Ascending by hash, then by place
 
 Little-endian. The hash is that of index files: of topic and key, 31 bits, and different keys may share one. All that
-is read is summed up: a damaged list is a StoreError, never an answer with rows missing. Driver side; making one is
+is read is checked: a damaged list is a StoreError, never an answer with rows missing. Driver side; making one is
 for the task that ships the part. Layout also in docs/format/shipped.md.
 """
 
@@ -83,7 +83,7 @@ class KeyList:
     def __init__(self, place: Place, name: str) -> None:
         self._place, self._name = place, name
         self._start = self._count = self._entries_at = 0
-        self._fence: NDArray[np.uint32] | None = None  # a row for each block: hash, sum
+        self._fence: NDArray[np.uint32] | None = None  # a row for each block: hash, checksum
         self.bytes_read = 0
 
     def find(self, topic: str, key: str) -> list[int]:

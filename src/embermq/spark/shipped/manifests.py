@@ -72,7 +72,7 @@ class Dropped(msgspec.Struct, frozen=True):
 
 
 def still_kept(dropped: Sequence[Dropped], now_ms: int) -> list[Dropped]:
-    """Those that somebody may still read: of the newest ones those of a day, of all others those of an hour."""
+    """Those that may still be read: of the newest ones those of a day, of all others those of an hour."""
     newest = sorted(dropped, key=lambda one: one.since_ms)[-KEEP_MANY:]
     many_since_ms = newest[0].since_ms if len(dropped) > KEEP_MANY else 0
     since_ms = max(now_ms - KEEP_MS, min(many_since_ms, now_ms - KEEP_AT_LEAST_MS))
@@ -160,7 +160,7 @@ def newest_manifest(place: Place, known: Manifest | None = None) -> Manifest | N
 
 
 def write_manifest(place: Place, manifest: Manifest) -> Manifest:
-    """Make it the one that counts. StoreError if somebody else was faster."""
+    """Make it the one that counts. StoreError if another process was faster."""
     manifest = manifest.sealed()
     name = manifest_name(manifest.number)
     if place.size(name) is not None:

@@ -2,7 +2,7 @@
 
 An address may hold credentials; `shown` never does, and only that is put into errors. What a file system refuses is a
 StorePathInvalid that names the object, a PlaceUnavailable if the same may work in a while (no answer, an answer of the
-5xx kind); that something is not there is FileNotFoundError. Picklable: whoever gets one opens the file system again.
+5xx kind); that something is not there is FileNotFoundError. Picklable: the receiver opens the file system again.
 Driver and workers, any thread.
 """
 
@@ -44,7 +44,7 @@ def shown(address: str) -> str:
 
 
 def without_secrets(text: str, address: str) -> str:
-    """What a file system says about an address, without what nobody should read over a shoulder."""
+    """What a file system says about an address, without secrets."""
     text = text.replace(address, shown(address))
     parts = urlsplit(address)
     secrets = [parts.username, parts.password]
@@ -238,7 +238,7 @@ def is_passing(problem: BaseException) -> bool:
 
 
 def _reason(problem: BaseException) -> str:
-    """The first line of what a file system says, without numbers that help nobody."""
+    """The first line of what a file system says, without numbers that do not help."""
     strerror = getattr(problem, "strerror", None)
     text = _NOISE.sub("", str(problem).strip() or type(problem).__name__)
     return str(strerror or text.splitlines()[0]).strip(" .;:")

@@ -1,4 +1,4 @@
-"""One object read by ranges: little where somebody jumps, more and more where he goes on, a bounded piece ahead.
+"""One object read by ranges: little after a jump, more and more where reading goes on, a bounded piece ahead.
 
 A scan asks for windows of up to 1 MiB one after the other. Over a network each would be a round trip, so pieces of up
 to 4 MiB are fetched, the next one while the last is being worked on. One thread at a time.

@@ -71,11 +71,11 @@ class ShippedQueues(QueueView):
     def __init__(self, root: Path, log: ShippedLog) -> None:
         super().__init__(root, log.files, log)
         self._shipped_log = log
-        self._tables: dict[str, pa.Table] = {}  # by the summary's sum
+        self._tables: dict[str, pa.Table] = {}  # by the summary's checksum
         self._of: Manifest | None = None
         self._summary = Summary([])
-        self._key_lists: dict[str, KeyList] = {}  # by their sums, those that were asked
-        self._topics: dict[str, frozenset[str]] = {}  # by the summary's sum
+        self._key_lists: dict[str, KeyList] = {}  # by their checksums, those that were asked
+        self._topics: dict[str, frozenset[str]] = {}  # by the summary's checksum
         self._deletions = Deletions(log.place)
 
     def summary(self) -> Summary:

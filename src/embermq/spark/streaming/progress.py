@@ -7,7 +7,7 @@ is written after a micro-batch was committed, never before. Entries of other gro
 file, stay as they are.
 
 A running broker owns the file: it writes its own table over it every few seconds, and would lose what its consumers
-committed since if somebody put an older table there. So while a process that is not ours has the store open, nothing
+committed since if an older table was put there. So while a process that is not ours has the store open, nothing
 is written; it is made up for at the first commit after that process has gone, and a broker that is started then
 shows it. Driver side, one thread.
 """

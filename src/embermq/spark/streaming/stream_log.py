@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from embermq.inspect import LogMatch
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.offsets import AtTime, Earliest
-from embermq.spark.planning.plan import StoreNeed
+from embermq.spark.planning.plan import StoreRequest
 from embermq.spark.planning.read_request import StoreWork, check_segments
 from embermq.spark.streaming.stream_limits import shares
 from embermq.spark.streaming.stream_offsets import StoreOffset, StreamOffset
@@ -93,10 +93,10 @@ class LogFollower:
             begin = store.position_after(start.stores.get(store.name))
             if known.position > store.survey.log_end:
                 store.lose(f"the log ends at {store.survey.log_end}, and was read up to {known.position}")
-            need = StoreNeed(store.name, begin, min(known.position, store.survey.log_end))
-            if need.log_start < need.log_end:
-                check_segments(store.survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
-                yield StoreWork(store.place, store.survey, need, store.selection())
+            request = StoreRequest(store.name, begin, min(known.position, store.survey.log_end))
+            if request.log_start < request.log_end:
+                check_segments(store.survey, request, fail_on_data_loss=self._options.fail_on_data_loss)
+                yield StoreWork(store.place, store.survey, request, store.selection())
 
     def progress(self, end: StreamOffset) -> Iterator[tuple[FollowedStore, dict[tuple[str, int], int]]]:
         """Next-to-read of each queue, from a place in the log."""

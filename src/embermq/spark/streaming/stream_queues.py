@@ -15,7 +15,7 @@ from dataclasses import replace
 from embermq.inspect import Identity, LogMatch, QueueSpan
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.offsets import Latest, resolve
-from embermq.spark.planning.plan import QueueNeed, StoreNeed
+from embermq.spark.planning.plan import QueueRequest, StoreRequest
 from embermq.spark.planning.read_request import StoreWork, check_segments, check_topics, ends_of, only_log_because
 from embermq.spark.planning.size_samples import sampled
 from embermq.spark.planning.topic_incarnations import newest_lives
@@ -175,13 +175,13 @@ class QueueFollower:
         for store in self._stores:
             known = end.stores.get(store.name)
             if known is not None and store.match(known) is LogMatch.SAME:
-                needs = list(self._needs(store, start, end.queues, known))
-                if needs:
-                    yield self._work(store, needs)
+                requests = list(self._needs(store, start, end.queues, known))
+                if requests:
+                    yield self._work(store, requests)
 
     def _needs(
         self, store: FollowedStore, start: StreamOffset, ends: Mapping[QueueName, int], end_known: StoreOffset
-    ) -> Iterator[QueueNeed]:
+    ) -> Iterator[QueueRequest]:
         spans = store.survey.queues()
         for (topic, broker_name, queue_id), end in ends.items():
             if broker_name != store.name:
@@ -201,24 +201,24 @@ class QueueFollower:
             end = min(end, span.max_offset)
             if begin < end:
                 first, last = store.survey.place_range(topic, queue_id, begin, end)
-                yield QueueNeed(topic, queue_id, begin, end, first, last)
+                yield QueueRequest(topic, queue_id, begin, end, first, last)
 
-    def _work(self, store: FollowedStore, needs: Sequence[QueueNeed]) -> StoreWork:
-        first = min(need.first_physical for need in needs)
-        last = max(need.end_physical for need in needs)
-        need = StoreNeed(store.name, first, last, tuple(needs))
-        queues = {(one.topic, one.queue_id): (one.start, one.end) for one in needs}
+    def _work(self, store: FollowedStore, requests: Sequence[QueueRequest]) -> StoreWork:
+        first = min(request.first_physical for request in requests)
+        last = max(request.end_physical for request in requests)
+        request = StoreRequest(store.name, first, last, tuple(requests))
+        queues = {(one.topic, one.queue_id): (one.start, one.end) for one in requests}
         if last - first <= NEAR_BYTES:
-            need = replace(need, log_because="the newest part of the log is wanted")
+            request = replace(request, log_because="the newest part of the log is wanted")
         elif because := only_log_because(store.survey, self._options):
             extents = store.survey.extents(queues, None, None)
-            need = replace(need, log_because=because, extents=None if extents is None else tuple(extents))
+            request = replace(request, log_because=because, extents=None if extents is None else tuple(extents))
         else:
-            with_sizes, because = sampled(store.place, needs, store.selection().tags)
-            need = replace(need, queues=with_sizes, log_because=because)
-        check_segments(store.survey, need, fail_on_data_loss=self._options.fail_on_data_loss)
+            with_sizes, because = sampled(store.place, requests, store.selection().tags)
+            request = replace(request, queues=with_sizes, log_because=because)
+        check_segments(store.survey, request, fail_on_data_loss=self._options.fail_on_data_loss)
         selection = newest_lives(replace(store.selection(), queues=queues), store.survey.deleted_topics())
-        return StoreWork(store.place, store.survey, need, selection)
+        return StoreWork(store.place, store.survey, request, selection)
 
     def progress(self, end: StreamOffset) -> Iterator[tuple[FollowedStore, dict[tuple[str, int], int]]]:
         assert end.queues is not None

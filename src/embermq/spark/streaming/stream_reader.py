@@ -35,7 +35,7 @@ from embermq.errors import DataLost, OptionInvalid
 from embermq.inspect import LogMatch
 from embermq.spark.options import read_options
 from embermq.spark.planning.offsets import AtOffsets, AtTimes
-from embermq.spark.planning.plan import SLICE_BYTES, Wish, plan
+from embermq.spark.planning.plan import SLICE_BYTES, SliceLimits, plan
 from embermq.spark.planning.read_request import StoreWork
 from embermq.spark.planning.stores import find_stores
 from embermq.spark.reading.batch_reader import cores, reading_of, slices
@@ -121,8 +121,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         following = self._follow()
         works = following.works(self._parsed(start), self._parsed(end))
         surveys = {work.place.broker_name: work.survey for work in works}
-        wish = Wish(self.options.min_partitions, self.options.max_bytes_per_partition or SLICE_BYTES, cores())
-        plans = plan([work.need for work in works], wish, lambda name, place: surveys[name].record_start(place))
+        limits = SliceLimits(self.options.min_partitions, self.options.max_bytes_per_partition or SLICE_BYTES, cores())
+        plans = plan([work.request for work in works], limits, lambda name, place: surveys[name].record_start(place))
         return [one for work, chosen in zip(works, plans, strict=True) for one in slices(work, chosen, self.reading)]
 
     @clear_iterator

@@ -1,6 +1,6 @@
-"""Commits: staged files become records of the store, each batch once, whoever is killed in between.
+"""Commits: staged files become records of the store, each batch once, whatever is killed in between.
 
-    1  take the store (its lock); finish an append that was cut short, whoever's it was
+    1  take the store (its lock); finish an append that was cut short, of any writer
     2  is this batch in the store already?  then only clear up
     3  check the staged files; write append.json: this batch, these files, from this place in the log on
     4  append, partition by partition, row by row
@@ -9,8 +9,8 @@
     7  close the store, delete what was staged
 
 Step 3 decides. A batch that was never decided leaves no trace in the log. One that was decided will be there as a
-whole: its rows are on the disk in staged files, and whoever commits next, the same query or another, goes on where
-it was cut short. How far that was, the log says: records of a batch lie side by side from `start` on, because nobody
+whole: its rows are on the disk in staged files, and the next commit, of the same query or another, goes on where
+it was cut short. How far that was, the log says: records of a batch lie side by side from `start` on, because no one
 else has the store, and in the order of the staged files, so the ones that are there are counted by comparing
 (docs/decisions/0009-spark-commits.md).
 
@@ -130,7 +130,7 @@ class Committer:
         return None if append is None else self._journal.staging_path(append)
 
     def forget(self, write: str) -> None:
-        """Nobody will ask for this write again, and nothing staged of it is left."""
+        """This write will not be asked for again, and nothing staged of it is left."""
         self._journal.forget(write)
 
     def clear_forgotten(self, staging_root: Path, before_ms: int) -> None:
@@ -141,7 +141,7 @@ class Committer:
     # -- the store -----------------------------------------------------------------------------------------
 
     def _open(self) -> MessageStore:
-        """The store, ours alone. While somebody else has it, wait for a while, then StoreLocked."""
+        """The store, ours alone. While another process has it, wait for a while, then StoreLocked."""
         deadline = self._clock.monotonic() + self._lock_timeout_seconds
         while True:
             fitted = fit_to_files(self._settings, self._said, self._root, self._files)

@@ -85,7 +85,7 @@ class CommitJournal:
         self._files.replace_file(self._path(committed.write), _encode(committed))
 
     def forget(self, write: str) -> None:
-        """Remove the note of a write that nobody can repeat."""
+        """Remove the note of a write that cannot be repeated."""
         try:
             self._files.remove(self._path(write))
         except FileNotFoundError:

@@ -4,8 +4,8 @@
     <staging>/job-<random>/0/<partition>-<attempt>-<random>.arrow                 a batch write
 
 A file is written under a temporary name, synced, renamed, and its directory synced: one that has its name is whole.
-Names never come twice, so an attempt that goes on after it was given up can harm nobody. The bytes:
-docs/format/spark-staging.md. Written in tasks, read by whoever commits; any thread, one file each.
+Names never come twice, so an attempt that goes on after it was given up does no harm. The bytes:
+docs/format/spark-staging.md. Written in tasks, read by the commit; any thread, one file each.
 """
 
 import io
@@ -193,7 +193,7 @@ def clear_forgotten(files: Files, staging_root: Path, needed: Path | None, befor
 
 
 def _is_forgotten(files: Files, directory: Path, before_ms: int) -> bool:
-    """Nobody has touched it since then. What cannot be looked at is somebody's: he may be clearing it right now."""
+    """It was not touched since then. What cannot be looked at may be in use: it may be being cleared right now."""
     try:
         return _newest_change_ms(files, directory) < before_ms
     except OSError as problem:

@@ -278,7 +278,7 @@ class RowReader:
             raise self._refusal(row, problem.reason) from None
 
     def _check(self, topics: list[str], queue_ids: list[int], properties: list[bytes], bodies: pa.Array) -> None:
-        """Every row by the store's own rules. Whoever is well within all limits is not looked at one by one."""
+        """Every row by the store's own rules. Rows well within all limits are not looked at one by one."""
         lengths = pc.binary_length(bodies).to_pylist()
         most, good = self._plain_bytes_max, self._good_places
         for row, (topic, queue_id, encoded, length) in enumerate(

@@ -155,8 +155,8 @@ class VerifiedQueueFiles:
     def living(self, batch: RecordColumns, numbers: Numbers, names: list[QueueName]) -> tuple[RecordColumns, Numbers]:
         """Those records, and the numbers of their queues, that should have entries: not of a topic deleted since."""
         ends = np.array([self._deleted.get(topic, 0) for topic, _ in names], np.int64)
-        lives = batch.rows[:, C_PHYSICAL] >= ends[numbers]
-        return RecordColumns(batch.data, batch.base, batch.rows[lives]), numbers[lives]
+        is_live = batch.rows[:, C_PHYSICAL] >= ends[numbers]
+        return RecordColumns(batch.data, batch.base, batch.rows[is_live]), numbers[is_live]
 
     def close(self) -> None:
         if self._loaded is not None and not self._is_lent:

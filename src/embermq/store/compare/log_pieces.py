@@ -1,9 +1,9 @@
 """The log as `verify` reads it: every record once, on several threads, compared where it is read.
 
-The log is cut into pieces of some megabytes. A thread reads a piece, finds its first record, scans it with sums, and
-compares its records with the queues and its keys with the index; what comes back is small. The pieces are put
-together in log order: each must begin where the one before it ended, in the log and in the index, or it is read
-again from there. What looks like a record may lie in another one's body, and an index entry may be damaged.
+The log is cut into pieces of some megabytes. A thread reads a piece, finds its first record, scans it with checksums,
+and compares its records with the queues and its keys with the index; what comes back is small. The pieces are put
+together in log order: each must begin where the one before it ended, in the log and in the index, or it is read again
+from there. What looks like a record may lie in another one's body, and an index entry may be damaged.
 
 Where something is wrong, and on a bad disk, reading is pread alone, so that it is an error and not a signal
 (store/compare/mapped_pieces.py). One thread iterates.
@@ -37,7 +37,7 @@ _LONGER_MAX = 8
 
 
 class Tally(Protocol):
-    """Somebody else who wants to see the records of a piece, on the thread that reads it."""
+    """An observer of the records of a piece, on the thread that reads it."""
 
     def take(self, batch: RecordColumns, numbers: Numbers, names: list[QueueName]) -> None:
         """Records, and the numbers of their queues; valid during the call."""

@@ -70,7 +70,7 @@ class IndexFiles:
         self._read_only = read_only
         self._check_writer = check_writer
         self._open = OpenFiles(files, read_only=read_only, quarantine=directory.parent / QUARANTINE)
-        self._change = threading.RLock()  # Held by whoever changes files; readers need no lock.
+        self._change = threading.RLock()  # Held while files change; readers need no lock.
         self._files: tuple[IndexFile, ...] = ()  # Oldest first; replaced, never changed in place.
         self._stale: list[Path] = []  # Refused by load; gone before anything new is written.
         self.let_go: list[Path] = []  # Their records have left the log; on their way off the disk, oldest first.
@@ -595,7 +595,7 @@ def span_of(files: tuple[IndexFile, ...], number: int, newest_physical: int) -> 
 
 
 def _ignore(name: str) -> None:
-    """Nobody makes files again."""
+    """Files are not made again."""
 
 
 def _overlaps(header: IndexHeader, begin_ms: int, end_ms: int) -> bool:

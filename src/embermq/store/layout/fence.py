@@ -2,7 +2,7 @@
 
 The lock keeps a second writer out. Where it failed to (its file was deleted or replaced, another machine writes over a
 network file system that loses locks), two processes would append to the same place of the log, acknowledge both
-messages, and one of them would be overwritten. So whoever opens a store for writing puts a random number, its fencing
+messages, and one of them would be overwritten. So opening a store for writing puts a random number, its fencing
 token, into the state page, before anything else is read or changed. The page is memory that all openings on a machine
 share: a writer that finds another token than its own there has been replaced. It refuses appends, acknowledges nothing
 more and leaves every file alone, for good.
@@ -146,7 +146,7 @@ def renew_page(files: Files, root: Path, fence: Fence) -> StatePage:
 
 
 def living_writer(files: Files, root: Path) -> int | None:
-    """The process that the page names as writer, if it is another one, lives, and has the page open for writing."""
+    """The process that the page names as writer, if it is another one, runs, and has the page open for writing."""
     try:
         page = load_state_page(files, root, writable=False)
     except OSError:

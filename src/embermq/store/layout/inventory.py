@@ -1,7 +1,7 @@
 """The inventory: `embermq.inventory.json`, what a clean close left behind.
 
 A clean start compares it with the directory. If everything is still there and as long as it was, only the
-tail of the log needs to be read; if anything is missing or changed (somebody deleted a queue file, or
+tail of the log needs to be read; if anything is missing or changed (a queue file was deleted, or
 RocketMQ had the store open meanwhile), what is derived is derived again.
 """
 

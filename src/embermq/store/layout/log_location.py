@@ -1,6 +1,6 @@
 """Where the log of a store lies, for those who look from outside: `broker.conf` in its directory may say elsewhere.
 
-Whoever opens a store knows its settings. Whoever is handed a directory knows only what lies there: `commitlog` in it,
+Opening a store comes with its settings. With a directory alone there is only what lies there: `commitlog` in it,
 or the directories that storePathCommitLog and readOnlyCommitLogStorePaths of a `broker.conf` in it name. A file that
 cannot be read or parsed says nothing. Reads only. Any thread.
 """

@@ -35,7 +35,7 @@ def lock_holder(root: Path) -> int | None:
 
 
 def is_ours(process: int, page: Path) -> bool | None:
-    """Is this process a store of ours, which has the state page mapped? None: it cannot be told."""
+    """Is this process a store of ours, which has the state page mapped? None: unknown."""
     if process == UNKNOWN:
         return None
     try:

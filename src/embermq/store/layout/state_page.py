@@ -12,7 +12,7 @@
     64   boot                  of the machine while the store runs: if it is still the same, the machine did not
                                stop, and what was written counts as well as what was synced; 0: unknown
     72   index_files           how many index files there are
-    80   sync_flush            1 while the store is open with SYNC_FLUSH: nobody may be shown what is not flushed
+    80   sync_flush            1 while the store is open with SYNC_FLUSH: what is not flushed is not shown
     88   log_only              1 while the store is open with dispatch="none": others may derive queues and index
     96   writer                the fencing token of the process that has the store open for writing (fence.py); 0: none
    104   writer_pid            the id of that process

@@ -3,7 +3,7 @@
     check the path -> take the lock -> claim the page -> load files -> plan -> walk -> settle -> parts
 
 `MessageStore` starts the threads; nothing runs yet when this is done. What fails here raises one error
-that names the place, and leaves the directory locked by nobody.
+that names the place, and leaves the directory unlocked.
 """
 
 import logging
@@ -175,7 +175,7 @@ def open_parts(
 
 
 def _open_to_read(begin: Callable[[], "_Opening"]) -> StoreParts:
-    """Open beside whoever writes. If files went or came between two looks, look again; at last believe only the log."""
+    """Open beside a writer. If files went or came between two looks, look again; at last believe only the log."""
     for looks_left in reversed(range(_LOOKS_MAX)):
         try:
             opening = begin()
@@ -530,7 +530,9 @@ class _Opening:
 
     def _tell_of_lost_end(self, end: int, flushed: int, inventory: Inventory | None) -> None:
         """The log once went further than it does: whole files are gone from its end, or it is another log."""
-        if end >= flushed or any(told.physical_offset + told.length >= flushed for told in self.quarantine.damages):
+        if end >= flushed or any(
+            damage.physical_offset + damage.length >= flushed for damage in self.quarantine.damages
+        ):
             return
         if inventory is not None and inventory.log_max == flushed:
             self.quarantine.note(end, flushed - end, "log files missing at the end", "the log ends here")

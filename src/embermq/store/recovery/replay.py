@@ -3,12 +3,12 @@
 A clean and an unclean start are the same walk with another starting point:
 
     plan     where to start, from the proofs earlier runs left (state page, inventory)
-    walk     every record from there on, sums checked, feeding the queues and the index again
+    walk     every record from there on, checksums verified, feeding the queues and the index again
     decide   where the walk stops: the table below
     settle   cut the log, cut what claims more than the log has, make all of it durable
 
 What a stop means (`decide`); "proven" is below the flushed position an earlier run vouched for, or
-anywhere when nobody vouches:
+anywhere when nothing is proven:
 
     bytes there   proven   good record later     decision
     zeros         -        no                    END     nothing was written here
@@ -18,7 +18,7 @@ anywhere when nobody vouches:
     any           yes      in a later segment    BLANK   damage: quarantine it, go on in the next segment
 
 Derived files are never a reason to refuse to start: whatever is wrong with them, they are derived again.
-Recovery's thread only; nobody else has the store yet.
+Recovery's thread only; nothing else has the store yet.
 """
 
 import logging
@@ -74,7 +74,7 @@ class Plan:
     """Where a walk begins, and why."""
 
     walk_from: int
-    proven: int | None  # Bytes below are known to have been durable; None: nobody vouches.
+    proven: int | None  # Bytes below are known to have been durable; None: not proven.
     expected_end: int | None  # Where a clean close left the end.
     reason: str
     limit: int | None = None  # A reader stops here: under SYNC_FLUSH nothing beyond may be shown yet.
@@ -161,7 +161,7 @@ class Recovery:
         return at if plan.limit is None else min(at, plan.limit)
 
     def _take(self, batch: RecordColumns, end: int) -> None:
-        """Hand records on, but for a last one whose properties trail off in a zero byte: no sum covers them."""
+        """Hand records on, but for a last one whose properties trail off in a zero byte: no checksum covers them."""
         if batch.properties(len(batch) - 1).endswith(b"\0"):
             start = int(batch.rows[-1, C_PHYSICAL])
             self._doubtful = (start, end)

@@ -11,14 +11,14 @@ from tests.unit.cli.store.conftest import Command
 def test_a_life_in_json(command: Command, restored: Callable[[str], Path]) -> None:
     ran = command("trace", restored("retry-dlq"), "--key", "rk1", "--output", "json")
     assert ran.code == 0
-    [life] = ran.document["messages"]
-    assert life["steps"][0]["message"]["keys"] == "rk1"
-    assert life["outcome"] == "consumed by CG_retry after 1 retry"
-    assert [step["what"] for step in life["steps"]] == ["stored", "parked", "retried"]
-    assert life["steps"][0]["after_ms"] is None
-    assert life["steps"][2]["after_ms"] >= 1000
-    assert life["steps"][0]["consumed_by"] == ["CG_retry"]
-    again = command("trace", restored("retry-dlq"), "--id", life["steps"][1]["message"]["msgId"], "--output", "json")
+    [lineage] = ran.document["messages"]
+    assert lineage["steps"][0]["message"]["keys"] == "rk1"
+    assert lineage["outcome"] == "consumed by CG_retry after 1 retry"
+    assert [step["what"] for step in lineage["steps"]] == ["stored", "parked", "retried"]
+    assert lineage["steps"][0]["after_ms"] is None
+    assert lineage["steps"][2]["after_ms"] >= 1000
+    assert lineage["steps"][0]["consumed_by"] == ["CG_retry"]
+    again = command("trace", restored("retry-dlq"), "--id", lineage["steps"][1]["message"]["msgId"], "--output", "json")
     assert again.document == ran.document
 
 
@@ -34,7 +34,7 @@ def test_a_life_in_text(command: Command, restored: Callable[[str], Path]) -> No
 
 def test_many_messages_with_one_key(command: Command, directory: Path) -> None:
     every = command("trace", directory, "--key", "all", "--output", "json").document["messages"]
-    assert [life["steps"][0]["message"]["keys"].split()[0] for life in every] == ["order-0", "order-1", "order-2"]
+    assert [lineage["steps"][0]["message"]["keys"].split()[0] for lineage in every] == ["order-0", "order-1", "order-2"]
     newest = command("trace", directory, "--key", "all", "--limit", "2", "--output", "json").document["messages"]
     assert newest == every[1:]
     assert (
