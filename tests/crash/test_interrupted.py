@@ -1,9 +1,9 @@
 """A signal handler raises in the middle of an append: Ctrl-C in a notebook, an alarm.
 
-Two ways. By lines: a tracer raises at each line of our source that an append runs, one line a round. By time: real
-signals from an interval timer, at any moment. Afterwards no lock is held, the store takes messages and gives them back,
-everything that was acknowledged is there, and it closes as a store that `verify` calls sound. A message whose append
-was interrupted may be there or not; its queue has neither a gap nor one offset twice.
+Two ways. By lines: a tracer raises at each line of our source, and of Python's threading, that an append runs, one line
+a round. By time: real signals from an interval timer, at any moment. Afterwards no lock is held, the store takes
+messages and gives them back, everything that was acknowledged is there, and it closes as a store that `verify` calls
+sound. A message whose append was interrupted may be there or not; its queue has neither a gap nor one offset twice.
 
 Handlers of signals run after calls, at the beginning of functions and at the ends of loops. A tracer is also called
 where they never run: at `try`, and a second time at `with`, when its block is left. It does not raise there.
@@ -13,8 +13,11 @@ import linecache
 import random
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,9 +26,12 @@ import pytest
 
 from embermq import BatchItem, Message, MessageBatch, MessageStore
 from embermq.errors import EmberError
+from embermq.files import OpenFile, RealFiles
+from embermq.format.frame import BLANK_BYTES
 from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk, KernelUse, StoreSettings
 
+THREADING = threading.__file__
 SOURCE = str(Path(sys.modules[MessageStore.__module__].__file__ or "").parents[1])
 SETTINGS = {
     "segment_bytes": 16_384,
@@ -34,6 +40,7 @@ SETTINGS = {
     "index_entries_max": 200,
     "disk_full_percent": 100,
 }
+ROLLING = {"segment_bytes": 4096}  # A list or a run takes several of these files.
 Append = Callable[[MessageStore, int], int]  # Appends from a number on; how many messages.
 
 
@@ -75,7 +82,8 @@ def append_to_new_queue(store: MessageStore, n: int) -> int:
     return 1
 
 
-# An alarm may come while the interpreter runs a callback of its own (of a weak reference); it can only report that.
+# An interruption may come in code that the interpreter runs by itself (a callback of a weak reference, `__del__`): it
+# can only report that.
 UNRAISABLE = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 WAYS: dict[str, tuple[Append, KernelUse]] = {
     "append": (append, KernelUse.NEVER),
@@ -87,17 +95,36 @@ WAYS: dict[str, tuple[Append, KernelUse]] = {
 }
 
 
-def settings(flush: FlushDisk, kernels: KernelUse) -> StoreSettings:
-    return StoreSettings(**SETTINGS, flush=flush, kernels=kernels)  # type: ignore[arg-type]
+class LogFiles(RealFiles):
+    """The disk. Knows which threads have made log files, and takes its time for them if it is `slow`."""
+
+    def __init__(self) -> None:
+        self.makers: set[str] = set()
+        self.slow = False
+
+    def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
+        if path.parent.name == "commitlog":
+            self.makers.add(threading.current_thread().name)
+            time.sleep(0.002 * self.slow)
+        return super().create(path, size, fallocate=fallocate)
+
+
+def nothing() -> None:
+    """There is nothing to prepare."""
+
+
+def always() -> bool:
+    return True
 
 
 class Trial:
     """A store that is appended to, and what was acknowledged."""
 
-    def __init__(self, root: Path, way: str, flush: FlushDisk) -> None:
+    def __init__(self, root: Path, way: str, flush: FlushDisk, **changed: int) -> None:
         self.way, kernels = WAYS[way]
-        self.root, self._settings = root, settings(flush, kernels)
-        self.store = MessageStore.open(root, self._settings)
+        self._settings = StoreSettings(**SETTINGS | changed, flush=flush, kernels=kernels)  # type: ignore[arg-type]
+        self.root, self.files = root, LogFiles()
+        self.store = MessageStore.open(root, self._settings, files=self.files)
         self.acknowledged: set[int] = set()
         self.n = 0
 
@@ -116,6 +143,14 @@ class Trial:
         n, self.n = self.n, self.n + 1000
         assert self.store.append(message(n)).queue_offset == before
         self.acknowledged.add(n)
+        self.check_log()
+
+    def check_log(self) -> None:
+        """The log has no hole: each file begins where the one before ends, and the newest of them are there."""
+        segments = self.store.engine.log.segments.all[-8:]
+        assert all(one.end == after.start for one, after in pairwise(segments))
+        missing = [segment.path.name for segment in segments if not segment.path.exists()]
+        assert not missing
 
     def check_closed(self) -> None:
         """After a close everything acknowledged is there, and the store is sound."""
@@ -137,10 +172,6 @@ class Trial:
 # -- by lines ----------------------------------------------------------------------------------------------------
 
 
-def is_ours(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(SOURCE)
-
-
 def is_out_of_reach(frame: FrameType, seen: set[tuple[FrameType, int]]) -> bool:
     """Is this a line event where no handler of a signal can run?"""
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
@@ -154,16 +185,17 @@ def is_out_of_reach(frame: FrameType, seen: set[tuple[FrameType, int]]) -> bool:
 
 
 class Tracer:
-    """Raises at the n-th line of our source that this thread runs; counts them."""
+    """Raises at the n-th line of the traced source that this thread runs while `counts()`."""
 
-    def __init__(self, nth: int) -> None:
+    def __init__(self, nth: int, traced: tuple[str, ...], counts: Callable[[], bool]) -> None:
         self.left, self.place = nth, ""
+        self._traced, self._counts = traced, counts
         self._seen: set[tuple[FrameType, int]] = set()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not is_ours(frame):
+        if not frame.f_code.co_filename.startswith(self._traced):
             return None
-        if event == "line" and not is_out_of_reach(frame, self._seen):
+        if event == "line" and not is_out_of_reach(frame, self._seen) and self._counts():
             self.left -= 1
             if self.left == 0:
                 self.place = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
@@ -180,16 +212,32 @@ class Tracer:
             sys.settrace(before)
 
 
-def interrupt_each_line(trial: Trial, step: int, call: Callable[[], None]) -> int:
-    """Interrupt `call` at every `step`-th line it runs, one line a time; how often."""
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """What is done here may be interrupted. Python's own locks may answer that with a RuntimeError."""
+    try:
+        yield
+    except Interruption:
+        pass
+    except RuntimeError as problem:
+        if not isinstance(problem.__context__, Interruption):
+            raise
+
+
+def interrupt_each_line(
+    trial: Trial,
+    step: int,
+    prepare: Callable[[], None] = nothing,
+    counts: Callable[[], bool] = always,
+    traced: tuple[str, ...] = (SOURCE, THREADING),
+) -> int:
+    """Interrupt an append at every `step`-th line it runs, one line a time; how often."""
     nth, rounds = 1, 0
     while True:
-        tracer = Tracer(nth)
-        try:
-            with tracer.tracing():
-                call()
-        except Interruption:
-            pass
+        prepare()
+        tracer = Tracer(nth, traced, counts)
+        with interruptible(), tracer.tracing():
+            trial.append()
         if not tracer.place:
             return rounds
         try:
@@ -199,48 +247,84 @@ def interrupt_each_line(trial: Trial, step: int, call: Callable[[], None]) -> in
         nth, rounds = nth + step, rounds + 1
 
 
+@UNRAISABLE
 @pytest.mark.parametrize("flush", FlushDisk)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_append_interrupted_at_any_line_leaves_the_store_usable(tmp_path: Path, way: str, flush: FlushDisk) -> None:
     trial = Trial(tmp_path / "s", way, flush)
     trial.append()
-    assert interrupt_each_line(trial, 1, trial.append) > 20
+    assert interrupt_each_line(trial, 1) > 20
     trial.check_closed()
 
 
-def test_an_append_that_rolls_may_be_interrupted_at_any_line(tmp_path: Path) -> None:
-    """Each interrupted append is the first that does not fit the file."""
-    trial = Trial(tmp_path / "s", "append", FlushDisk.ASYNC)
+# -- by lines, while a log file is full ----------------------------------------------------------------------------
 
-    def append_at_the_end_of_a_file() -> None:
-        trial.append()
+# Of the next log file, when the writer wants it.
+ALLOCATION = ("made ahead", "being made", "made by the writer")
 
-    def fill() -> None:
-        log = trial.store.engine.log
-        while log.active is None or log.active.size - log.active.wrote > 400:
-            append(trial.store, trial.n)
-            trial.acknowledged.add(trial.n)
-            trial.n += 1000
 
-    nth, rounds = 1, 0
-    while True:
-        fill()
-        tracer = Tracer(nth)
-        try:
-            with tracer.tracing():
-                append_at_the_end_of_a_file()
-                append_at_the_end_of_a_file()
-        except Interruption:
-            pass
-        if not tracer.place:
-            break
-        try:
-            trial.check_usable()
-        except BaseException as problem:
-            raise AssertionError(f"interrupted at {tracer.place}") from problem
-        nth, rounds = nth + 3, rounds + 1
-    assert rounds > 20
+def fill_file(trial: Trial) -> None:
+    """Append one by one, until the next one does not fit the file."""
+    log, size = trial.store.engine.log, 0
+    while log.active is None or log.active.size - log.active.wrote >= size + BLANK_BYTES:
+        size = trial.store.append(message(trial.n)).size
+        trial.acknowledged.add(trial.n)
+        trial.n += 1000
+
+
+def wait_for_file_ahead(trial: Trial) -> None:
+    allocator, last = trial.store.engine.services.allocator, trial.store.engine.log.segments.last
+    deadline = time.monotonic() + 10
+    while last is not None and last.end not in allocator.ready:
+        assert time.monotonic() < deadline
+        time.sleep(0.0001)
+
+
+def interrupt_each_line_of_rolling(
+    root: Path, way: str, flush: FlushDisk, allocation: str, step: int, traced: tuple[str, ...] = (SOURCE, THREADING)
+) -> int:
+    """Interrupt appends that do not fit the file at every `step`-th line that is run with the put lock held."""
+    trial = Trial(root, way, flush, **ROLLING)
+    trial.files.slow = allocation == "being made"
+    if allocation == "made by the writer":
+        trial.store.engine.services.allocator.close()
+
+    def prepare() -> None:
+        fill_file(trial)
+        if allocation == "made ahead":
+            wait_for_file_ahead(trial)
+
+    rounds = interrupt_each_line(trial, step, prepare, trial.store.engine.writer._lock.locked, traced)
+    makers = threading.main_thread().name if allocation == "made by the writer" else "embermq-allocator"
+    assert trial.files.makers == {makers}
     trial.check_closed()
+    return rounds
+
+
+@UNRAISABLE
+@pytest.mark.parametrize("allocation", ALLOCATION)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_append_that_rolls_may_be_interrupted_at_any_line(tmp_path: Path, way: str, allocation: str) -> None:
+    assert interrupt_each_line_of_rolling(tmp_path / "s", way, FlushDisk.ASYNC, allocation, 11) > 4
+
+
+@pytest.mark.parametrize("flush", FlushDisk)
+@pytest.mark.parametrize("way", WAYS)
+def test_only_the_allocator_makes_files_wherever_threading_is_interrupted(
+    tmp_path: Path, way: str, flush: FlushDisk
+) -> None:
+    """An exception inside `Thread.is_alive` lets Python take a thread that works for one that has stopped. Two threads
+    that make the same file take it away from each other."""
+    interrupt_each_line_of_rolling(tmp_path / "s", way, flush, "being made", 1, (THREADING,))
+
+
+@pytest.mark.long
+@UNRAISABLE
+@pytest.mark.parametrize("flush", FlushDisk)
+@pytest.mark.parametrize("allocation", ALLOCATION)
+@pytest.mark.parametrize("way", WAYS)
+def test_each_line_of_an_append_that_rolls(tmp_path: Path, way: str, allocation: str, flush: FlushDisk) -> None:
+    assert interrupt_each_line_of_rolling(tmp_path / "s", way, flush, allocation, 1) > 50
 
 
 # -- by time -----------------------------------------------------------------------------------------------------
@@ -264,16 +348,12 @@ def storm(trial: Trial, rounds: int, seconds_max: float, seed: int) -> int:
     chance, interrupted = random.Random(seed), 0
     with alarms():
         for _ in range(rounds):
-            try:
+            interrupted += 1
+            with interruptible():
                 signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, seconds_max))
                 trial.append()
                 signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interruption:
-                interrupted += 1
-            except RuntimeError as problem:  # Python's own locks may answer an interruption with this.
-                if not isinstance(problem.__context__, Interruption):
-                    raise
-                interrupted += 1
+                interrupted -= 1
             signal.setitimer(signal.ITIMER_REAL, 0)
     return interrupted
 

@@ -6,6 +6,7 @@
     open_files.py            a bounded number of descriptors over any number of derived files
     locking.py               the lock of a store directory
     pool.py, memory.py       private buffers; advice about mapped memory
+    bell.py, work_thread.py  waking and waiting for threads, where signal handlers may raise
     trees.py, limits.py, mounts.py, fault_tolerant_files.py
 
 Other packages import from this face, not from the modules behind it.
@@ -40,6 +41,7 @@ from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular, TooLarge, read_wh
 from embermq.files.segment import Bytes, Segment
 from embermq.files.segments import LEFT_ALONE, REST_IGNORED, SegmentFinding, Segments, misfits, size_told
 from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
+from embermq.files.work_thread import WorkThread
 
 __all__ = [
     "BLOCK_BYTES",
@@ -77,6 +79,7 @@ __all__ = [
     "TransientPool",
     "UNKNOWN",
     "WHOLE_BYTES_MAX",
+    "WorkThread",
     "command_line",
     "copy_file",
     "drop",

@@ -24,6 +24,7 @@ from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.files.segments import Segments
 from embermq.files.warming import warm
+from embermq.files.work_thread import WorkThread
 
 log = logging.getLogger(__name__)
 
@@ -126,12 +127,12 @@ class SegmentAllocator:
         self._left: list[Segment] = []
         self._retry_at = 0.0
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: WorkThread | None = None
 
     def start(self) -> None:
         """Begin to work ahead. Before this, and after close, `take` makes files on the caller's thread."""
         assert self._thread is None
-        self._thread = threading.Thread(target=self._run, name="embermq-allocator", daemon=True)
+        self._thread = WorkThread(self._run, "embermq-allocator")
         self._thread.start()
 
     @property
@@ -148,7 +149,7 @@ class SegmentAllocator:
             raise OSError(errno.ENOBUFS, "no private buffer is free for the next log file")
         segment = self._take_ready(start)
         if segment is None:
-            works_ahead = self._thread is not None and self._thread.is_alive()
+            works_ahead = self._thread is not None and self._thread.is_running  # Then no other thread may make files.
             segment = self._wait_for(start) if works_ahead else self._make(start)
         if self._pool is not None:
             segment.attach_buffer(self._pool)
@@ -194,12 +195,13 @@ class SegmentAllocator:
             self._failure = OSError(errno.ESHUTDOWN, "the log is being closed")
         self._called.ring()
         self._answered.ring()
-        if self._thread is not None and self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join()
         self._thread = None
         self._seal_left()
-        while self._ready:
-            self._discard(self._ready.popitem()[1])
+        for start, segment in list(self._ready.items()):
+            self._discard(segment)
+            del self._ready[start]
 
     def _discard(self, segment: Segment) -> None:
         """Delete a file made ahead. Never one that is in the log by now, whatever has happened in between."""

@@ -24,6 +24,6 @@ class Bell:
             except RuntimeError:
                 pass  # Another thread was faster.
 
-    def wait(self, timeout_seconds: float) -> bool:
+    def wait(self, timeout_seconds: float | None = None) -> bool:
         """Wait for a ring, at most so long, and take it; False if there was none."""
-        return self._silence.acquire(timeout=max(timeout_seconds, 0.0))
+        return self._silence.acquire(timeout=-1 if timeout_seconds is None else max(timeout_seconds, 0.0))

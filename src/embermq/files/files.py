@@ -241,7 +241,8 @@ class RealFile:
         # Readers may be inside pread while a segment is deleted: deleting only drops its
         # reference, and the descriptor goes with the last one. Closing it by force could hand its
         # number to another file under a reader's feet.
-        self.close()
+        if hasattr(self, "_fd"):  # Not if a signal handler raised before it was set.
+            self.close()
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from embermq.clock import Clock
+from embermq.files import Bell, WorkThread
 
 _IDLE_SECONDS_MIN, _IDLE_SECONDS_MAX = 0.05, 1.0
 
@@ -31,25 +32,26 @@ class Deadlines:
         self._idle_seconds = min(max(timeout_seconds, _IDLE_SECONDS_MIN), _IDLE_SECONDS_MAX)
         self._waiting: deque[Timed] = deque()
         self._lock = threading.Lock()
-        self._stop_asked = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stopping, self._wake = False, Bell()
+        self._thread: WorkThread | None = None
 
     def add(self, waiter: Timed) -> None:
         with self._lock:
             self._forget_told()
             self._waiting.append(waiter)
-            is_running = self._thread is not None and self._thread.is_alive()
-            if not is_running and not self._stop_asked.is_set():
-                self._thread = threading.Thread(target=self._run, name="embermq-deadlines", daemon=True)
+            is_running = self._thread is not None and self._thread.is_running
+            if not is_running and not self._stopping:
+                self._thread = WorkThread(self._run, "embermq-deadlines")
                 self._thread.start()
 
     def stop(self) -> None:
-        self._stop_asked.set()
-        if self._thread is not None and self._thread.is_alive():
+        self._stopping = True
+        self._wake.ring()
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop_asked.is_set():
+        while not self._stopping:
             with self._lock:
                 self._forget_told()
                 first = self._waiting[0] if self._waiting else None
@@ -59,7 +61,7 @@ class Deadlines:
             if first is not None and left <= 0:
                 self._expire(first)
             else:
-                self._stop_asked.wait(min(left, _IDLE_SECONDS_MAX))
+                self._wake.wait(min(left, _IDLE_SECONDS_MAX))
 
     def _forget_told(self) -> None:
         while self._waiting and self._waiting[0].is_told:

@@ -28,7 +28,7 @@ from typing import Any
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, FlushFailed, WriterFenced, again
-from embermq.files import Bell
+from embermq.files import Bell, WorkThread
 from embermq.settings import FlushDisk, StoreSettings
 from embermq.store.append.cpu_pinning import CpuPinning
 from embermq.store.append.deadlines import Deadlines
@@ -116,7 +116,7 @@ class Flusher:
         self._stopping = self._ended = False
         self.failure: AppendRefused | None = None
         self._pinning = pinning
-        self._thread = threading.Thread(target=self._run, name="embermq-flush", daemon=True)
+        self._thread = WorkThread(self._run, "embermq-flush")
         now = clock.monotonic()
         self._thorough_at = now + settings.flush_thorough_interval_ms / 1000
         self._flush_at = now + settings.flush_interval_ms / 1000
@@ -186,8 +186,7 @@ class Flusher:
         """Flush everything once more and end the thread."""
         self._stopping = True
         self._wake.ring()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         with self._lock:
             self._ended = True  # Whoever comes now is answered at once.
         try:

@@ -13,7 +13,6 @@ is the only one to call it then. The other methods: any thread.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from embermq.clock import Clock
 from embermq.errors import AppendRefused, MessageRejected, StoreClosed, StoreError
+from embermq.files import Bell, WorkThread
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 from embermq.store.tables import ConfigTable
@@ -75,8 +75,8 @@ class DelayedMessages:
         self.delivered = 0
         self.skipped = 0
         self._stopping = False
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._wake = Bell()
+        self._thread: WorkThread | None = None
 
     # -- progress --------------------------------------------------------------------------------------
 
@@ -221,20 +221,19 @@ class DelayedMessages:
         """Deliver from now on, on a thread of its own."""
         assert self._thread is None, "started twice"
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="embermq-delayed", daemon=True)
+        self._thread = WorkThread(self._run, "embermq-delayed")
         self._thread.start()
 
     def wake(self) -> None:
         """Look now: something was parked. Not needed for punctuality, unless a level is very short."""
-        self._wake.set()
+        self._wake.ring()
 
     def stop(self) -> None:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
         self._stopping = True
-        self._wake.set()
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join(STOP_WAIT_SECONDS)
-            if self._thread.is_alive():
+        self._wake.ring()
+        if self._thread is not None:
+            if not self._thread.join(STOP_WAIT_SECONDS):
                 log.error("delayed.stop the thread did not end within %.0f s", STOP_WAIT_SECONDS)
             self._thread = None
         self._persist_or_warn()
@@ -251,7 +250,6 @@ class DelayedMessages:
                 pause_ms = FAILURE_PAUSE_MS
             if pause_ms > 0:
                 self._wake.wait(pause_ms / 1000)
-                self._wake.clear()
 
     def _look(self) -> int:
         """One look; how long to pause after it, in ms."""

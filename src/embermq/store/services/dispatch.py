@@ -11,14 +11,13 @@ dispatch waits for space, and offers the same records again.
 
 import errno
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from embermq.columns import C_STORE_TIME, RecordColumns, resync
-from embermq.files import Bell
+from embermq.files import Bell, WorkThread
 from embermq.format.frame import ScanStop
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.tail_mark import TailMark
@@ -31,6 +30,7 @@ IDLE_SECONDS = 0.5
 # After a small step the dispatcher pauses, unless something waits for it. RocketMQ looks every millisecond.
 PAUSE_SECONDS = 0.002
 PAUSE_BYTES_MAX = 64 << 10
+_BELLS_MAX = 1024  # Those whose bell is dropped look by themselves, after IDLE_SECONDS.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -60,15 +60,16 @@ class Dispatcher:
         self.position = taken[0]
         self._idle = False
         self._wake = Bell()
-        self._advanced = threading.Condition()
-        self._waiting = 0  # How many wait for what comes next. Guarded by `_advanced`.
-        self._hurry = threading.Event()
+        # Of those who wait for the position; taken off by the dispatcher alone.
+        self._waiting: deque[Bell] = deque(maxlen=_BELLS_MAX)
+        self._hurried_by: set[object] = set()
+        self._hurry = Bell()
         self._stopping = False
         self._lacks_space = False
         self._trouble = ""  # What the last try to dispatch ended with.
         self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to by whoever has the put lock.
         self._on_start = on_start
-        self._thread = threading.Thread(target=self._run, name="embermq-dispatch", daemon=True)
+        self._thread = WorkThread(self._run, "embermq-dispatch")
 
     def start(self) -> None:
         self._thread.start()
@@ -87,37 +88,24 @@ class Dispatcher:
     def wait_for(self, physical_offset: int, timeout_seconds: float) -> bool:
         """Block until everything below `physical_offset` was dispatched; False if that takes too long."""
         deadline = time.monotonic() + timeout_seconds
-        calm = self.hurry()
-        try:
-            with self._advanced:
-                while self.position < physical_offset:
-                    self.wake()
-                    left = deadline - time.monotonic()
-                    if left <= 0 or not self._thread.is_alive():
-                        return self.position >= physical_offset
-                    self._advanced.wait(min(left, IDLE_SECONDS))
-        finally:
-            calm()
+        advanced, was_rung = Bell(), True
+        while self.position < physical_offset:
+            if was_rung:
+                self._waiting.append(advanced)
+            self._hurry.ring()
+            self.wake()
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._thread.is_running or self.position >= physical_offset:
+                return self.position >= physical_offset
+            was_rung = advanced.wait(min(left, IDLE_SECONDS))
         return True
 
     def hurry(self) -> Callable[[], None]:
         """Make no pauses, because something waits for what comes next; the answer ends that. Any thread."""
-        with self._advanced:
-            self._waiting += 1
-            self._hurry.set()
-        is_over = False
-
-        def calm() -> None:
-            nonlocal is_over
-            with self._advanced:
-                if is_over:
-                    return
-                is_over = True
-                self._waiting -= 1
-                if self._waiting == 0 and not self._stopping:
-                    self._hurry.clear()
-
-        return calm
+        request = object()
+        self._hurried_by.add(request)
+        self._hurry.ring()
+        return lambda: self._hurried_by.discard(request)
 
     def at(self, position: int, call: Callable[[], None]) -> None:
         """Call once everything below `position` was given to the sinks, and nothing from there on. For the holder
@@ -128,10 +116,9 @@ class Dispatcher:
     def stop(self) -> None:
         """Dispatch what the limit allows and end the thread."""
         self._stopping = True
-        self._hurry.set()
+        self._hurry.ring()
         self._wake.ring()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
         self.drain()
 
     def _run(self) -> None:
@@ -145,9 +132,13 @@ class Dispatcher:
             before = self.position
             if not self._drained() or self._lacks_space:
                 self._wake.wait(IDLE_SECONDS)
-            elif self.position - before < PAUSE_BYTES_MAX and self._waiting == 0 and not self._stopping:
+            elif self.position - before < PAUSE_BYTES_MAX and not self._is_hurried:
                 # Let some more come together: a step costs the same for one record as for a hundred.
                 self._hurry.wait(PAUSE_SECONDS)
+
+    @property
+    def _is_hurried(self) -> bool:
+        return bool(self._waiting or self._hurried_by or self._stopping)
 
     def _drained(self) -> bool:
         """Dispatch up to the limit; False if that went wrong, perhaps for a moment: no descriptor was free."""
@@ -217,9 +208,9 @@ class Dispatcher:
         self.sinks.remove(sink)
 
     def _move_to(self, position: int) -> None:
-        with self._advanced:
-            self.position = position
-            self._advanced.notify_all()
+        self.position = position
+        for _ in range(len(self._waiting)):
+            self._waiting.popleft().ring()
 
     def _pass_obstacle(self, at: int, stop: int | None, limit: int) -> None:
         """Nothing could be walked where a record should be: damage that appeared while running.

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from embermq.errors import AppendRefused, WriterFenced
-from embermq.files import Files, Lock
+from embermq.files import Bell, Files, Lock, WorkThread
 from embermq.format.checkpoint import Checkpoint, encode_checkpoint
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
@@ -72,13 +72,13 @@ class Housekeeping:
         self._write_out_ticks = max(1, settings.queue_flush_interval_ms // 1000)
         self._durable_ticks = max(1, settings.queue_flush_thorough_interval_ms // 1000)
         self._stopping = False
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._one_at_a_time = threading.Lock()
         self._numbers = threading.Lock()  # Of the page: one of them is two stores, and others may look in between.
-        self._thread = threading.Thread(target=self._run, name="embermq-housekeeping", daemon=True)
+        self._thread = WorkThread(self._run, "embermq-housekeeping")
         self._durable_offset = self._derived_offset  # When it was last tried.
         if queues is not None:
-            queues.when_many_pending(self._wake.set)
+            queues.when_many_pending(self._wake.ring)
         self._index_durable = 0
         self._is_fenced = False
         self._failing: dict[str, str] = {}  # job -> its last error
@@ -90,15 +90,13 @@ class Housekeeping:
 
     def stop(self) -> None:
         self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._wake.ring()
+        self._thread.join()
 
     def _run(self) -> None:
         tick, due = 0, time.monotonic() + TICK_SECONDS
         while not self._stopping:
-            self._wake.wait(max(due - time.monotonic(), 0.0))
-            self._wake.clear()
+            self._wake.wait(due - time.monotonic())
             if time.monotonic() >= due:
                 tick, due = tick + 1, time.monotonic() + TICK_SECONDS
                 self._tick(tick)

@@ -31,7 +31,7 @@ import msgspec
 from embermq.clock import Clock
 from embermq.columns import C_STORE_TIME
 from embermq.errors import StoreError
-from embermq.files import Files, Segment
+from embermq.files import Bell, Files, Segment, WorkThread
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout.kept_offsets import NextOffset, load_kept_offsets, save_kept_offsets
@@ -135,8 +135,8 @@ class Retention:
         self._log, self._records, self._disk, self._derived = commit_log, Records(commit_log), disk, derived
         self._holds, self._flush_log, self._guard = holds, flush_log, guard
         self._one_at_a_time = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="embermq-retention", daemon=True)
+        self._stopping, self._wake = False, Bell()
+        self._thread = WorkThread(self._run, "embermq-retention")
         self._held_by: str | None = None
         self._told_held_by: str | None = None
         self._hung: list[tuple[Segment, float]] = []  # deleted and still looked at, since when
@@ -150,15 +150,15 @@ class Retention:
 
     def stop(self) -> None:
         """End the thread; a look that is under way ends after its current file."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._stopping = True
+        self._wake.ring()
+        self._thread.join()
         with self._one_at_a_time:  # Somebody may have asked from another thread.
             pass
 
     def _run(self) -> None:
         pause_s = FIRST_LOOK_SECONDS
-        while not self._stop.wait(pause_s):
+        while not self._paused(pause_s):
             pause_s = self._settings.clean_interval_ms / 1000
             try:
                 self.look()
@@ -173,7 +173,7 @@ class Retention:
         while True:
             cleaned = self.look(asked=True, before_ms=before_ms)
             total = total.plus(cleaned)
-            if not cleaned.segments or self._stop.is_set():
+            if not cleaned.segments or self._stopping:
                 return total
 
     def forget_topic(self, topic: str) -> None:
@@ -225,7 +225,7 @@ class Retention:
             self._log.segments.delete_first()
             deleted.append(segment)
             self._note_deleted(segment, old, verdict)
-            if self._pause(self._settings.delete_segment_pause_ms):
+            if self._paused(self._settings.delete_segment_pause_ms / 1000):
                 break
             verdict = self._verdict(asked)  # Not one file more than is needed.
         return deleted
@@ -254,9 +254,12 @@ class Retention:
             self._held_by = f"a reader of {young[0].path.name}, deleted, whose space is not free yet"
         return not young
 
-    def _pause(self, ms: int) -> bool:
+    def _paused(self, seconds: float) -> bool:
         """Wait a little; True if the store is being closed."""
-        return self._stop.wait(ms / 1000)
+        self._wake.wait(seconds)
+        if self._stopping:
+            self._wake.ring()  # Another thread may be waiting too.
+        return self._stopping
 
     # -- who needs the log -------------------------------------------------------------------------------------
 
@@ -390,7 +393,7 @@ class Retention:
         queue_files = 0
         for queue in shrinking:
             queue_files += queue.remove_let_go()
-            self._pause(self._settings.delete_queue_pause_ms)
+            self._paused(self._settings.delete_queue_pause_ms / 1000)
         if index is not None:
             index.remove_let_go()
         self._cleaned_min = log_min

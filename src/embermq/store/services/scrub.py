@@ -24,7 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from embermq.clock import Clock
-from embermq.files import Files
+from embermq.files import Bell, Files, WorkThread
 from embermq.settings import StoreSettings
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch
@@ -92,14 +92,14 @@ class Scrub:
         self._round_end = 0
         self._compared_from = -1  # Where this process began to compare in the round that is under way; -1: it did not.
         self._saved_at = 0.0
-        self._stopping = threading.Event()
-        self._wake = threading.Event()
+        self._stopping = False
+        self._wake = Bell()
         self._one_at_a_time = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="embermq-scrub", daemon=True)
+        self._thread = WorkThread(self._run, "embermq-scrub")
         if parts.index is not None:
             parts.index.on_damage = self._note_damage
             if parts.index.damaged:
-                self._wake.set()
+                self._wake.ring()
 
     # -- the thread ------------------------------------------------------------------------------------------
 
@@ -107,28 +107,28 @@ class Scrub:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._stopping = True
+        self._wake.ring()
+        self._thread.join()
         with self._one_at_a_time:  # A round that was asked for may be under way on another thread.
             self._try(self._save)
 
     def _note_damage(self, name: str) -> None:
-        self._wake.set()
+        self._wake.ring()
 
     def _run(self) -> None:
         due = time.monotonic() + FIRST_SECONDS
-        while not self._stopping.is_set():
-            self._wake.wait(max(due - time.monotonic(), 0.0) if self._interval_ms else None)
-            self._wake.clear()
-            if self._stopping.is_set():
-                return
+        while not self._paused(due - time.monotonic() if self._interval_ms else None):
             self._try(self.mend)
             if self._interval_ms and time.monotonic() >= due:
                 due = time.monotonic() + FIRST_SECONDS
                 pause = self._try(self._background_step)
                 due = time.monotonic() + (FIRST_SECONDS if pause is None else pause)
+
+    def _paused(self, seconds: float | None) -> bool:
+        """Wait until there is something to do; True if the store is being closed."""
+        self._wake.wait(seconds)
+        return self._stopping
 
     def _try(self, job: Callable[[], T]) -> T | None:
         """Do one of the jobs; what fails is tried again later."""
@@ -195,7 +195,7 @@ class Scrub:
             self._begin_round()
             findings: list[str] = []
             healed = compared = 0
-            while self._state.round_began_ms and not self._stopping.is_set():
+            while self._state.round_began_ms and not self._stopping:
                 report = self._advance()
                 findings += report.findings[: _FINDINGS_MAX - len(findings)]
                 healed += report.healed
@@ -273,7 +273,7 @@ class Scrub:
         before, after = queue.peek(file.start - 1), queue.peek(file.start + per_file)
         at = max(before[0] if before is not None else 0, commit_log.min_offset)
         last = min(after[0] if after is not None and after[1] > 0 else 1 << 62, self._comparable_end())
-        while at < last and not self._stopping.is_set():
+        while at < last and not self._stopping:
             segment = commit_log.segments.find(at)
             end = min(at + STRETCH_BYTES, last, segment.end if segment is not None else last)
             step = self._step.compare(at, end, self._state.damages)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embermq.errors import StoreError
-from embermq.files import Files
+from embermq.files import Bell, Files
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from embermq.store.append.writer import Writer
 from embermq.store.layout.deleted_topics import load_deleted_topics, save_deleted_topics
@@ -60,13 +60,13 @@ class TopicDeletion:
         with self._one_at_a_time:
             ends: list[int] = []
             removed: list[int] = []
-            done = threading.Event()
+            done = Bell()
 
             def remove() -> None:
                 try:
                     removed.append(self._remove(topic))
                 finally:
-                    done.set()
+                    done.ring()
 
             def cut(end: int) -> None:
                 ends.append(end)
@@ -95,7 +95,7 @@ class TopicDeletion:
         kept = {name: place for name, place in deleted.items() if place > self._log.min_offset}
         save_deleted_topics(self._files, self._root, kept | {topic: end})
 
-    def _wait(self, topic: str, done: threading.Event) -> None:
+    def _wait(self, topic: str, done: Bell) -> None:
         waited = 0.0
         while not done.wait(0.05):
             self._dispatcher.wake()
