@@ -12,6 +12,8 @@
     │  ├─ StoreClosed                a call after close()
     │  ├─ StoreReadOnly              a write on a store opened with read_only=True
     │  ├─ ReplicaMissing             brokerRole=SYNC_MASTER promises a replica, and there is none
+    │  ├─ RawBytesInvalid            bytes for a replica's log that do not continue it
+    │  ├─ ReadRefused                reads are switched off
     │  ├─ CorruptFrame               a record that does not add up, with its place
     │  ├─ QueueUnknown               a topic and queue that were never written to
     │  ├─ TopicUnknown               a topic that is not in the store, with the nearest names there are
@@ -144,6 +146,20 @@ class ReplicaMissing(StoreError):
             " to append without a replica"
         )
         self.path = path
+
+
+class RawBytesInvalid(StoreError):
+    """Bytes of a master's log that do not continue this replica's, or are damaged. Nothing of them was stored."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(f"log bytes for physical offset {physical_offset}: {reason}")
+        self.physical_offset, self.reason = physical_offset, reason
+
+
+class ReadRefused(StoreError):
+    """Reads are switched off (`set_readable(False)`)."""
+
+    status = "SERVICE_NOT_AVAILABLE"
 
 
 class CorruptFrame(StoreError):

@@ -256,6 +256,12 @@ def decode(
     )
 
 
+def size_and_magic(buffer: Any, at: int) -> tuple[int, int]:
+    """The first 8 bytes of what lies at `at`: a record, a blank, or neither."""
+    size, magic = _SIZE_MAGIC.unpack_from(buffer, at)
+    return size, magic
+
+
 def measure(
     buffer: Any, at: int, limit: int, physical_offset: int | None, check_crc: bool
 ) -> RecordParts | Padding | End | Torn:

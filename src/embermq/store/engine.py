@@ -30,6 +30,7 @@ from embermq.settings import BrokerRole, FlushDisk
 from embermq.store.append.admission import Admission
 from embermq.store.append.flush import PAGE_BYTES, Flusher
 from embermq.store.append.internal import InternalAppends
+from embermq.store.append.raw import RawAppends
 from embermq.store.append.writer import Writer
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import load_deleted_topics
@@ -44,6 +45,7 @@ from embermq.store.services.disk_watch import DiskWatch
 from embermq.store.services.dispatch import Dispatcher
 from embermq.store.services.housekeeping import Housekeeping
 from embermq.store.services.retention import Derived, Hold, Retention, RetentionGuard
+from embermq.store.services.roles import Roles
 from embermq.store.services.scrub import Scrub, ScrubParts
 from embermq.store.services.topic_deletion import TopicDeletion
 from embermq.store.sink import Sink
@@ -71,6 +73,8 @@ class Services:
     flusher: Flusher
     housekeeping: Housekeeping
     delayed: DelayedMessages | None
+    raw: RawAppends
+    roles: Roles
     retention: Retention
     topic_deletion: TopicDeletion | None
     scrub: Scrub
@@ -95,13 +99,15 @@ class Engine:
         self.read_only = parts.read_only
         self.sync = self.settings.flush is FlushDisk.SYNC
         self.records = Records(self.log)
-        self.fetcher = Fetcher(self.log, self.records, self.settings, self._topic_begin)
+        self.fetcher = Fetcher(self.log, self.records, self.settings, self._topic_begin, lambda: self.role)
         self.raw_reader = RawReader(self.log, self.fetcher, self.settings)
         moved_by = self.queues.moved_by if self.queues is not None else None
         self.arrivals = Arrivals(parts.end, announce=self.settings.long_polling, moved_by=moved_by)
         self._user_sinks = list(sinks)
         self._retention_guard = retention_guard
         self._delivers = delivers
+        self.confirm_offset = -1  # Queues and index do not pass it; -1: no such place.
+        self.is_readable = True
         self.dispatcher = self._make_dispatcher()
         flusher = None if self.read_only else self._make_flusher()
         self.writer = self._make_writer(flusher)
@@ -116,6 +122,15 @@ class Engine:
         """Of a store that may write."""
         assert self._services is not None, "opened read-only"
         return self._services
+
+    @property
+    def role(self) -> BrokerRole:
+        """What the store is in a replicated group now."""
+        return self.settings.role if self._services is None else self._services.roles.role
+
+    @property
+    def _is_delivering(self) -> bool:
+        return self._delivers and self.role is not BrokerRole.SLAVE
 
     def _make_dispatcher(self) -> Dispatcher:
         parts = self.parts
@@ -153,7 +168,7 @@ class Engine:
         try:
             self._services = self._make_services()
             self._claim_state_page()
-            if self.services.delayed is not None:
+            if self.services.delayed is not None and self.role is not BrokerRole.SLAVE:
                 self.services.delayed.load()
             self.services.housekeeping.make_durable()
         except OSError as problem:
@@ -173,7 +188,7 @@ class Engine:
     def _in_order_of_flow(self) -> list[Service]:
         """What feeds others first."""
         of = self.services
-        delayed = [Service(of.delayed.start, of.delayed.stop)] if of.delayed is not None and self._delivers else []
+        delayed = [Service(of.delayed.start, of.delayed.stop)] if of.delayed is not None and self._is_delivering else []
         return [
             Service(of.scrub.start, of.scrub.stop),
             Service(of.retention.start, of.retention.stop),
@@ -185,8 +200,6 @@ class Engine:
         ]
 
     def _make_services(self) -> Services:
-        if self.settings.role is BrokerRole.SLAVE:
-            self.writer.refuse(AppendRefused("this store is a SLAVE; append to its master"))
         allocator = self._make_allocator()
         self.log.segments.make_ahead_with(allocator)
         assert self._flusher is not None
@@ -199,12 +212,16 @@ class Engine:
         )
         housekeeping = self._make_housekeeping(disk)
         delayed = self._make_delayed()
-        retention = self._make_retention(disk, housekeeping, delayed)
+        raw = RawAppends(self.writer, self.log, self.settings.kernels)
+        roles = self._make_roles(raw, delayed)
+        retention = self._make_retention(disk, housekeeping, delayed, roles)
         return Services(
             allocator,
             self._flusher,
             housekeeping,
             delayed,
+            raw,
+            roles,
             retention,
             self._make_topic_deletion(housekeeping, retention),
             self._make_scrub(housekeeping),
@@ -284,9 +301,24 @@ class Engine:
         parts.page.boot = parts.files.boot()
         self.log.flushed_timestamp = parts.last_store_timestamp
 
+    def _make_roles(self, raw: RawAppends, delayed: DelayedMessages | None) -> Roles:
+        return Roles(
+            self.path,
+            self.parts.files,
+            self.settings,
+            self.log,
+            self.writer,
+            raw,
+            self.dispatcher,
+            self.queues,
+            self.flush_log,
+            delayed if self._delivers else None,
+        )
+
     def _make_delayed(self) -> DelayedMessages | None:
+        """Works while the store is a master."""
         settings, queues = self.settings, self.queues
-        if queues is None or settings.role is BrokerRole.SLAVE or not settings.delayed_delivery:
+        if queues is None or not settings.delayed_delivery:
             return None
 
         def bounds(queue_id: int) -> tuple[int, int] | None:
@@ -311,11 +343,17 @@ class Engine:
         )
 
     def _make_retention(
-        self, disk: DiskWatch, housekeeping: Housekeeping, delayed: DelayedMessages | None
+        self, disk: DiskWatch, housekeeping: Housekeeping, delayed: DelayedMessages | None, roles: Roles
     ) -> Retention:
-        holds = [Hold("the dispatcher", lambda: self.dispatcher.position)]
-        if delayed is not None:
-            holds.append(Hold("a delayed message that is not delivered yet", delayed.first_parked))
+        def first_parked() -> int | None:
+            if delayed is None or roles.role is BrokerRole.SLAVE:
+                return None
+            return delayed.first_parked()
+
+        holds = [
+            Hold("the dispatcher", lambda: self.dispatcher.position),
+            Hold("a delayed message that is not delivered yet", first_parked),
+        ]
         return Retention(
             self.path,
             self.parts.files,
@@ -323,7 +361,7 @@ class Engine:
             self.clock,
             self.log,
             disk,
-            Derived(self.queues, self.index, housekeeping, self.writer.next_offsets),
+            Derived(self.queues, self.index, housekeeping, roles.next_offsets),
             holds,
             self.flush_log,
             self._retention_guard,
@@ -427,7 +465,7 @@ class Engine:
             dispatch="none" if self.queues is None else "live",
             queues=self.queues.state() if self.queues is not None else {},
             index=self.index.state() if self.index is not None else {},
-            next_offsets=[(*key, after) for key, after in sorted(self.writer.next_offsets().items())],
+            next_offsets=[(*key, after) for key, after in sorted(self.services.roles.next_offsets().items())],
         )
         save_inventory(parts.files, parts.root, inventory)
 
@@ -457,7 +495,10 @@ class Engine:
     def dispatch_end(self) -> int:
         """How far queues and index may follow the log: not any further once they are the files of another writer."""
         fence = self.parts.fence
-        return self.visible_end() if fence is None or fence.is_ours else self.dispatcher.position
+        if fence is not None and not fence.is_ours:
+            return self.dispatcher.position
+        end, confirmed = self.visible_end(), self.confirm_offset
+        return end if confirmed < 0 else min(end, confirmed)
 
     def _topic_begin(self, topic: str) -> int:
         """Where in the log a topic began again after it was deleted; 0 if it never was."""

@@ -24,6 +24,7 @@ from embermq.clock import Clock, SystemClock
 from embermq.columns import resync
 from embermq.errors import (
     AppendRefused,
+    ReadRefused,
     ReplicaMissing,
     StoreClosed,
     StoreError,
@@ -37,10 +38,11 @@ from embermq.format.frame import BLANK_MAGIC
 from embermq.model.ids import parse_message_id
 from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage
 from embermq.model.status import PutStatus
-from embermq.settings import StoreSettings
+from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.append.flush import Waiter
 from embermq.store.append.internal import InternalAppends
 from embermq.store.append.packed import PackedBatch, PackedReceipts
+from embermq.store.append.writer import Refusal
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import Engine
 from embermq.store.futures import settle
@@ -283,7 +285,7 @@ class MessageStore:
         return read
 
     def _check_read(self, topic: str, max_messages: int) -> None:
-        self._check_open()
+        self._check_readable()
         _check_name(topic)
         if max_messages < 0:
             raise StoreError(f"max_messages {max_messages} is negative; at least one message is answered even for 0")
@@ -399,7 +401,7 @@ class MessageStore:
         self, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int | None = None
     ) -> list[int]:
         """What the index says about a key, newest first, collisions of its hash included."""
-        self._check_open()
+        self._check_readable()
         _check_name(topic)
         if self.engine.index is None:
             raise StoreError("this store keeps no index (messageIndexEnable=false or dispatch=none): no look-up by key")
@@ -418,7 +420,7 @@ class MessageStore:
     @raises_store_errors
     def at(self, physical_offset: int) -> StoredMessage | None:
         """The message that starts at this place of the log, or None if none does."""
-        self._check_open()
+        self._check_readable()
         if physical_offset < 0:
             raise StoreError(f"physical offset {physical_offset} is negative; the log begins at {self.min_physical}")
         return self._records.at(physical_offset) if physical_offset < self.engine.visible_end() else None
@@ -493,6 +495,71 @@ class MessageStore:
         as a reader waits for messages. The answer ends it again."""
         self._check_open()
         return self.engine.dispatcher.hurry()
+
+    # -- replicas ----------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> BrokerRole:
+        """What this store is in a replicated group now."""
+        return self.engine.role
+
+    @raises_store_errors
+    def set_role(self, role: BrokerRole) -> None:
+        """Become a master or a slave; StoreError if that cannot be done now."""
+        self._check_writable()
+        self.engine.services.roles.change(role)
+
+    @raises_store_errors
+    def append_raw(self, physical_offset: int, data: bytes) -> int:
+        """On a slave: store the master's log bytes from `physical_offset` on; where the next ones must begin.
+
+        They may begin and end inside records. RawBytesInvalid, and nothing stored, if they do not continue this log.
+        """
+        self._check_writable()
+        return self.engine.services.raw.append(physical_offset, data)
+
+    @raises_store_errors
+    def drop_unfinished_raw(self) -> int:
+        """Forget a record of which only the beginning has come; where the log ends, and bytes must go on."""
+        self._check_writable()
+        return self.engine.services.raw.drop_unfinished()
+
+    @property
+    def confirm_offset(self) -> int:
+        """Queues, index and arrivals follow the log up to here; -1: as far as it goes."""
+        return self.engine.confirm_offset
+
+    def set_confirm_offset(self, physical_offset: int) -> None:
+        """Let queues, index and arrivals not pass this place of the log; -1: no such place."""
+        self._check_writable()
+        self.engine.confirm_offset = physical_offset
+        self.engine.dispatcher.wake()
+
+    def set_writable(self, writable: bool) -> None:
+        """Refuse appends (SERVICE_NOT_AVAILABLE) until they are switched on again."""
+        self._check_writable()
+        reason = None if writable else AppendRefused("appends are switched off: set_writable(True) switches them on")
+        self._writer.refuse_while(Refusal.NOT_WRITABLE, reason)
+
+    def set_readable(self, readable: bool) -> None:
+        """Refuse fetches and look-ups (ReadRefused) until they are switched on again."""
+        self._check_open()
+        self.engine.is_readable = readable
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether appends are taken now."""
+        return not (self.engine.closed or self._read_only) and self._writer.refusal is None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether fetches and look-ups are answered now."""
+        return self.engine.is_readable and not self.engine.closed
+
+    def _check_readable(self) -> None:
+        self._check_open()
+        if not self.engine.is_readable:
+            raise ReadRefused("reads are switched off: set_readable(True) switches them on")
 
     @property
     def closed(self) -> bool:

@@ -3,6 +3,7 @@
     admission.py     may it be stored, and as which bytes
     writer.py        the put lock: time, queue offset, place, bytes
     internal.py      messages of the broker's own, stored as they are
+    raw.py           bytes of a master's log, for a replica
     runs.py          many ordinary messages as columns for one kernel call
     packed.py        batches that come as columns and bytes, and their receipts
     queue_tails.py   the next offset of every queue

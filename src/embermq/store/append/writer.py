@@ -19,6 +19,8 @@ import struct
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
 from itertools import chain
 from zlib import crc32
 
@@ -75,6 +77,15 @@ LMQ_PREFIX = "%LMQ%"
 _NO_TOKEN = memoryview(bytes(8)).cast("q")
 
 
+class Refusal(IntEnum):
+    """Why nothing is appended; where several apply, the first is the answer."""
+
+    FOR_GOOD = 0  # closed, a failed sync, another writer
+    ROLE = 1  # a slave's log is written by its master
+    NOT_WRITABLE = 2  # switched off by the operator
+    DISK_FULL = 3
+
+
 class Writer:
     """Appends to a commit log. Any thread may call; the put lock makes them take turns."""
 
@@ -104,7 +115,8 @@ class Writer:
         self._packed = PackedReader(admission, self._runs)
         self._plain_bytes_max = admission.plain_bytes_max
         self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
-        self.refusal: StoreError | None = None  # Set once something makes appending impossible.
+        self.refusal: StoreError | None = None  # What there is against appending: the first of `_refusals`.
+        self._refusals: dict[Refusal, StoreError] = {}
         self._wake_dispatch = wake_dispatch if wake_dispatch is not None else _nothing
         self._record_slow_put = record_slow_put if record_slow_put is not None else _ignore_slow_put
         # Of a run being written: its slots, their offsets before it, and how many bytes it takes at most.
@@ -118,25 +130,48 @@ class Writer:
 
     def refuse(self, reason: StoreError) -> None:
         """Wait for the append under way, and refuse every later one, for good."""
+        self.refuse_while(Refusal.FOR_GOOD, reason)
+
+    def refuse_while(self, cause: Refusal, reason: StoreError | None) -> None:
+        """Wait for the append under way, and refuse later ones until this cause is gone: None. Others may stay."""
         with self._lock:
-            self.refusal = reason
+            if reason is None:
+                self._refusals.pop(cause, None)
+            else:
+                self._refusals[cause] = reason
+            self.refusal = self._refusals[min(self._refusals)] if self._refusals else None
 
     def abandon(self, reason: StoreError) -> None:
         """Refuse everything, in a process in which nobody holds the put lock any more: it may have been forked."""
         self._lock = threading.Lock()
-        self.refusal = reason
+        self.refuse(reason)
 
     def refuse_while_full(self, reason: DiskFull | None) -> None:
-        """Refuse while the disk is full, or, with None, no longer. A refusal for good stays."""
+        """Refuse while the disk is full, or, with None, no longer. Other refusals stay."""
+        self.refuse_while(Refusal.DISK_FULL, reason)
+
+    @contextmanager
+    def raw_turn(self) -> Iterator[None]:
+        """The put lock, for storing bytes of another log (raw.py); raises what there is against storing anything."""
         with self._lock:
-            if self.refusal is None or isinstance(self.refusal, DiskFull):
-                self.refusal = reason
+            for cause in (Refusal.FOR_GOOD, Refusal.DISK_FULL):
+                if cause in self._refusals:
+                    raise again(self._refusals[cause])
+            if self._token[0] != self._own_token:
+                self._refuse_fenced()
+            yield
+        self._wake_dispatch()
 
     # -- queue offsets ---------------------------------------------------------------------------------
 
     def adopt_offsets(self, next_offsets: Iterable[tuple[str, int, int]]) -> None:
         """Continue these queues (topic, queue id, next offset). Before the first append."""
         self._tails.adopt(next_offsets)
+
+    def adopt_derived_offsets(self, next_offsets: Iterable[tuple[str, int, int]]) -> None:
+        """Continue these queues: they were derived from a log that another store has written."""
+        with self._lock:
+            self._tails.adopt(next_offsets)
 
     def next_offsets(self) -> dict[QueueKey, int]:
         with self._lock:

@@ -59,8 +59,11 @@ class CommitLog:
 
     # -- append side -----------------------------------------------------------------------------------
 
-    def roll(self) -> Segment:
-        """Close the active segment with a blank and go on in a new one; SegmentUnavailable if there is none."""
+    def roll(self, start: int | None = None) -> Segment:
+        """Close the active segment with a blank and go on in a new one; SegmentUnavailable if there is none.
+
+        The first one of an empty log starts at `start`, or at 0.
+        """
         full = self.active
         begun = self.segments.begun_after(full)
         if begun is not None:  # A roll that a signal handler has interrupted got so far.
@@ -70,7 +73,7 @@ class CommitLog:
             full.target[full.wrote : full.wrote + BLANK_BYTES] = encode_blank(full.size - full.wrote)
             full.wrote = full.size
         try:
-            self.active = self.segments.roll()
+            self.active = self.segments.roll(start)
         except OSError as problem:
             place = f"{problem.filename}: " if problem.filename else ""
             raise SegmentUnavailable(place + (problem.strerror or str(problem))) from problem

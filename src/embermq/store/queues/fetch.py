@@ -94,10 +94,17 @@ class Fetcher:
     """Fetches from the queues of one store."""
 
     def __init__(
-        self, log: CommitLog, records: Records, settings: StoreSettings, life_begin: Callable[[str], int] = lambda _: 0
+        self,
+        log: CommitLog,
+        records: Records,
+        settings: StoreSettings,
+        life_begin: Callable[[str], int] = lambda _: 0,
+        role: Callable[[], BrokerRole] | None = None,
     ) -> None:
-        """`life_begin` says where in the log a topic began again after its last deletion; asked for damaged entries."""
+        """`life_begin` says where in the log a topic began again after its last deletion; asked for damaged entries.
+        `role`: what the store is now, if that may change."""
         self._log, self._records, self._settings = log, records, settings
+        self._role = role or (lambda: settings.role)
         self.damaged = DamagedEntries(log, records, life_begin)
         self._recent_bytes = memory_bytes() * settings.memory_percent_max // 100
 
@@ -145,7 +152,7 @@ class Fetcher:
     def _corrected(self, asked: int, right: int) -> int:
         """Where to go on. A slave may be behind its master and, unless the settings say so, corrects nothing."""
         settings = self._settings
-        return right if settings.role is not BrokerRole.SLAVE or settings.check_offset_in_slave else asked
+        return right if self._role() is not BrokerRole.SLAVE or settings.check_offset_in_slave else asked
 
     def pick(
         self,

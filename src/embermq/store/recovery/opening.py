@@ -16,7 +16,7 @@ from pathlib import Path
 from embermq.clock import Clock
 from embermq.errors import StorePathInvalid
 from embermq.files import Files, Lock, Segments
-from embermq.settings import FlushDisk, StoreSettings
+from embermq.settings import BrokerRole, FlushDisk, StoreSettings
 from embermq.store.append.cpu_pinning import CpuPinning
 from embermq.store.index.index_files import IndexFiles
 from embermq.store.index.log_search import KeySearch
@@ -493,6 +493,7 @@ class _Opening:
             self.clock,
             check_crc=self.settings.check_crc_on_recovery,
             read_only=self.read_only,
+            is_replica=self.settings.role is BrokerRole.SLAVE,
             on_damage=partial(self._index_again, plan.walk_from),
         )
         if self.queues is not None:

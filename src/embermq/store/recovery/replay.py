@@ -109,12 +109,16 @@ class Recovery:
         *,
         check_crc: bool,
         read_only: bool,
+        is_replica: bool = False,
         on_damage: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """`on_damage` is called with the place of damage that good records follow, before the walk goes on there:
+        """Where nothing says what was durable, damage is kept with what lies behind it; the log of a replica is cut
+        there: its master has the same bytes, and a filler would make it another log.
+
+        `on_damage` is called with the place of damage that good records follow, before the walk goes on there:
         what earlier runs derived from there on may lead to records that are gone, and is derived again."""
         self._log, self._walker, self._sinks, self._quarantine = commit_log, walker, sinks, quarantine
-        self._on_damage = on_damage
+        self._on_damage, self._is_replica = on_damage, is_replica
         self._clock, self._check_crc, self._read_only = clock, check_crc, read_only
         self._records = 0
         self.tail_mark = TailMark(0)
@@ -194,7 +198,7 @@ class Recovery:
             return None
         segment = self._log.segments.find(step.at)
         assert segment is not None
-        proven = plan.proven is None or step.at < plan.proven
+        proven = not self._is_replica if plan.proven is None else step.at < plan.proven
         at = step.at - segment.start
         good_at = self._next_good(segment, at, step.torn) if proven or step.torn else -1
         later = self._good_segment_after(segment) if good_at < 0 else None  # Only asked for without a record here.

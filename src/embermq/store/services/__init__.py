@@ -6,6 +6,7 @@
     housekeeping.py      syncs what is derived, then says so; disk usage
     retention.py, retention_rules.py, disk_watch.py   old log files go
     topic_deletion.py    a topic goes, at one place in the log for everyone
+    roles.py             master or slave, and the change between them
     scrub.py, scrub_step.py, scrub_state.py   everything read again and compared, slowly
 
 Other packages import from this face, not from the modules behind it.

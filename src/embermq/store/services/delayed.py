@@ -235,7 +235,7 @@ class DelayedMessages:
         if self._thread is not None:
             if not self._thread.join(STOP_WAIT_SECONDS):
                 log.error("delayed.stop the thread did not end within %.0f s", STOP_WAIT_SECONDS)
-            self._thread = None
+        self._thread = None
         self._persist_or_warn()
 
     def _run(self) -> None:
