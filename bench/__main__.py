@@ -21,6 +21,7 @@ import click
 from bench import (
     append,
     memory,
+    packed,
     rebuild,
     recovery,
     scan,
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, ModuleType] = {
         rebuild,
         recovery,
         append,
+        packed,
         topics,
         sync,
         memory,

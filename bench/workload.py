@@ -96,11 +96,13 @@ def messages_in(log_bytes: int, body_bytes: int, form: Form = Form.ENCODED) -> i
 
 def load_kernels() -> None:
     """Load everything that is loaded once, so that no round pays for it."""
+    import embermq.columns.compiled.admit
     import embermq.columns.compiled.check
     import embermq.columns.compiled.check_log
     import embermq.columns.compiled.derive
     import embermq.columns.compiled.encode
     import embermq.columns.compiled.messages
+    import embermq.columns.compiled.pairs
     import embermq.columns.compiled.scan  # noqa: F401
 
 

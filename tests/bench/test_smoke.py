@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from bench import (
     append,
     memory,
+    packed,
     rebuild,
     recovery,
     scan,
@@ -47,6 +48,16 @@ ANSWERS = {
     "memory": {
         "recovery of 4 MiB": "d5aafea0708e",
         "rebuild of 4 MiB": "d5aafea0708e",
+    },
+    "packed": {
+        "100 B, packed": "9cc57260b25c",
+        "100 B, columns": "32cff662b2e4",
+        "100 B, built, 256": "32cff662b2e4",
+        "100 B, built, one": "32cff662b2e4",
+        "1 KiB, packed": "1353c169e925",
+        "1 KiB, columns": "1a62f0579a27",
+        "1 KiB, built, 256": "1a62f0579a27",
+        "1 KiB, built, one": "1a62f0579a27",
     },
     "rebuild": {
         "1 KiB": "6fe2bf1048b1",
@@ -186,6 +197,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
     modules = (
         append,
         memory,
+        packed,
         rebuild,
         recovery,
         scan,

@@ -32,6 +32,7 @@ from embermq.columns.operations import (
     new_log_check_walk,
     pick_for,
     put_index_rows,
+    put_pairs_for,
     queue_table,
     rebuild_index_slots,
     repeated,
@@ -63,6 +64,7 @@ from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Ke
 from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import PackedStop, list_head_bytes
+from embermq.columns.plain.pairs import ValueColumn, measure_pairs
 from embermq.columns.plain.pick import ANY_SIZE
 from embermq.columns.plain.runs import (
     BORN_NOW,
@@ -237,6 +239,7 @@ __all__ = [
     "SYSTEM_TOPICS",
     "Scan",
     "Selection",
+    "ValueColumn",
     "W_AT",
     "W_COUNT",
     "W_ENTRY",
@@ -260,6 +263,7 @@ __all__ = [
     "key_rows",
     "list_head_bytes",
     "log_check",
+    "measure_pairs",
     "mixed",
     "new_log_check_walk",
     "new_rows",
@@ -268,6 +272,7 @@ __all__ = [
     "pick_for",
     "put_index_rows",
     "put_key_rows",
+    "put_pairs_for",
     "queue_table",
     "rebuild_index_slots",
     "repeated",

@@ -17,6 +17,7 @@ from embermq.columns.plain import check as plain_check
 from embermq.columns.plain import derive as plain_derive
 from embermq.columns.plain import gather as plain_gather
 from embermq.columns.plain import links as plain_links
+from embermq.columns.plain import pairs as plain_pairs
 from embermq.columns.plain import pick as plain_pick
 from embermq.columns.plain import repeats as plain_repeats
 from embermq.columns.plain import scan as plain_scan
@@ -26,6 +27,7 @@ from embermq.columns.plain.admit import RowLimits, RowsAdmitted
 from embermq.columns.plain.gather import HostKind, Pairs, Parts
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import PackedReading
+from embermq.columns.plain.pairs import ValueColumn
 from embermq.columns.plain.runs import RunBytes
 from embermq.columns.plain.select import Selection, select_rows
 from embermq.columns.plain.stored import GatherStop
@@ -49,6 +51,7 @@ GatherStored = Callable[
     [Any, int, Any, NDArray[np.uint8], Any, Numbers, NDArray[np.uint8], Numbers],
     GatherStop,
 ]
+PutPairs = Callable[[NDArray[np.uint8], Numbers, Numbers, bytes, ValueColumn], int]
 HashColumn = Callable[[NDArray[np.uint8], Rows, int, int], Hashes]
 
 
@@ -275,6 +278,15 @@ def run_loops() -> RunLoops:
         from embermq.columns.compiled.messages import read_messages
         from embermq.columns.compiled.places import Places
     return RunLoops(Places(), read_messages, admit_rows, encode_batch)
+
+
+def put_pairs_for(*, compiled: bool) -> PutPairs:
+    """One property of every row into the rows' property strings."""
+    if not compiled:
+        return plain_pairs.put_pairs
+    with loading():
+        from embermq.columns.compiled.pairs import put_pairs
+    return put_pairs
 
 
 def compiled_write_lines() -> Callable[..., tuple[int, int, Any]]:

@@ -41,6 +41,7 @@ from embermq.model.status import PutStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.append.flush import Waiter
 from embermq.store.append.internal import InternalAppends
+from embermq.store.append.message_columns import MessageColumns
 from embermq.store.append.packed import PackedBatch, PackedReceipts
 from embermq.store.append.writer import Refusal
 from embermq.store.disk_errors import raises_store_errors
@@ -191,6 +192,26 @@ class MessageStore:
         receipts = self._writer.append_packed(batch, self.engine.services.flusher)
         self.engine.services.flusher.nudge()  # It begins before anyone waits.
         return receipts
+
+    def append_columns(
+        self,
+        topic: Any,
+        bodies: Any,
+        *,
+        tags: Any = None,
+        keys: Any = None,
+        properties: Any = None,
+        queue_id: Any = 0,
+        born_timestamp: Any = None,
+    ) -> Sequence[Receipt]:
+        """Store messages that come as columns: lists, Arrow arrays, or one value for all of them.
+
+        `properties` maps names to columns. As `append_many`: a rejected row stops all before anything is stored, and
+        there is one wait for the disk; but no object is made for each message.
+        """
+        self._check_writable()
+        columns = MessageColumns(topic, bodies, tags, keys, properties, queue_id, born_timestamp)
+        return self._writer.append_columns(columns, self.engine.services.flusher if self._sync else None)
 
     def append_async(self, message: Message) -> "Future[Receipt]":
         """Store one message; the future is done when it is as durable as the settings promise."""

@@ -152,7 +152,7 @@ def _read_fields(data: Any, at: int, fields: Any) -> Any:
 
 
 @inlined
-def _has_separator(data: Any, at: int, length: int) -> bool:
+def has_separator(data: Any, at: int, length: int) -> bool:
     """Is there a byte 1 or 2? Eight at a time: x - 1 & ~x has a top bit where x is a zero byte."""
     end = at + length
     while at + 8 <= end:
@@ -211,13 +211,13 @@ def _keys_length(data: Any, fields: Any) -> Any:
     if kind == _ABSENT:
         return 0
     if kind == _TEXT:
-        return -1 if _has_separator(data, at, count) else count
+        return -1 if has_separator(data, at, count) else count
     if kind != _LIST:
         return -1
     total = 0
     for _ in range(count):
         kind, length, start, at = _read_head(data, at)
-        if kind != _TEXT or length == 0 or _has_separator(data, start, length):
+        if kind != _TEXT or length == 0 or has_separator(data, start, length):
             return -1
         for place in range(start, at):
             if u8_at(data, place) == _SPACE:
@@ -283,7 +283,7 @@ def _collect_pairs(data: Any, fields: Any, tags_len: int, keys_len: int, pairs: 
         value_kind, value_len, value_at, at = _read_head(data, at)
         if kind != _TEXT or value_kind != _TEXT or name_len == 0 or value_len == 0:
             return -1
-        if _has_separator(data, name_at, name_len) or _has_separator(data, value_at, value_len):
+        if has_separator(data, name_at, name_len) or has_separator(data, value_at, value_len):
             return -1
         if name_len == 4 and (i32_at(data, name_at) == _TAGS_WORD or i32_at(data, name_at) == _KEYS_WORD):
             return -1
@@ -328,7 +328,7 @@ def _write_properties(out: Any, to: int, data: Any, fields: Any, pairs: Any) -> 
     tags_len, keys_len = 0, _keys_length(data, fields)
     if cell(fields, _TAGS, _F_KIND) != _ABSENT:
         tags_len = cell(fields, _TAGS, _F_NUMBER)
-        if cell(fields, _TAGS, _F_KIND) != _TEXT or _has_separator(data, cell(fields, _TAGS, _F_START), tags_len):
+        if cell(fields, _TAGS, _F_KIND) != _TEXT or has_separator(data, cell(fields, _TAGS, _F_START), tags_len):
             return -1
     if keys_len < 0:
         return -1

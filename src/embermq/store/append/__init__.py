@@ -6,6 +6,7 @@
     raw.py           bytes of a master's log, for a replica
     runs.py          many ordinary messages as columns for one kernel call
     packed.py        batches that come as columns and bytes, and their receipts
+    message_columns.py  lists and Arrow arrays of bulk writers, made into such batches
     queue_tails.py   the next offset of every queue
     flush.py         group commit: when it is durable, and which callers are answered
     deadlines.py     callers that have waited too long

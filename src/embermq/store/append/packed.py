@@ -51,7 +51,7 @@ from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
 from embermq.store.append.admission import Admission, Admitted
 from embermq.store.append.flush import Waiter
-from embermq.store.append.runs import MessageRun, RunReader
+from embermq.store.append.runs import MessageRun, Receipts, RunReader
 
 # A batch of fewer rows is stored sooner without kernels.
 PACKED_MESSAGES_MIN = 4
@@ -162,6 +162,11 @@ class PackedReceipts:
     def stored(self) -> int:
         """How many messages were stored."""
         return len(self._placed) - len(self.refused)
+
+    def in_order(self, status: PutStatus) -> Receipts:
+        """The receipts of a batch of which nothing was refused, with this status."""
+        assert not self.refused
+        return Receipts(self._placed, self.store_timestamp, self.store_host, status)
 
     def status(self, row: int) -> PutStatus:
         """What RocketMQ would answer to the sender of this row, if the disk is not late."""

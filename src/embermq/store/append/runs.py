@@ -79,6 +79,11 @@ class RunReader:
         self._seen += count
         return pays("messages", self._seen, self._use)
 
+    @property
+    def are_kernels_ready(self) -> bool:
+        """Whether kernels may be used and cost no loading, or are wanted at any price."""
+        return pays("messages", 0, self._use)
+
     def read(self, messages: Sequence[Message]) -> list[MessageRun | Admitted] | None:
         """The messages as runs, and admitted ones in between; None when all of them should go the plain way.
 

@@ -53,6 +53,7 @@ from embermq.model.properties import (
 from embermq.model.status import PutStatus
 from embermq.settings import KernelUse
 from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born
+from embermq.store.append.message_columns import MessageColumns
 from embermq.store.append.packed import Durability, PackedBatch, PackedReader, PackedReceipts, refuse_the_rest
 from embermq.store.append.queue_tails import QueueKey, QueueTail, QueueTails
 from embermq.store.append.runs import MessageRun, Receipts, RunReader
@@ -360,6 +361,14 @@ class Writer:
         if broken is not None:
             refuse_the_rest(placed, refused, broken)
         return PackedReceipts(placed, now_ms, self._store_host, refused, durability if waits else None)
+
+    def append_columns(self, columns: MessageColumns, durability: Durability | None) -> Sequence[Receipt]:
+        """Store messages that come as columns, all or none, and wait until they are durable if there is one to ask."""
+        batch = columns.pack(compiled=self._runs.are_kernels_ready)
+        receipts = self.append_packed(batch, durability, all_or_none=True)
+        if receipts.refused:  # Half way: the next file could not be made.
+            raise receipts.refused[min(receipts.refused)]
+        return receipts.in_order(receipts.wait())
 
     def _store_rows(self, part: MessageRun | Admitted, now_ms: int, placed: Rows) -> Iterator[int]:
         """Store a run, or one message; tells how many, each time some are stored. Put lock held."""
