@@ -16,7 +16,7 @@ CODE   := src tests tools examples $(wildcard bench)
 # Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
 PYTHON ?=
 
-.PHONY: help setup test check demo crash fuzz interop bench bench-peers docs lock clean
+.PHONY: help setup quick test check demo crash fuzz interop bench bench-peers docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,8 +50,18 @@ $(STAMP): requirements/dev.lock pyproject.toml
 test: setup check ## Everything that must be green: check, then the tests (no Java needed)
 	$(PYTEST) -n 3 -q --durations=10
 
-check: setup ## Lint (ruff), types (mypy --strict), layers (import-linter)
+# Types and layers are checked beside the tests, on the other core.
+quick: setup ## Lint, types, layers, unit and property tests; for every change
+	$(BIN)/ruff check -q $(CODE)
+	$(BIN)/ruff format --check -q $(CODE)
+	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	( $(BIN)/mypy $(CODE) && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 3 ) & types=$$!; \
+	$(PYTEST) tests/unit tests/property -m "not long and not interop and not slow" -n 2 -q --durations=5; \
+	wait $$types
+
+check: setup ## Lint and format (ruff), types (mypy --strict), layers (import-linter)
 	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
@@ -64,7 +74,7 @@ crash: setup ## The long crash tests: kills, lost writes, failing disks; stores 
 fuzz: setup ## Property and kernel tests with new random examples each time
 	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/columns -n 2 -q --durations=10
 
-interop: setup ## Against the Java reference (needs java and mvn)
+interop: setup ## Against Apache RocketMQ (needs java and mvn)
 	@for tool in java mvn; do command -v $$tool >/dev/null || \
 	    { echo "make interop: $$tool is not on the PATH; a JDK and Maven are needed" >&2; exit 1; }; done
 	$(PYTEST) tests/interop -m "interop or not interop" -q --durations=10
