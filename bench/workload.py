@@ -103,7 +103,8 @@ def load_kernels() -> None:
     import embermq.columns.compiled.encode
     import embermq.columns.compiled.messages
     import embermq.columns.compiled.pairs
-    import embermq.columns.compiled.scan  # noqa: F401
+    import embermq.columns.compiled.scan
+    import embermq.columns.compiled.stored  # noqa: F401
 
 
 def fill(

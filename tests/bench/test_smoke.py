@@ -20,6 +20,7 @@ from bench import (
     append,
     memory,
     packed,
+    reads,
     rebuild,
     recovery,
     scan,
@@ -58,6 +59,11 @@ ANSWERS = {
         "1 KiB, columns": "1a62f0579a27",
         "1 KiB, built, 256": "1a62f0579a27",
         "1 KiB, built, one": "1a62f0579a27",
+    },
+    "reads": {
+        "all": "1e5ba0374fea",
+        "one tag": "1e5ba0374fea",
+        "arrivals of 1,000": "000000122870",
     },
     "rebuild": {
         "1 KiB": "6fe2bf1048b1",
@@ -198,6 +204,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
         append,
         memory,
         packed,
+        reads,
         rebuild,
         recovery,
         scan,

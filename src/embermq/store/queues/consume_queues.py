@@ -10,6 +10,7 @@ crash needs none of them: the log has everything, and whoever walks it again giv
 
 import logging
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ from embermq.store.layout.deleted_topics import within
 from embermq.store.layout.directory import QUARANTINE
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.queues.entry_files import EntryFiles
-from embermq.store.queues.entry_intake import EntryIntake, QueueExpired
+from embermq.store.queues.entry_intake import FEW_ROWS_WITH_KERNEL, Columns, EntryIntake, QueueExpired
 from embermq.store.queues.extension import EXTENSION_FAMILY, ExtensionSettings
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueEnds, QueueLoader, QueueState, Written, compare
 from embermq.store.queues.moves import QueueMoves
 from embermq.store.queues.multi_dispatch import MultiDispatch
-from embermq.store.queues.pending_entries import NO_SLOT, Entries, Fill, PendingEntries, PendingView, order_by_slot
+from embermq.store.queues.pending_entries import Entries, Fill, PendingEntries, PendingView, order_by_slot
 from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
 from embermq.store.queues.queue_table import Queues
 from embermq.store.queues.replay_check import ReplayCheck
@@ -185,23 +186,23 @@ class ConsumeQueues:
         """Which queues the records of a batch, which was taken, belong to, and how far these queues go now."""
         books = self._books
         with books.change:
-            slots, offsets, rows = self._intake.places(batch)
-            order = order_by_slot(slots, books.slot_count)
-            by_slot = slots[order]
-            starts = np.flatnonzero(np.diff(by_slot, prepend=NO_SLOT))
-            moved = by_slot[starts]
+            if len(batch) < FEW_ROWS_WITH_KERNEL:
+                places = sorted(self._intake.places(batch), key=itemgetter(0))
+                columns: Columns = list(np.array(places, np.int64).reshape(-1, 3).T)
+            else:
+                columns = self._intake.place_columns(batch)
+                order = order_by_slot(columns[0], books.slot_count)
+                columns = [column[order] for column in columns]
+            slots, offsets, rows = columns
+            is_first = np.ones(len(slots), np.bool_)
+            np.not_equal(slots[1:], slots[:-1], out=is_first[1:])
+            starts = np.flatnonzero(is_first)
+            moved = slots[starts]
             with books.lock:
                 to_offsets = books.next[moved]
             queues = [self._queues.by_slot[slot] for slot in moved.tolist()]
-        offsets = offsets[order]
-        return QueueMoves(
-            tuple((queue.topic, queue.queue_id) for queue in queues),
-            offsets[starts],
-            to_offsets,
-            np.append(starts, len(order)),
-            offsets,
-            rows[order],
-        )
+        names = tuple((queue.topic, queue.queue_id) for queue in queues)
+        return QueueMoves(names, offsets[starts], to_offsets, np.append(starts, len(slots)), offsets, rows)
 
     def write_out(self) -> None:
         """Write all pending entries to their files. On OSError they stay pending, readable and to be retried.

@@ -100,8 +100,22 @@ class EntryIntake:
         else:
             self._take_together(batch)
 
-    def places(self, batch: RecordColumns) -> Columns:
-        """Slot, queue offset and row of each entry that the records of a batch have, in log order."""
+    def places(self, batch: RecordColumns) -> list[tuple[int, int, int]]:
+        """Slot, queue offset and row of each entry that a few records have, in log order."""
+        found = []
+        for i, row in enumerate(batch.rows.tolist()):
+            if not has_queue_entry(row[C_SYS_FLAG]):
+                continue
+            at = row[C_TOPIC_AT]
+            slot = self._queues.slot_of(batch.data[at : at + row[C_TOPIC_LEN]].tobytes(), row[C_QUEUE_ID])
+            found.append((slot, row[C_QUEUE_OFFSET], i))
+            if self._multi is not None:
+                for name, queue_id, queue_offset in self._multi.targets(batch, i):
+                    found.append((self._queues.slot_of(name, queue_id), queue_offset, i))
+        return [place for place in found if place[0] != NO_SLOT]
+
+    def place_columns(self, batch: RecordColumns) -> Columns:
+        """The same for many, as columns."""
         slots = self._queues.route(batch)
         slots[(batch.rows[:, C_SYS_FLAG] & PREPARED) != 0] = NO_SLOT
         columns: Columns = [slots, batch.rows[:, C_QUEUE_OFFSET], np.arange(len(batch))]

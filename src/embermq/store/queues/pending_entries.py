@@ -21,7 +21,7 @@ Entries = NDArray[np.void]
 _T = TypeVar("_T", bound=np.generic)
 NO_SLOT = -1
 _ROWS_MIN = 1024
-_TAIL_ROWS = 4096
+_TAIL_ROWS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,11 @@ class PendingView:
                 out[max(fill.start, start) - start : min(fill.end, end) - start] = fill.entry
         rows = self._rows(slot) if first is None else self._last_rows(slot, max(start, first))
         offsets = self.offsets[rows]
-        inside = (offsets >= start) & (offsets < end)
+        inside: slice | NDArray[np.bool_]
+        if first is None:
+            inside = (offsets >= start) & (offsets < end)
+        else:  # They ascend, which saves comparing all.
+            inside = slice(*offsets.searchsorted((start, end)).tolist())
         out[offsets[inside] - start] = self.entries[rows[inside]]
 
     def _rows(self, slot: int) -> NDArray[np.intp]:
