@@ -136,6 +136,11 @@ class SegmentAllocator:
         self._thread.start()
 
     @property
+    def lacks_buffers(self) -> bool:
+        """Whether log files have private buffers, and none is free for the next one."""
+        return self._pool is not None and self._pool.available == 0
+
+    @property
     def ready(self) -> list[int]:
         """Start offsets of the files made ahead."""
         with self._mutex:

@@ -48,6 +48,7 @@ from embermq.store.services.retention import Derived, Hold, Retention, Retention
 from embermq.store.services.roles import Roles
 from embermq.store.services.scrub import Scrub, ScrubParts
 from embermq.store.services.topic_deletion import TopicDeletion
+from embermq.store.services.upkeep import PutTotals
 from embermq.store.sink import Sink
 from embermq.store.statistics import StoreStats
 from embermq.store.tables import DELAY_OFFSETS, ConfigTable
@@ -115,6 +116,7 @@ class Engine:
         self.writer.adopt_offsets(parts.next_offsets)
         self.internal = InternalAppends(self.writer, self.confirm if self.sync else lambda receipts, wait: receipts)
         self.stats = StoreStats(self.clock, lambda: self.writer.counters)
+        self.put_totals = PutTotals(self.queues, parts.next_offsets) if self.queues is not None else None
         self._services: Services | None = None
 
     @property

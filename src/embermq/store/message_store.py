@@ -12,7 +12,7 @@ durable and leaves a directory that RocketMQ opens as cleanly shut down.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -35,6 +35,7 @@ from embermq.errors import (
 )
 from embermq.files import Files, RealFiles
 from embermq.format.frame import BLANK_MAGIC
+from embermq.model.hosts import Host
 from embermq.model.ids import parse_message_id
 from embermq.model.message import Message, MessageBatch, Receipt, StoredMessage
 from embermq.model.status import PutStatus
@@ -47,6 +48,7 @@ from embermq.store.append.writer import Refusal
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import Engine
 from embermq.store.futures import settle
+from embermq.store.layout.destroying import destroy_files
 from embermq.store.plugins import PluginFactory, chain, load_factories
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.extension import BitMapFor
@@ -58,6 +60,7 @@ from embermq.store.services.arrivals import ArrivalListener, StepListener
 from embermq.store.services.retention import Cleaned, RetentionGuard
 from embermq.store.services.scrub import ScrubReport
 from embermq.store.services.scrub_state import ScrubState
+from embermq.store.services.upkeep import TopicPuts, clean_expired_queues, clean_unused_topics, message_ids
 from embermq.store.sink import Sink
 
 Dispatch = Literal["live", "none"]
@@ -636,6 +639,67 @@ class MessageStore:
         if deletion is None:
             raise StoreError("this store keeps no queues (dispatch=none): there is no topic to delete")
         return deletion.delete(topic)
+
+    # -- upkeep ------------------------------------------------------------------------------------------------
+
+    @raises_store_errors
+    def clean_unused_topics(self, live: Collection[str]) -> list[str]:
+        """Delete every topic that is not `live`, as `delete_topic` does; which ones. The store's own topics stay."""
+        self._check_writable()
+        self.engine.check_fence()
+        self._catch_up()
+        deletion = self.engine.services.topic_deletion
+        return [] if self._queues is None or deletion is None else clean_unused_topics(self._queues, deletion, live)
+
+    @raises_store_errors
+    def clean_expired_queues(self) -> list[tuple[str, int]]:
+        """Remove the files of queues whose messages have all left the log; which ones. They keep their numbers."""
+        self._check_writable()
+        self.engine.check_fence()
+        if self._queues is None:
+            return []
+        make_durable = self.engine.services.housekeeping.make_durable
+        return clean_expired_queues(self.path, self.engine.parts.files, self._log, self._queues, make_durable)
+
+    @raises_store_errors
+    def message_ids(self, topic: str, queue_id: int, start: int, end: int) -> dict[str, int]:
+        """The ids of the messages start..end of a queue, as this store gives them, each with its queue offset."""
+        queue = self._seen_queue(topic, queue_id)
+        return {} if queue is None else message_ids(queue, start, end, Host(*self.settings.store_host))
+
+    @raises_store_errors
+    def check_in_disk_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a message has probably left memory (accessMessageInMemoryMaxRatio); False if there is none."""
+        queue = self._seen_queue(topic, queue_id)
+        entry = queue.entry(queue_offset) if queue is not None else None
+        return entry is not None and self.engine.fetcher.is_on_disk(entry[0])
+
+    @property
+    def is_transient_pool_deficient(self) -> bool:
+        """Whether log files have private buffers (transientStorePoolEnable), and none is free for the next one."""
+        return not self._read_only and self.engine.services.allocator.lacks_buffers
+
+    @raises_store_errors
+    def put_totals(self) -> dict[str, TopicPuts]:
+        """Messages and record bytes of each topic since the store was opened, as far as queues have them."""
+        self._check_open()
+        self._catch_up()
+        return {} if self.engine.put_totals is None else self.engine.put_totals.read()
+
+    def running_data_info(self) -> str:
+        """`runtime_info` as text, one line each."""
+        return "\n".join(f"{name}: {value}" for name, value in sorted(self.runtime_info().items()))
+
+    @raises_store_errors
+    def destroy(self) -> list[Path]:
+        """Close the store and remove its log, queues, index and state files; what was left because it is not ours.
+
+        config/ and quarantine/ stay. Nothing brings the messages back.
+        """
+        self._check_writable()
+        directories = list(self._log.segments.directories)
+        self.close()
+        return destroy_files(self.engine.parts.files, self.path, directories)
 
     @raises_store_errors
     def stats(self) -> StatsSnapshot:

@@ -5,6 +5,7 @@
     inventory.py        embermq.inventory.json: what a clean close left behind
     deleted_topics.py   embermq.deleted.json: topics that were deleted, and where the log ended then
     kept_offsets.py     embermq.offsets.json: where queues go on whose messages have all left the log
+    destroying.py       removing a store
     log_location.py     where the log lies, if broker.conf says elsewhere
     owner.py, fence.py  which process has it open; a writer that has lost it stops
     owned_names.py, misplaced.py   names of files that EmberMQ makes and may remove; files of another store

@@ -77,6 +77,11 @@ def in_quarantine(parts: Parts, kind: Kind) -> bool:
     return len(parts) == 1 and kind is Kind.FILE and (name.endswith(".bad") or name == "report.jsonl")
 
 
+def is_root_file(name: str) -> bool:
+    """In the root of a store."""
+    return _ROOT_FILE.fullmatch(name) is not None
+
+
 def in_new_store(config_names: Container[str]) -> Ours:
     """Below a store that is being made with these files in its config/ (salvage.py)."""
     folders = {directory.COMMIT_LOG: in_log, directory.QUARANTINE: in_quarantine, **DERIVED}
@@ -84,7 +89,7 @@ def in_new_store(config_names: Container[str]) -> Ours:
     def ours(parts: Parts, kind: Kind) -> bool:
         first, below = parts[0], parts[1:]
         if not below and kind is Kind.FILE:
-            return _ROOT_FILE.fullmatch(first) is not None
+            return is_root_file(first)
         if first == directory.CONFIG:
             name = below[0].removesuffix(".tmp") if below else ""
             return kind is Kind.FILE and len(below) == 1 and name in config_names if below else True

@@ -330,6 +330,16 @@ class ConsumeQueues:
             if queue is not None:
                 self._remove(queue)
 
+    def discard_where(self, is_unused: Callable[[ConsumeQueue], bool]) -> list[tuple[str, int]]:
+        """Remove the queues that are unused, by a question that is asked while nothing is added to them; which ones."""
+        removed: list[tuple[str, int]] = []
+        with self._books.disk, self._books.change:
+            for queue in self.all():
+                if is_unused(queue):
+                    self._remove(queue)
+                    removed.append((queue.topic, queue.queue_id))
+        return removed
+
     def _remove(self, queue: ConsumeQueue) -> None:
         with self._books.disk, self._books.change:
             self._queues.hide(queue)

@@ -136,6 +136,10 @@ class Fetcher:
         count_old = min(max_messages, settings.fetch_messages_max_disk)
         return ReadLimits(count_recent, bytes_recent, count_old, bytes_old, log_end - self._recent_bytes)
 
+    def is_on_disk(self, physical_offset: int) -> bool:
+        """So far behind the end of the log that a record has probably left the page cache."""
+        return self._log.readable_offset - physical_offset > self._recent_bytes
+
     def nothing_at(self, queue: ConsumeQueue | None, offset: int) -> Picked | None:
         """The answer, if there are no entries at `offset`."""
         low, high = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)

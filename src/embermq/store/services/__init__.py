@@ -7,6 +7,7 @@
     retention.py, retention_rules.py, disk_watch.py   old log files go
     topic_deletion.py    a topic goes, at one place in the log for everyone
     roles.py             master or slave, and the change between them
+    upkeep.py            what a broker asks now and then: unused topics, expired queues, put totals
     scrub.py, scrub_step.py, scrub_state.py   everything read again and compared, slowly
 
 Other packages import from this face, not from the modules behind it.
@@ -17,6 +18,7 @@ from embermq.store.services.retention import Cleaned, OldSegment, RetentionGuard
 from embermq.store.services.retention_rules import is_expired, last_change_ms
 from embermq.store.services.scrub_state import ScrubState, load_scrub_state
 from embermq.store.services.topic_deletion import KEPT_TOPICS
+from embermq.store.services.upkeep import TopicPuts
 
 __all__ = [
     "Arrival",
@@ -26,6 +28,7 @@ __all__ = [
     "OldSegment",
     "RetentionGuard",
     "ScrubState",
+    "TopicPuts",
     "is_all_before",
     "is_expired",
     "last_change_ms",

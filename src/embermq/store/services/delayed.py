@@ -232,9 +232,8 @@ class DelayedMessages:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
         self._stopping = True
         self._wake.ring()
-        if self._thread is not None:
-            if not self._thread.join(STOP_WAIT_SECONDS):
-                log.error("delayed.stop the thread did not end within %.0f s", STOP_WAIT_SECONDS)
+        if self._thread is not None and not self._thread.join(STOP_WAIT_SECONDS):
+            log.error("delayed.stop the thread did not end within %.0f s", STOP_WAIT_SECONDS)
         self._thread = None
         self._persist_or_warn()
 
