@@ -5,7 +5,7 @@
     recover   this process opens what is left
     check     every acknowledged message is there with its bytes, in order and once
     go on     the rest of the stream is appended where the log ends
-    query     the life of one order by its key, messages by time, by tag and by id
+    query     the history of one order by its key, messages by time, by tag and by id
     Spark     demo_spark.py, where pyspark is installed
 
 The exit code is 1 if the check finds anything wrong.
@@ -379,7 +379,7 @@ def _life(messages: Sequence[StoredMessage], order_id: str, recovered_end: int) 
         )
         for one in messages
     ]
-    return Rows("order", f"The life of {order_id}, found by its key", columns, rows)
+    return Rows("order", f"The history of {order_id}, found by its key", columns, rows)
 
 
 def _messages_text(messages: Sequence[StoredMessage]) -> str:

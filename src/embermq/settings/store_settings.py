@@ -339,7 +339,7 @@ class StoreSettings:
     ha_listen_port: int = prop("haListenPort", 10912, "port replicas connect to", most=65535, no_effect=_NO_REPLICA)
     ha_master_address: str = prop("haMasterAddress", "", "master a replica connects to", no_effect=_NO_REPLICA)
     ha_heartbeat_interval_ms: int = prop(
-        "haSendHeartbeatInterval", 5000, "pause between signs of life", unit="ms", no_effect=_NO_REPLICA
+        "haSendHeartbeatInterval", 5000, "pause between heartbeats", unit="ms", no_effect=_NO_REPLICA
     )
     ha_housekeeping_interval_ms: int = prop(
         "haHousekeepingInterval",

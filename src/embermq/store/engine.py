@@ -491,7 +491,7 @@ class Engine:
     # -- what the parts need of each other ---------------------------------------------------------------------
 
     def visible_end(self) -> int:
-        """Nobody may be shown anything past this: under SYNC_FLUSH a crash could still take it back."""
+        """Nothing past this may be shown: under SYNC_FLUSH a crash could still take it back."""
         return self.log.flushed_offset if self.sync and not self.read_only else self.log.readable_offset
 
     def dispatch_end(self) -> int:

@@ -333,7 +333,7 @@ class MessageStore:
         return self._find_queue(topic, queue_id)
 
     def _catch_up(self) -> None:
-        """Let the dispatcher reach what is readable now: whoever appended wants to see it."""
+        """Let the dispatcher reach what is readable now: the appender wants to see it."""
         end = self.engine.dispatch_end()
         if not self._read_only and self.engine.dispatcher.position < end:
             self.engine.dispatcher.wait_for(end, CATCH_UP_SECONDS)
@@ -352,7 +352,7 @@ class MessageStore:
 
     @raises_store_errors
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The queue offset nearest to a store time, by the reference's rules; 0 for an empty queue."""
+        """The queue offset nearest to a store time, by RocketMQ's rules; 0 for an empty queue."""
         queue = self._seen_queue(topic, queue_id)
         if queue is None:
             return 0
@@ -479,7 +479,7 @@ class MessageStore:
         at = self._log.min_offset if start is None else start
         limit = self.engine.visible_end() if end is None else min(end, self.engine.visible_end())
         while at < limit:
-            self._check_open()  # It may be closed between two steps of whoever reads this.
+            self._check_open()  # It may be closed between two steps of the reader.
             message = self._message_at(at)
             if message is not None:
                 yield message
@@ -734,7 +734,7 @@ class MessageStore:
 
     @raises_store_errors
     def runtime_info(self) -> dict[str, str]:
-        """Statistics and positions under the reference's names, all as text."""
+        """Statistics and positions under RocketMQ's names, all as text."""
         self._check_open()
         info = self.engine.stats.runtime_info()
         ratios = {path: self.engine.parts.files.usage(path).used_ratio for path in self._log.segments.directories}

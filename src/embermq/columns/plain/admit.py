@@ -1,4 +1,4 @@
-"""Judging rows that somebody else has made: may these messages be written as they are?
+"""Judging rows that others have made: may these messages be written as they are?
 
 Rows of a packed batch come from outside (a parser of frames, a caller's columns), so nothing in them is trusted: each
 part has to lie in its bytes, each number has to fit its field, no limit may be broken. A row passes if it is

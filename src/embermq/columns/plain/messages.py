@@ -43,7 +43,7 @@ class PackedStop(IntEnum):
     """Why reading stopped."""
 
     ALL = 0  # All rows are filled.
-    PLACE = 1  # The next message goes to a queue nobody has made yet; `at` is its beginning.
+    PLACE = 1  # The next message goes to a queue that was not made yet; `at` is its beginning.
     PLAIN = 2  # The next message is not ordinary; `at` is behind it.
     BROKEN = 3  # No list of messages looks like this.
 

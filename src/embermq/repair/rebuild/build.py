@@ -314,7 +314,7 @@ class _Only:
 
 class _Deleting:
     """Hands a sink all records, and removes the queues of a deleted topic where the log ended then, between the same
-    two records as the live dispatcher: what comes later is of the topic's new life."""
+    two records as the live dispatcher: what comes later is of the topic's new incarnation."""
 
     def __init__(self, sink: Sink, queues: ConsumeQueues, deleted: Mapping[str, int], position: int) -> None:
         self.name, self._sink, self._queues = sink.name, sink, queues

@@ -97,7 +97,8 @@ class _Queue:
         self.next = max(self.next, run.next)
 
     def _decide_restart(self, restart: OffsetRun, run: OffsetRun | None) -> None:
-        """A single record of offset 0: the begin of a new life if 1 comes next, or nothing; damaged otherwise."""
+        """A single record of offset 0: the begin of a new incarnation if 1 comes next, or nothing; damaged
+        otherwise."""
         self.restart = None
         if run is not None and run.first != 1:
             self.repeats.append(restart)
@@ -247,7 +248,7 @@ class QueueCheck:
         deleted = self.files.deleted_since()
         for _, queue in sorted(self._queues.items()):
             if queue.name[0] in deleted:
-                continue  # Part of what was read is of a life that has ended.
+                continue  # Part of what was read is of an ended incarnation.
             queue.finish()
             yield from self._flaws_of_records(queue, log_min)
             yield from self._flaws_of_entries(queue, log_min)

@@ -46,7 +46,7 @@ def merged(noted: Mapping[str, int], shipped: Mapping[str, int], shipped_end: in
 
     The store knows best: it lowers a place when its log loses its end, and one that was put back to an earlier day
     never deleted the topic. But it forgets deletions that its log begins behind, and the copy still has what they are
-    about: they stay, for what was shipped; what comes after is of a new life.
+    about: they stay, for what was shipped; what comes after is of a new incarnation.
     """
     before = {topic: min(place, shipped_end) for topic, place in shipped.items()}
     return {topic: place for topic, place in before.items() if 0 < place <= log_min} | dict(noted)

@@ -2,9 +2,9 @@
 
 Queues that come into being while the stream runs are read from their beginning. A queue whose offsets began anew
 (its topic was deleted and made again) is lost data; with failOnDataLoss off it is read from its new beginning. It is
-known by its places: what was read lies before the record that the store's identity remembers, and all that a new life
-has lies behind it. So the identity is taken where the newest record that was read ends; and when it is taken anew, a
-queue that is not there is forgotten: if it comes again, that is another life.
+known by its places: what was read lies before the record that the store's identity remembers, and all that a new
+incarnation has lies behind it. So the identity is taken where the newest record that was read ends; and when it is
+taken anew, a queue that is not there is forgotten: if it comes again, that is another incarnation.
 
 Driver side, one thread; `QueueFollower` answers what the stream reader asks.
 """
@@ -245,8 +245,8 @@ def _began_anew(span: QueueSpan, known: int, read: StoreOffset) -> bool:
 
 
 def _outdated(store: FollowedStore, queues: Mapping[QueueName, int], known: StoreOffset | None) -> list[QueueName]:
-    """Queues that are not there, or not of the life that was read up to `known`. Others may be those that the options
-    leave out now: they are gone on with when they are wanted again."""
+    """Queues that are not there, or not of the incarnation that was read up to `known`. Others may be those that the
+    options leave out now: they are gone on with when they are wanted again."""
     spans = store.survey.queues()
     match = LogMatch.OTHER if known is None else store.match(known)
     outdated = []

@@ -180,7 +180,7 @@ class Admission:
             raise RecordTooLarge(record_bytes, self.record_bytes_max)
 
     def _objection(self, queue_id: object, body: bytes, properties: bytes, size: int) -> MessageRejected:
-        """Which limit a message breaks, in the reference's order."""
+        """Which limit a message breaks, in RocketMQ's order."""
         if len(properties) > PROPERTIES_BYTES_MAX:
             return _properties_too_large(properties)
         if len(body) > self.body_bytes_max:
@@ -257,7 +257,7 @@ def _as_bytes(body: Any) -> bytes:
 def _properties_too_large(properties: bytes) -> MessageRejected:
     error = PropertiesTooLarge(len(properties))
     if len(properties.decode("utf-8", "replace").encode("utf-16-le")) // 2 > PROPERTIES_BYTES_MAX:
-        error.status = "MESSAGE_ILLEGAL"  # The reference tells too many characters from too many bytes.
+        error.status = "MESSAGE_ILLEGAL"  # RocketMQ distinguishes too many characters and too many bytes.
     return error
 
 

@@ -5,7 +5,7 @@ again. Only one of them can run Python at a time, but the system spreads them ov
 is a message from one processor to another, and mostly a second one because the interpreter's lock is still taken. On
 one processor it is a plain switch, and the store takes twice as many messages (docs/decisions/0016-one-core.md).
 
-Threads belong to whoever made them, so this is off unless asked for. A thread is brought here when it first waits for
+Threads belong to their maker, so this is off unless asked for. A thread is brought here when it first waits for
 a sync, and given back when the store is closed. Any thread.
 """
 
@@ -46,7 +46,7 @@ class CpuPinning:
         with self._lock:
             before, self._before = self._before, {}
         for thread, cores in before.items():
-            if Path(f"/proc/self/task/{thread}").exists():  # Its number may be somebody else's by now.
+            if Path(f"/proc/self/task/{thread}").exists():  # Its number may be another thread's by now.
                 try:
                     os.sched_setaffinity(thread, cores)
                 except ProcessLookupError:

@@ -1,8 +1,9 @@
-"""Deadlines: whoever waits for a sync without a thread is told when that takes too long.
+"""Deadlines: what waits for a sync without a thread is called when that takes too long.
 
 The flusher cannot tell: it may be inside a sync that does not return. So a thread that touches no disk does. All wait
-equally long, so the first to come is the first whose time is over. The thread is made when somebody comes, and nobody
-wakes it: most are told in time. So one who comes while it sleeps may be told late, by as long as all wait. Any thread.
+equally long, so the first to come is the first whose time is over. The thread is made when the first one comes, and is
+not woken: most are done in time. So one who comes while it sleeps may be called late, by as long as all wait. Any
+thread.
 """
 
 import threading
@@ -25,7 +26,7 @@ class Timed(Protocol):
 
 
 class Deadlines:
-    """`expire` is called with each whose time is over and who has not been told anything."""
+    """`expire` is called with each whose time is over and who has not been called yet."""
 
     def __init__(self, clock: Clock, timeout_seconds: float, expire: Callable[[Timed], None]) -> None:
         self._clock, self._expire = clock, expire

@@ -17,7 +17,7 @@ Before a sync counts, `confirm` is asked whether this process is still the one t
 it is not, that is a failure as well.
 
 A failed fdatasync is never tried again: the kernel may have dropped the dirty pages, and a second call
-would succeed without them. Everybody who waits is told, nobody is acknowledged, and the store takes no
+would succeed without them. Everyone who waits gets the error, nothing is acknowledged, and the store takes no
 more messages until it is reopened.
 """
 
@@ -71,7 +71,7 @@ class Waiter:
         return not self._callbacks
 
     def finish(self, failure: AppendRefused | TimeoutError | None) -> None:
-        """Call back, if nobody did before; what the callback raises is logged. Any thread."""
+        """Call back, once; what the callback raises is logged. Any thread."""
         try:
             callback = self._callbacks.pop()  # Only one gets it.
         except IndexError:
@@ -188,7 +188,7 @@ class Flusher:
         self._wake.ring()
         self._thread.join()
         with self._lock:
-            self._ended = True  # Whoever comes now is answered at once.
+            self._ended = True  # Those who come now are answered at once.
         try:
             while self.failure is None and self._commit():
                 pass

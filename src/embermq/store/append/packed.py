@@ -4,7 +4,7 @@
 
 A row (columns.plain.runs says what its numbers are) points to the parts of a message in three byte strings, which can
 be the buffer a network connection was read into. Nothing in a row is trusted; each length is compared with its buffer.
-A row that is not ordinary (delayed, told to pass the disk by, dispatched to several queues) becomes a Message and goes
+A row that is not ordinary (delayed, asked to skip the disk, dispatched to several queues) becomes a Message and goes
 the plain way in its place; so a batch gives the same bytes with kernels and without.
 
 What is refused: a row that can never be stored (its name, a limit, a part outside of its buffer) is refused alone, and

@@ -34,7 +34,7 @@ from embermq.store.append.admission import Admission, Admitted
 from embermq.store.append.queue_tails import QueueTails
 
 RUN_MESSAGES_MIN = 32
-# Packed at a time: what is read then is still in the CPU's cache, and nobody waits long for the GIL.
+# Packed at a time: what is read then is still in the CPU's cache, and no thread waits long for the GIL.
 PACKED_MESSAGES_MAX = 4096
 # When more than one in so many is not ordinary, the plain way is the shorter one for all.
 ORDINARY_PER_PLAIN_MIN = 4
@@ -185,7 +185,7 @@ def _is_dict_of_texts(properties: object) -> bool:
 
 
 class Receipts(Sequence[Receipt]):
-    """The receipts of a run, made when looked at: whoever appends thousands looks at few."""
+    """The receipts of a run, made when looked at: a caller that appends thousands looks at few."""
 
     __slots__ = ("_host", "_placed", "_status", "_store_timestamp")
 

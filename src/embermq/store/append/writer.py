@@ -1,6 +1,6 @@
 """The writer: gives each message its queue offset, its place and its time, and stores it.
 
-One writer at a time: whoever appends takes the put lock, stores into the mapped segment and leaves;
+One writer at a time: the appender takes the put lock, stores into the mapped segment and leaves;
 handing messages to a thread of their own would cost a wake-up each (docs/decisions/0002-one-writer.md).
 
     admit (no lock)  ->  lock: time, queue offset, roll if full, bytes, position  ->  confirm (no lock)
@@ -143,7 +143,7 @@ class Writer:
             self.refusal = self._refusals[min(self._refusals)] if self._refusals else None
 
     def abandon(self, reason: StoreError) -> None:
-        """Refuse everything, in a process in which nobody holds the put lock any more: it may have been forked."""
+        """Refuse everything, in a process in which no thread holds the put lock any more: it may have been forked."""
         self._lock = threading.Lock()
         self.refuse(reason)
 
@@ -180,7 +180,7 @@ class Writer:
             return self._tails.all_next()
 
     def forget_topic(self, topic: str, cut: Callable[[int], None] | None = None) -> None:
-        """A deleted topic starts again at offset 0. `cut` is told where the log ends now, before anything follows."""
+        """A deleted topic starts again at offset 0. `cut` gets where the log ends now, before anything follows."""
         with self._lock:
             self._take_back_open_run()
             self._tails.forget(topic)
@@ -272,7 +272,7 @@ class Writer:
             except BaseException:
                 self._finish(began, 0, 1)
                 if born is not None:
-                    check_born(born)  # The one number here that nobody has looked at.
+                    check_born(born)  # The one number here that was not checked yet.
                 raise
             self._bytes += size
             self._count += 1
@@ -637,8 +637,8 @@ class Writer:
 
 
 def _nothing() -> None:
-    """Nobody to wake: without a dispatcher."""
+    """Nothing to wake: without a dispatcher."""
 
 
 def _ignore_slow_put(ms: int) -> None:
-    """Nobody counts yet."""
+    """Nothing counts yet."""

@@ -63,7 +63,7 @@ def _crc_of(note: DeletedTopics) -> int:
 
 def within(files: Files, root: Path, log_end: int, *, read_only: bool) -> dict[str, int]:
     """The note, with no place above the end of the log: one that lost its end goes on there, and what comes is of the
-    topic's new life."""
+    topic's new incarnation."""
     noted = load_deleted_topics(files, root)
     deleted = {topic: min(end, log_end) for topic, end in noted.items()}
     if deleted != noted and not read_only:

@@ -5,7 +5,7 @@ bytes and places, nothing of queues or messages.
 
     min_offset <= flushed_offset <= readable_offset <= wrote_offset
 
-Threads: `active` and `roll` belong to whoever holds the put lock; flush and commit to the flusher; reads
+Threads: `active` and `roll` belong to the holder of the put lock; flush and commit to the flusher; reads
 to any thread.
 """
 

@@ -1,8 +1,8 @@
 """Damage in the log: where records should be and are not.
 
-The reference cuts its log at the first bad record and loses all that follows. Here a damaged range in the
+RocketMQ cuts its log at the first bad record and loses all that follows. Here a damaged range in the
 middle is copied to `quarantine/`, reported, and closed by a filler, so that the records after it stay in
-place, for us and for the reference:
+place, for us and for RocketMQ:
 
     up to the next good record      one rolled-back record of the topic EMBERMQ_DAMAGED, which reaches no queue
     up to the end of the segment    a blank
@@ -166,7 +166,7 @@ def _data_end(segment: Segment, start: int, end: int) -> int:
 
 
 def fill_with_record(segment: Segment, start: int, end: int, store_timestamp: int) -> None:
-    """Close [start, end) of a segment by one record nobody will be given. Durable when this returns."""
+    """Close [start, end) of a segment by one record that no consumer gets. Durable when this returns."""
     length = end - start
     assert length >= FILLER_BYTES_MIN, length
     topic = FILLER_TOPIC[: length - FIXED_BYTES]

@@ -1,6 +1,6 @@
 """Scanning log files from outside: records as columns in log order, and damage as a value.
 
-Needs nothing but (path, start, size) of the files, so that a process which was only told these can scan: no
+Needs nothing but (path, start, size) of the files, so that a process which knows only these can scan: no
 directory is listed, no lock is taken, nothing is written, no thread is started. The files may be written
 meanwhile; a caller who stays below the end a survey gave him sees whole records only.
 
@@ -69,7 +69,7 @@ Scanned = RecordColumns | DamagedRange
 
 
 class ScanSettings(NamedTuple):
-    """How records are read: into which rows, with body sums or not, how much at a time, with which delay levels."""
+    """How records are read: into which rows, with checksums or not, how much at a time, with which delay levels."""
 
     rows: Rows
     check_crc: bool = True
@@ -232,7 +232,7 @@ def _after_own_size(file: OpenFile, segment: LogSegment, stop: Stop) -> int | No
 
 
 def is_record(file: OpenFile, segment: LogSegment, physical_offset: int) -> bool:
-    """Does a whole record begin here, sum and place included?"""
+    """Does a whole record begin here, checksum and place included?"""
     return frame_at(file, segment, physical_offset) is not None
 
 

@@ -1,7 +1,7 @@
 """Reading single records back as messages, and only as messages that check out.
 
-The reference hands out whatever bytes a queue entry points at. Here a record is given to nobody unless it
-is whole: magic, lengths, place, and the body's sum. Any thread.
+RocketMQ hands out whatever bytes a queue entry points at. Here a record is handed out only if it
+is whole: magic, lengths, place, and the body's checksum. Any thread.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """The tail mark: a place near the end of the log where a record begins.
 
-A clean start reads from there on. Whoever walks the log notes where records end; the mark follows at a
+A clean start reads from there on. A walk of the log notes where records end; the mark follows at a
 distance of one to two TAIL_BYTES. One thread at a time.
 """
 

@@ -114,7 +114,7 @@ class Walker:
         return found
 
     def _rows(self, count: int) -> Rows:
-        """Room for at least `count` rows that nobody uses now."""
+        """Room for at least `count` rows that are not in use now."""
         while self._free_rows:
             rows = self._free_rows.pop()
             if len(rows) >= count:

@@ -77,7 +77,7 @@ class ConsumeQueue:
         self._last_path: tuple[int, Path] | None = None  # What path_of was asked last: making a path takes longer.
         # Start offsets (in entries) of the files that hold this queue. Changers only.
         self.file_starts: set[int] = set()
-        # Files found at load that nobody vouches for; gone before a replay writes the queue again.
+        # Files found at load that are not proven; gone before a replay writes the queue again.
         self.stale_files: list[Path] = []
         # Files whose records have left the log, on their way off the disk; oldest first.
         self.let_go: list[Path] = []
@@ -222,7 +222,7 @@ class ConsumeQueue:
     # By time
 
     def offset_at(self, timestamp: int, store_time_of: StoreTimeOf, log_min: int) -> int:
-        """The queue offset whose record was stored nearest to `timestamp`, as the reference answers it.
+        """The queue offset whose record was stored nearest to `timestamp`, as RocketMQ answers it.
 
         One file is searched: the first whose newest message is not older than `timestamp`, else the last.
         Of several messages of one time any may be the answer; 0 for an empty queue or an unreadable record.
@@ -239,7 +239,7 @@ class ConsumeQueue:
         return self._nearest(low, end, timestamp, store_time_of, log_min)
 
     def _nearest(self, low: int, end: int, timestamp: int, store_time_of: StoreTimeOf, log_min: int) -> int:
-        """Bisection over [low, end) of one file, step by step as the reference does it."""
+        """Bisection over [low, end) of one file, step by step as RocketMQ does it."""
         per_file = self._books.entries_per_file
         base = low - low % per_file  # The middle is taken from positions inside the file.
         low, high = low - base, end - base - 1
@@ -293,7 +293,7 @@ class ConsumeQueue:
     def _obtain(self, file_start: int) -> OpenFile:
         path = self.path_of(file_start)
         known = file_start in self.file_starts
-        # A file that is there without being known holds nothing anybody vouches for.
+        # A file that is there without being known holds nothing that is proven.
         file = self._books.files.obtain(path, self._books.entries_per_file * ENTRY_BYTES, fresh=not known)
         if not known:
             self.file_starts.add(file_start)
@@ -390,7 +390,7 @@ class ConsumeQueue:
 
     def let_go_before(self, log_min: int) -> int:
         """Take the files all of whose records have left the log out of the queue, never the last file; answers
-        how many. They lie on the disk until `remove_let_go`: whoever counts files must count fewer before."""
+        how many. They lie on the disk until `remove_let_go`: what counts files must count fewer before."""
         books = self._books
         gone = 0
         with books.disk:

@@ -2,7 +2,7 @@
 
 A taken record becomes a row of the pending list (`entry_intake`, `pending_entries`); rows are written out
 together, grouped by queue (`entry_files`), when there are many or the oldest is a second old. A start after a
-crash needs none of them: the log has everything, and whoever walks it again gives each entry the same place.
+crash needs none of them: the log has everything, and walking it again gives each entry the same place.
 
 `take`, `truncate_to` and the replay are for the thread that walks the log. `write_out`, `flush`, `discard` and
 `delete_before` may come from another thread at any time. `find`, `topics`, `next_offset` are for any thread.
@@ -43,7 +43,7 @@ PENDING_ROWS_MAX = 512 * 1024
 # How many entries are many: enough for each file to share a write among them.
 PENDING_ROWS_MANY = 64 * 1024
 PENDING_ROWS_PER_QUEUE = 64
-# Housekeeping writes out every second. Longer than that it may be busy with syncs, and then whoever takes writes.
+# Housekeeping writes out every second. Longer than that it may be busy with syncs, and then the taker writes.
 PENDING_AGE_MAX_S = 1.5
 _NONE: Mapping[str, int] = {}
 
@@ -468,7 +468,7 @@ class ConsumeQueues:
     @staticmethod
     def _ends_with_lost_records(queue: ConsumeQueue, end: int, keep_below: int) -> bool:
         """Do the entries from `end` on stand for records behind the newest that was met, and below `keep_below`? Others
-        are of an earlier life of the topic, or were never written."""
+        are of an earlier incarnation of the topic, or were never written."""
         met, last = queue.peek(end - 1), queue.peek(queue.max_offset - 1)
         if last is None or not is_valid(last):
             return False
@@ -547,7 +547,7 @@ class ConsumeQueues:
 
 
 def _ignore() -> None:
-    """Nobody writes out but who takes."""
+    """Only the taker writes out."""
 
 
 def settle_deleted_topics(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:

@@ -1,7 +1,7 @@
 """Writing queue entries out: many entries of many queues, grouped by queue, one write per stretch.
 
 With a thousand queues a turn writes to a thousand files, so a file is not looked up by its name each time: the one
-a queue was written to last is kept at hand. It is the right one as long as the queue still knows its start: whoever
+a queue was written to last is kept at hand. It is the right one as long as the queue still knows its start: what
 removes a queue's file takes it out of `file_starts` first, and only `ConsumeQueue.write` puts it back.
 
 For holders of the disk lock.

@@ -86,7 +86,7 @@ class EntryIntake:
         self._multi = multi
         self._bits_failing = False
         self._ended: Mapping[str, int] = {}  # In a replay: topics that were deleted, and where the log ended then.
-        self._ended_below = 0  # No record from here on is of an ended life.
+        self._ended_below = 0  # No record from here on is of an ended incarnation.
 
     def begin_walk(self, ended: Mapping[str, int]) -> None:
         """A replay begins. Records of a deleted topic below the end that the log had then have no entry."""
@@ -241,14 +241,14 @@ class EntryIntake:
         books.walk_jumps.pop(slot, None)
 
     def finish_walk(self) -> None:
-        """No more records come in this replay: what came last in a queue stands alone for a new life of it."""
+        """No more records come in this replay: what came last in a queue stands alone for a new incarnation."""
         for slot, restart in self._books.walk_restarts.items():
             self._restart(slot, restart)
         self._books.walk_restarts.clear()
         self.begin_walk({})
 
     def _accept_late(self, slot: int, queue_offset: int, entry: Entry) -> bool:
-        """A record with an offset below the newest one: one of the two is damaged, for no sum covers it.
+        """A record with an offset below the newest one: one of the two is damaged, for no checksum covers it.
 
         If the newest one came by a jump, and none has followed it yet, it was that one: the queue goes on where it
         was. Otherwise it is this one, and whatever record has the place keeps it.

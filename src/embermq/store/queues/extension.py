@@ -3,7 +3,7 @@
 The queue's entry then holds the address of an extension entry in place of the tag code. Entries have different
 lengths and follow one another; one that does not fit the rest of a file goes to the next, behind an end mark.
 An entry is put before the queue entry that names it, and reaches its file before it too, so an address never
-leads to nothing; entries that nobody names are harmless and stay.
+leads to nothing; entries that are not referenced are harmless and stay.
 
 `put` and `set_aside` are called under the change lock of the queues, `write_out` and what deletes under their
 disk lock (`queue_books`); `find` by any thread. Nothing is written before `write_out`.

@@ -1,12 +1,12 @@
 """Next queue offsets, from the log alone: for a store without consume queues (`dispatch="none"`).
 
-A sink of recovery only: it remembers, for each queue it meets, the offset after the newest record. No sum covers a
+A sink of recovery only: it remembers, for each queue it meets, the offset after the newest record. No checksum covers a
 record's queue offset, and a topic that was deleted began again, so not simply the largest counts:
 
     one that no queue can have there     is passed over
     a jump, and then on as before        the jump was damage
     0, and then 1                        the queue began anew; so did one whose last record is a 0
-    records of a life that has ended     do not count (deleted_topics.py)
+    records of an ended incarnation      do not count (deleted_topics.py)
 """
 
 from collections.abc import Iterable, Mapping
@@ -78,8 +78,8 @@ class NextOffsets:
 
     def all(self) -> list[tuple[str, int, int]]:
         """Topic, queue id, next offset."""
-        lives = self._tails | {key: self._newer.get(key, _Tail(0)) for key in self._tails if key[0] in self._deleted}
-        return [(*key, tail.settled) for key, tail in sorted(lives.items())]
+        tails = self._tails | {key: self._newer.get(key, _Tail(0)) for key in self._tails if key[0] in self._deleted}
+        return [(*key, tail.settled) for key, tail in sorted(tails.items())]
 
     def flush(self) -> None:
         """Nothing is kept on disk."""

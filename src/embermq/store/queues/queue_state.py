@@ -3,9 +3,9 @@
 A queue has a slot, its row in every array here, for the life of the process. The locks, in the order in which
 they are taken:
 
-    disk     held by whoever writes, cuts or deletes queue files. Never by one who only takes records, so that
+    disk     held to write, cut or delete queue files. Never by one who only takes records, so that
              writing out thousands of files does not hold up dispatch.
-    change   held by whoever changes what queues there are and what is in them: taking, cutting, deleting.
+    change   held to change what queues there are and what is in them: taking, cutting, deleting.
              Held over disk access only by those who hold `disk` too.
     lock     held for a moment, by changers while they change numbers or pending entries and by readers while
              they look at them together. Never held over disk access.
@@ -35,8 +35,8 @@ class Jump(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """A record of queue offset 0, met in a replay after others of its queue: the begin of a new life of its topic, if
-    1 comes next; a damaged offset if anything else does."""
+    """A record of queue offset 0, met in a replay after others of its queue: the begin of a new incarnation of its
+    topic, if 1 comes next; a damaged offset if anything else does."""
 
     entry: tuple[int, int, int]
 

@@ -70,7 +70,7 @@ class Queues:
         return slot
 
     def find_slot(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, with or without entries, or None when nobody ever asked for it."""
+        """The queue, with or without entries, or None when it was never asked for."""
         slot = self._slot_names.get((topic, queue_id))
         return None if slot is None else self.by_slot[slot]
 

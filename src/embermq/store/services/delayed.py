@@ -6,7 +6,7 @@ after the append answered PUT_OK, and goes to config/delayOffset.json only after
 what it vouches for: each message is delivered at least once, whatever dies when.
 
 The delivered record keeps the parked one's properties byte for byte, DELAY, REAL_TOPIC, REAL_QID and WAIT
-included, as the reference's records do; `append` must therefore be one that does not park again.
+included, as RocketMQ's records do; `append` must therefore be one that does not park again.
 
 `deliver_due` is the whole of it, without threads or sleeps; `start` runs it on a thread of its own, which
 is the only one to call it then. The other methods: any thread.
@@ -117,7 +117,7 @@ class DelayedMessages:
         return min(places, default=None)
 
     def runtime_info(self) -> dict[str, str]:
-        """`scheduleMessageOffset_<level>` = `<delivered>,<queue max>`, as the reference shows it."""
+        """`scheduleMessageOffset_<level>` = `<delivered>,<queue max>`, as RocketMQ shows it."""
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{(self._parked.bounds(level - 1) or (0, 0))[1]}"
             for level, offset in sorted(self.progress().items())
@@ -176,7 +176,7 @@ class DelayedMessages:
         return due_ms
 
     def _delay_of(self, level: int) -> int:
-        """A level beyond the settings, left by other settings, counts as one second, as in the reference."""
+        """A level beyond the settings, left by other settings, counts as one second, as in RocketMQ."""
         return self._delay_ms[level - 1] if level <= len(self._delay_ms) else 1000
 
     def _deliver(self, level: int, at: int, parked: StoredMessage, now_ms: int) -> int | None:

@@ -67,7 +67,7 @@ class Dispatcher:
         self._stopping = False
         self._lacks_space = False
         self._trouble = ""  # What the last try to dispatch ended with.
-        self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to by whoever has the put lock.
+        self._cuts: deque[tuple[int, Callable[[], None]]] = deque()  # Ascending; added to with the put lock held.
         self._on_start = on_start
         self._thread = WorkThread(self._run, "embermq-dispatch")
 
@@ -154,7 +154,7 @@ class Dispatcher:
         return True
 
     def drain(self) -> None:
-        """Dispatch up to the limit. The dispatcher's thread, or whoever has stopped it."""
+        """Dispatch up to the limit. The dispatcher's thread, or the one that has stopped it."""
         while self.position < (limit := self._next_stop()):
             start = max(self.position, self._log.min_offset)
             try:
@@ -202,7 +202,7 @@ class Dispatcher:
         raise _DiskFull from problem
 
     def _drop(self, sink: Sink, problem: Exception) -> None:
-        is_mistake = not isinstance(problem, OSError)  # Whoever made it wants to know where.
+        is_mistake = not isinstance(problem, OSError)  # Its author wants to know where.
         log.error("sink failed name=%s position=%d error=%s", sink.name, sink.position, problem, exc_info=is_mistake)
         self.failed_sinks[sink.name] = str(problem)
         self.sinks.remove(sink)

@@ -199,9 +199,9 @@ class Housekeeping:
             yield
 
     def _write_checkpoint(self, *, hold_back: bool) -> None:
-        """The times the reference starts from. Ours starts from the proofs and never reads them.
+        """The times RocketMQ starts from. Ours starts from the proofs and never reads them.
 
-        After a crash the reference drops every index file that is not full, and indexes again only from
+        After a crash RocketMQ drops every index file that is not full, and indexes again only from
         where it starts to recover. So a running store holds all times back to what full index files have.
         """
         shown = self.checkpoint

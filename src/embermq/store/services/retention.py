@@ -1,4 +1,4 @@
-"""Retention: old log files go by the reference's rules (retention_rules.py), and what is derived from them follows.
+"""Retention: old log files go by RocketMQ's rules (retention_rules.py), and what is derived from them follows.
 
 One look, in this order, so that a crash between any two steps leaves a store that opens and has everything
 that is still in its log:
@@ -9,8 +9,8 @@ that is still in its log:
     delete log files           oldest first, never the last; each deletion is durable before the next
     let queue, index files go  out of the books first, then out of the proofs, then off the disk
 
-A file stays as long as somebody needs it: the dispatcher, a delayed message that was not delivered yet, derived
-files that are not durable, the archive guard. Consumers are not asked, as in the reference. A reader in the
+A file stays as long as it is needed: the dispatcher, a delayed message that was not delivered yet, derived
+files that are not durable, the archive guard. Consumers are not asked, as in RocketMQ. A reader in the
 middle of a file keeps what it has mapped, and its file keeps the space: until it is let go, or for
 destroyMapedFileIntervalForcibly, no further file is deleted by force, because that would not show on the disk yet.
 
@@ -67,7 +67,7 @@ class RetentionGuard(Protocol):
 
 
 class Cleaned(msgspec.Struct, frozen=True):
-    """What went, and who kept the next log file from going; None if nobody did."""
+    """What went, and who kept the next log file from going; None if nothing did."""
 
     segments: int = 0
     log_bytes: int = 0
@@ -87,7 +87,7 @@ class Cleaned(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Somebody who needs the log from a position on; None: none of it."""
+    """A holder, who needs the log from a position on; None: none of it."""
 
     who: str
     position: Callable[[], int | None]
@@ -153,7 +153,7 @@ class Retention:
         self._stopping = True
         self._wake.ring()
         self._thread.join()
-        with self._one_at_a_time:  # Somebody may have asked from another thread.
+        with self._one_at_a_time:  # Another thread may have asked.
             pass
 
     def _run(self) -> None:
@@ -264,12 +264,13 @@ class Retention:
     # -- who needs the log -------------------------------------------------------------------------------------
 
     def _free_until(self) -> int:
-        """Below this nobody needs the log. The names of those who need what follows are noted."""
+        """Below this the log is not needed. The names of those who need what follows are noted."""
         housekeeping, last = self._derived.housekeeping, self._log.segments.last
         if last is not None and housekeeping.durable_position < last.start:
             housekeeping.make_durable()
         positions = [(position, hold.who) for hold in self._holds if (position := hold.position()) is not None]
-        # Whoever has passed may rely on something newer in the log, such as a message delivered from a parked one.
+        # A holder that has passed may rely on something newer in the log, such as a message delivered from a parked
+        # one.
         positions.append((self._flush_log(), "the flush of the log"))
         if self._derived.queues is not None or self._derived.index is not None:
             positions.append((housekeeping.durable_position, "queues and index, which are not durable so far"))
@@ -290,7 +291,7 @@ class Retention:
             return None
         try:
             return None if self._guard(old) else "the archive guard"
-        except Exception:  # Somebody else's code; whatever goes wrong in it, it did not say yes.
+        except Exception:  # Foreign code; whatever goes wrong in it, it did not say yes.
             log.exception("retention guard failed path=%s", old.path)
             return "the archive guard, which failed"
 
@@ -309,7 +310,7 @@ class Retention:
     # -- deleting ----------------------------------------------------------------------------------------------
 
     def _forget_missing(self) -> list[Segment]:
-        """Log files that somebody deleted by hand, oldest first, leave the set. That the newest one is there
+        """Log files that were deleted by hand, oldest first, leave the set. That the newest one is there
         shows that the directory is, too."""
         gone: list[Segment] = []
         segments = self._log.segments
@@ -366,7 +367,7 @@ class Retention:
             self._hung.append((segment, now))
 
     def _look_at_hung(self) -> None:
-        """Forget deleted files that nobody looks at any more; now and then tell of the others."""
+        """Forget deleted files that are not read any more; now and then tell of the others."""
         self._hung = [(segment, at) for segment, at in self._hung if segment.is_lent]
         now = self._clock.monotonic()
         if self._hung and now - self._hung_told_at >= self._settings.redelete_interval_ms / 1000:

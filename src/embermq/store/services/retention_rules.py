@@ -1,14 +1,14 @@
-"""When old log files go, by the reference's rules. Pure.
+"""When old log files go, by RocketMQ's rules. Pure.
 
     used <= diskMaxUsedSpaceRatio (75 %)     expired files, in the hours deleteWhen names
     used >  75 %                             expired files, at any hour
     used >  emberDiskCleanPercent (85 %)     the oldest files, expired or not, if cleanFileForciblyEnable
     used >  emberDiskFullPercent (90 %)      as above, and appends are refused
-    somebody asked                           expired files, at any hour
+    asked for                                expired files, at any hour
 
 The disk of the log counts first, and of several log directories the emptiest: new files go there. The disk
 of the consume queues counts when that of the log gives no reason. Force needs a reason of its own: with
-diskMaxUsedSpaceRatio above 85 it waits for its hour, as in the reference. A disk that cannot be looked at is no
+diskMaxUsedSpaceRatio above 85 it waits for its hour, as in RocketMQ. A disk that cannot be looked at is no
 reason: nothing is deleted because something is not known.
 """
 
@@ -24,7 +24,7 @@ class DiskSeen:
     hour: int  # of the day, local time
     log_used: float | None
     queues_used: float | None
-    asked: bool = False  # somebody wants expired files to go now
+    asked: bool = False  # expired files are to go now
 
 
 @dataclass(frozen=True, slots=True)

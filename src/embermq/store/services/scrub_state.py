@@ -1,4 +1,4 @@
-"""How far the scrub is: `embermq.scrub.json`. A round may take longer than a process lives, so it goes on.
+"""How far the scrub is: `embermq.scrub.json`. A round may take longer than a process runs, so it goes on.
 
     position         records below this physical offset were compared in the round that is under way
     round_began_ms   when that round began; 0: none is under way

@@ -1,6 +1,6 @@
 """Deleting a topic: its queues go, its numbers begin at 0 again, and its records leave with their log files.
 
-The log stays as it is, so between the topic's old records and those of a new life of it there is one place, and
+The log stays as it is, so between the topic's old records and those of a new incarnation there is one place, and
 everybody has to see the same one:
 
     writer       under the put lock: the next message of each queue is number 0; the log ends here

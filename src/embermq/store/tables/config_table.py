@@ -5,8 +5,8 @@
     save      writes the table if it changed since the last save; several changes, or several callers that wait for
               one another, cost one write
 
-Values are immutable: whoever got one keeps it, and a save needs no copy of them. What the file has beside the table
-(fields of newer versions) is kept and written back.
+Values are immutable: a reader keeps the one it got, and a save needs no copy of them. What the file has beside the
+table (fields of newer versions) is kept and written back.
 
 Any thread. Two locks: `_lock` for the map, held for moments; `_saving` for the file, held while it is written, so that
 changes go on meanwhile (docs/locks.md).
