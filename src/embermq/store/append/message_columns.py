@@ -87,8 +87,13 @@ def _bytes_column(bodies: Any) -> ValueColumn:
             raise MessageRejected(f"bodies: row {int(np.argmin(column.lengths))} is null; an empty body is not")
         return column
     listed = _listed("bodies", bodies)
-    if not set(map(type, listed)) <= {bytes}:
-        listed = [_as_bytes(row, body) for row, body in enumerate(listed)]
+    try:
+        joined, lengths = b"".join(listed), np.fromiter(map(len, listed), np.int64, len(listed))
+        if lengths.sum() == len(joined):  # The length of a view can be that in elements.
+            return _joined(joined, lengths)
+    except TypeError:
+        pass  # Something is not bytes; said below.
+    listed = [_as_bytes(row, body) for row, body in enumerate(listed)]
     return _joined(b"".join(listed), np.fromiter(map(len, listed), np.int64, len(listed)))
 
 
@@ -110,12 +115,15 @@ def _column_of(name: str, given: Any, rows: int) -> ValueColumn:
 
 
 def _text_column(name: str, listed: Sequence[Any]) -> ValueColumn:
-    types = set(map(type, listed))
-    if not types <= {str, type(None)}:
-        wrong = next(kind.__name__ for kind in types if kind not in (str, type(None)))
-        raise MessageRejected(f"{name}: a row is of type {wrong}; texts are expected")
-    texts = listed if type(None) not in types else ["" if text is None else text for text in listed]
-    joined = "".join(texts)
+    texts = listed
+    try:
+        joined = "".join(texts)
+    except TypeError:  # Rows without a text, or with something else.
+        texts = ["" if text is None else text for text in listed]
+        wrong = next((type(text).__name__ for text in texts if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise MessageRejected(f"{name}: a row is of type {wrong}; texts are expected") from None
+        joined = "".join(texts)
     data = _encoded(name, joined)
     if len(data) == len(joined):
         lengths = np.fromiter(map(len, texts), np.int64, len(texts))

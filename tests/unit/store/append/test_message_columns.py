@@ -1,5 +1,6 @@
 """append_columns: the same bytes as append_many of the same messages, from lists and from Arrow arrays."""
 
+import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,15 @@ def test_lists_and_single_values(stores: Stores) -> None:
         born_timestamp=list(range(ROWS)),
     )
     stores.check([], "orders", [])
+
+
+def test_bodies_that_are_views(stores: Stores) -> None:
+    words = memoryview(array.array("i", [1, 2, 3]))
+    stores.check(
+        [Message("orders", bytes(words)), Message("orders", b"raw"), Message("orders", b"view")],
+        "orders",
+        [words, bytearray(b"raw"), memoryview(b"view")],
+    )
 
 
 def test_rows_without_a_tag_or_a_key(stores: Stores) -> None:
