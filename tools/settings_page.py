@@ -25,7 +25,7 @@ Each setting has the name Apache RocketMQ 4.9 gives it in `broker.conf` (first c
 
 ```python
 StoreSettings(segment_bytes=64 << 20, flush=FlushDisk.SYNC)  # Python names, Python values
-StoreSettings.from_properties({{"flushDiskType": "SYNC_FLUSH"}})  # the reference's names, text values
+StoreSettings.from_properties({{"flushDiskType": "SYNC_FLUSH"}})  # RocketMQ's names, text values
 StoreSettings.from_file("broker.conf", environment=os.environ, flush_interval_ms=100)
 ```
 
@@ -37,7 +37,7 @@ The file has the syntax of Java's `.properties` files: `key=value` or `key: valu
 a backslash at the end of a line continues it, `\\uXXXX` is a character. It is read as UTF-8, or as Latin-1
 when it is not valid UTF-8.
 
-A value that cannot be used is a `SettingsError` with file, line, key and value. Keys that nobody knows (with
+A value that cannot be used is a `SettingsError` with file, line, key and value. Unknown keys (with
 the nearest known name), keys that only a broker or name server needs, and changed settings that have no
 effect here are reported in one `SettingsWarning`.
 """

@@ -1,7 +1,7 @@
 """What a broker asks of a store now and then: cleaning up after topics, and figures of single topics and queues.
 
 None of this is on the way of a message. Put totals by topic are not counted while messages are appended: queue entries
-have the sizes of their records, and whoever asks adds up what came since the last time. Any thread.
+have the sizes of their records, and the caller adds up what came since the last time. Any thread.
 """
 
 import threading
