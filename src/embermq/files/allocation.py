@@ -38,6 +38,7 @@ _AHEAD_S = 10.0  # there are files for what the writer stores in this time
 _FILES_AHEAD_MAX = 2
 _POLL_MIN_S = 0.001
 _POLL_IDLE_S = 0.05
+SLOW_CREATION_S = 0.5  # A file that takes longer to be made, warming aside, is worth a warning.
 _RETRY_S = 1.0  # after a file could not be made that no writer waits for yet
 
 # Populating for "write" makes the pages dirty, so that the next sync writes their zeros: when every append
@@ -256,7 +257,11 @@ class SegmentAllocator:
         self._answered.ring()
 
     def _make(self, start: int) -> Segment:
+        began = self._clock.monotonic()
         segment = self._segments.create(start)
+        elapsed = self._clock.monotonic() - began
+        if elapsed > SLOW_CREATION_S:
+            log.warning("slow file creation elapsed_ms=%d path=%s", int(elapsed * 1000), segment.path)
         view = segment.view
         assert view is not None
         if self._synced_often:

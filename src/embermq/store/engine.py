@@ -111,11 +111,12 @@ class Engine:
         self.is_readable = True
         self.dispatcher = self._make_dispatcher()
         flusher = None if self.read_only else self._make_flusher()
+        self.stats = StoreStats(self.clock, lambda: self.writer.counters)
         self.writer = self._make_writer(flusher)
         self._flusher = flusher
         self.writer.adopt_offsets(parts.next_offsets)
-        self.internal = InternalAppends(self.writer, self.confirm if self.sync else lambda receipts, wait: receipts)
-        self.stats = StoreStats(self.clock, lambda: self.writer.counters)
+        confirm = self.confirm if self.sync else lambda receipts, wait, began: receipts
+        self.internal = InternalAppends(self.writer, confirm, self.clock)
         self.put_totals = PutTotals(self.queues, parts.next_offsets) if self.queues is not None else None
         self._services: Services | None = None
 
@@ -158,7 +159,7 @@ class Engine:
             light_queues_max=settings.light_queues_max if settings.light_queues else 0,
             fence=self.parts.fence,
             wake_dispatch=wake if flusher is None else flusher.after_append(wake),
-            record_slow_put=lambda ms: self.stats.record_slow_put(ms),
+            record_put=None if self.sync else self.stats.record_put,  # With the wait for the disk: `confirm`.
         )
 
     # -- starting --------------------------------------------------------------------------------------------
@@ -516,15 +517,18 @@ class Engine:
         self.check_fence()
         return self.log.flushed_offset
 
-    def confirm(self, receipts: Sequence[Receipt], wait: bool) -> Sequence[Receipt]:
-        """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares."""
+    def confirm(self, receipts: Sequence[Receipt], wait: bool, began: float) -> Sequence[Receipt]:
+        """Under SYNC_FLUSH: wait until the newest of `receipts` is durable, if the sender cares. Then the put that
+        began at `began` is over, and its time is recorded."""
+        newest = receipts[-1]
         if not wait:
             self.services.flusher.nudge()
-            return receipts
-        newest = receipts[-1]
-        if self.services.flusher.wait(newest.physical_offset + newest.size):
-            return receipts
-        return [msgspec.structs.replace(receipt, status=PutStatus.FLUSH_DISK_TIMEOUT) for receipt in receipts]
+        elif not self.services.flusher.wait(newest.physical_offset + newest.size):
+            late = PutStatus.FLUSH_DISK_TIMEOUT
+            receipts = [msgspec.structs.replace(receipt, status=late) for receipt in receipts]
+        messages = newest.message_count if len(receipts) == 1 else len(receipts)
+        self.stats.record_put(self.clock.monotonic() - began, messages)
+        return receipts
 
 
 def _stop_surely(stop: Callable[[], None]) -> None:

@@ -100,6 +100,7 @@ class MessageStore:
         # What every call needs, one step nearer.
         self._writer, self._log, self._queues, self._records = engine.writer, engine.log, engine.queues, engine.records
         self._sync, self._read_only = engine.sync, engine.read_only
+        self._monotonic = engine.clock.monotonic
 
     # -- opening and closing -------------------------------------------------------------------------------
 
@@ -166,8 +167,11 @@ class MessageStore:
         """
         if self._read_only:
             raise StoreReadOnly(self.path)
+        if not self._sync:
+            return self._writer.append(message)[0]
+        began = self._monotonic()
         receipt, wait = self._writer.append(message)
-        return self.engine.confirm([receipt], wait)[0] if self._sync else receipt
+        return self.engine.confirm([receipt], wait, began)[0]
 
     def append_many(self, messages: Iterable[Message]) -> Sequence[Receipt]:
         """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
@@ -175,14 +179,16 @@ class MessageStore:
         listed = messages if isinstance(messages, list) else list(messages)
         if not listed:
             return []
+        began = self._monotonic()
         receipts, wait = self._writer.append_many(listed)
-        return self.engine.confirm(receipts, wait) if self._sync else receipts
+        return self.engine.confirm(receipts, wait, began) if self._sync else receipts
 
     def append_batch(self, batch: MessageBatch) -> Receipt:
         """Store a batch: one topic and queue, side by side in one log file; refused as a whole if any part is bad."""
         self._check_writable()
+        began = self._monotonic()
         receipt, wait = self._writer.append_batch(batch)
-        return self.engine.confirm([receipt], wait)[0] if self._sync else receipt
+        return self.engine.confirm([receipt], wait, began)[0] if self._sync else receipt
 
     def append_packed(self, batch: PackedBatch) -> PackedReceipts:
         """Store messages that come as columns and bytes, without an object for each; does not wait for the disk.
@@ -192,8 +198,10 @@ class MessageStore:
         self._check_writable()
         if not self._sync:
             return self._writer.append_packed(batch, None)
+        began = self._monotonic()
         receipts = self._writer.append_packed(batch, self.engine.services.flusher)
         self.engine.services.flusher.nudge()  # It begins before anyone waits.
+        self.engine.stats.record_put(self._monotonic() - began, len(receipts))
         return receipts
 
     def append_columns(
@@ -214,21 +222,26 @@ class MessageStore:
         """
         self._check_writable()
         columns = MessageColumns(topic, bodies, tags, keys, properties, queue_id, born_timestamp)
-        return self._writer.append_columns(columns, self.engine.services.flusher if self._sync else None)
+        if not self._sync:
+            return self._writer.append_columns(columns, None)
+        began = self._monotonic()
+        receipts = self._writer.append_columns(columns, self.engine.services.flusher)
+        self.engine.stats.record_put(self._monotonic() - began, len(receipts))
+        return receipts
 
     def append_async(self, message: Message) -> "Future[Receipt]":
         """Store one message; the future is done when it is as durable as the settings promise."""
         self._check_writable()
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()  # What is stored cannot be called back.
+        began = self._monotonic()
         receipt, wait = self._writer.append(message)
         if not (self._sync and wait):
-            if self._sync:
-                self.engine.services.flusher.nudge()
-            future.set_result(receipt)
+            future.set_result(self.engine.confirm([receipt], wait, began)[0] if self._sync else receipt)
             return future
 
         def set_outcome(waiter: Waiter) -> None:
+            self.engine.stats.record_put(self._monotonic() - began)
             if isinstance(waiter.failure, AppendRefused):
                 future.set_exception(again(waiter.failure))
             elif waiter.failure is not None:

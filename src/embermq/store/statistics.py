@@ -1,13 +1,16 @@
 """Statistics of a store: how much, how fast, how slow; in the text forms of RocketMQ.
 
 Counting must cost the append path nothing, so it is done elsewhere: the writer keeps plain totals and
-hands them out on demand (`counters`), and reports a put here only when it took a millisecond or more;
-all others count as 0 ms. Rates come from a sample of the totals about once a second (`sample`, called
-by the store's housekeeping), over the last 10, 60 and 600 seconds.
+hands them out on demand (`counters`), and a put is reported here only when it took a millisecond or more;
+all others count as 0 ms. A put takes from the call to its answer: checks, encoding, the wait for the put lock, the
+store, and under SYNC_FLUSH the wait for the disk. Each message of a batch took as long as the batch. Rates come from a
+sample of the totals about once a second (`sample`, called by the store's housekeeping), over the last 10, 60 and 600
+seconds.
 
 Positions and disk figures do not live here: the store adds them to `runtime_info`. Any thread.
 """
 
+import logging
 import math
 import threading
 from bisect import bisect_right
@@ -19,6 +22,10 @@ from typing import NamedTuple
 
 from embermq.clock import Clock
 
+log = logging.getLogger(__name__)
+
+COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
+SLOW_PUT_SECONDS = 0.5
 SAMPLES_MAX = 601
 WINDOWS_SECONDS = (10, 60, 600)
 ROTATION_SECONDS = 60.0
@@ -49,9 +56,9 @@ _BUCKET_ENDS = list(accumulate(width for width, count in _STEPS for _ in range(c
 class PutCounters:
     """Totals since the store was opened."""
 
-    count: int
+    count: int  # messages stored
     bytes: int
-    failed: int
+    failed: int  # messages that were not: rejected, refused, or interrupted by an error
 
 
 class _Sample(NamedTuple):
@@ -91,18 +98,24 @@ class StoreStats:
         self._slowest_fetch_seconds = 0.0
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
         self._minute_began = self._booted
-        self._puts_before_minute = counters().count
+        self._puts_before_minute = 0
         self._slow = _SlowPuts()
         self._last_minute: _SlowPuts | None = None
 
     # -- counting --------------------------------------------------------------------------------------
 
-    def record_slow_put(self, ms: int) -> None:
-        """An append took `ms` >= 1 milliseconds. One that took less is not reported at all."""
+    def record_put(self, seconds: float, messages: int = 1) -> None:
+        """A put of so many messages took so long, from the call to its answer. Not needed for one that took less than
+        COUNTED_PUT_SECONDS."""
+        ms = int(seconds * 1000)
+        if ms == 0:
+            return
         with self._lock:
-            self._slow.add(ms)
+            self._slow.add(ms, messages)
             if ms > self._slowest_put_ms:
                 self._slowest_put_ms = ms
+        if seconds > SLOW_PUT_SECONDS:
+            log.warning("slow put elapsed_ms=%d messages=%d", ms, messages)
 
     def record_fetch(self, messages: int, seconds: float) -> None:
         """A fetch answered `messages` messages; none is a miss."""

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from embermq.store.statistics import PutCounters, StoreStats
 
 
@@ -117,7 +119,7 @@ def test_latency_classes_are_those_of_the_last_full_minute() -> None:
     bench = Bench()
     bench.add(100)
     for ms in (1, 9, 10, 99, 100, 999, 1000, 4999, 9999, 10_000, 70_000):
-        bench.stats.record_slow_put(ms)
+        bench.stats.record_put(ms / 1000)
     bench.pass_seconds(59)
     assert bench.info("putMessageDistributeTime") == "null"
     bench.pass_seconds(1)
@@ -131,11 +133,29 @@ def test_latency_classes_are_those_of_the_last_full_minute() -> None:
     assert bench.info("putMessageEntireTimeMax") == "70000"
 
 
+def test_each_message_of_a_batch_took_as_long_as_the_batch() -> None:
+    bench = Bench()
+    bench.add(300)
+    bench.stats.record_put(0.02, messages=256)
+    bench.stats.record_put(0.0009)
+    bench.pass_seconds(60)
+    assert bench.info("putMessageDistributeTime").startswith("[<=0ms]:44 [0~10ms]:0 [10~50ms]:256 ")
+    assert bench.info("putMessageEntireTimeMax") == "20"
+
+
+def test_a_slow_put_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.stats.record_put(0.5)
+    assert caplog.messages == []
+    bench.stats.record_put(0.75, messages=3)
+    assert caplog.messages == ["slow put elapsed_ms=750 messages=3"]
+
+
 def test_percentiles_lie_inside_their_bucket() -> None:
     bench = Bench()
     bench.add(1000)
     for _ in range(5):
-        bench.stats.record_slow_put(25)  # the bucket of 24 to 26 ms
+        bench.stats.record_put(0.0255)  # the bucket of 24 to 26 ms
     bench.pass_seconds(60)
     assert 0 < float(bench.info("putLatency99")) <= 1
     assert 24 < float(bench.info("putLatency999")) <= 26
@@ -144,7 +164,7 @@ def test_percentiles_lie_inside_their_bucket() -> None:
 def test_a_put_beyond_all_buckets_is_shown_as_the_largest() -> None:
     bench = Bench()
     bench.add(1)
-    bench.stats.record_slow_put(1_000_000)
+    bench.stats.record_put(1000.0)
     bench.pass_seconds(60)
     assert bench.info("putLatency999") == "10000.00"
 

@@ -43,6 +43,7 @@ IDLE_SECONDS = 0.5
 # A thread that waits for a sync looks by itself this often: the one before it may have been interrupted by a signal
 # handler that raised, and then does not wake it.
 LOOK_SECONDS = 0.1
+SLOW_SECONDS = 0.5  # A flush or commit that takes longer is worth a warning.
 
 
 class Group:
@@ -255,12 +256,14 @@ class Flusher:
         return self._log.flushed_offset
 
     def _flush_log(self) -> None:
-        before = self._log.flushed_offset
+        before, began = self._log.flushed_offset, self._clock.monotonic()
         try:
             flushed = self._log.flush(self._confirm)
         except OSError as problem:
             self._fail(problem)
             return
+        finally:
+            self._warn_if_slow("flush", began)
         if flushed != before:
             self._on_progress(flushed)
 
@@ -282,6 +285,7 @@ class Flusher:
 
     def _commit(self) -> bool:
         """Move private buffers to the files. An OSError is noted, and raised."""
+        began = self._clock.monotonic()
         try:
             if self._confirm is not None:
                 self._confirm()
@@ -289,6 +293,13 @@ class Flusher:
         except OSError as problem:
             self._fail(problem)
             raise
+        finally:
+            self._warn_if_slow("commit", began)
+
+    def _warn_if_slow(self, what: str, began: float) -> None:
+        elapsed = self._clock.monotonic() - began
+        if elapsed > SLOW_SECONDS:
+            log.warning("slow %s elapsed_ms=%d flushed_offset=%d", what, int(elapsed * 1000), self._log.flushed_offset)
 
     def _fail(self, problem: OSError) -> None:
         failure: AppendRefused = FlushFailed(problem.strerror or str(problem))

@@ -17,11 +17,12 @@ Any thread.
 
 from collections.abc import Callable, Sequence
 
+from embermq.clock import Clock
 from embermq.model.message import Message, Receipt
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 from embermq.store.append.writer import Writer
 
-Confirm = Callable[[Sequence[Receipt], bool], Sequence[Receipt]]
+Confirm = Callable[[Sequence[Receipt], bool, float], Sequence[Receipt]]  # receipts, wait, when the put began
 
 _CLOSED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC))
 
@@ -35,8 +36,8 @@ def is_closed_to_clients(topic: str) -> bool:
 class InternalAppends:
     """Appends of a broker's own messages. `confirm` waits until receipts are as durable as the settings promise."""
 
-    def __init__(self, writer: Writer, confirm: Confirm) -> None:
-        self._writer, self._confirm = writer, confirm
+    def __init__(self, writer: Writer, confirm: Confirm, clock: Clock) -> None:
+        self._writer, self._confirm, self._clock = writer, confirm, clock
 
     def append(self, message: Message, *, although_full: bool = False) -> Receipt:
         """Store one message as it is; the receipt and the errors of `MessageStore.append`.
@@ -44,12 +45,14 @@ class InternalAppends:
         With `although_full` past the mark of a full disk as well (not past its last byte): for what ends the wait of a
         message that was taken before, and whose log file cannot be deleted until then.
         """
+        began = self._clock.monotonic()
         receipt, wait = self._writer.append_as_is(message, although_full=although_full)
-        return self._confirm([receipt], wait)[0]
+        return self._confirm([receipt], wait, began)[0]
 
     def append_many(self, messages: Sequence[Message], *, although_full: bool = False) -> Sequence[Receipt]:
         """Store messages in order, with one wait for the disk. A rejected one stops all before anything is stored."""
         if not messages:
             return []
+        began = self._clock.monotonic()
         receipts, wait = self._writer.append_many_as_is(messages, although_full=although_full)
-        return self._confirm(receipts, wait)
+        return self._confirm(receipts, wait, began)

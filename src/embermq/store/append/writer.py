@@ -59,7 +59,7 @@ from embermq.store.append.queue_tails import QueueKey, QueueTail, QueueTails
 from embermq.store.append.runs import MessageRun, Receipts, RunReader
 from embermq.store.layout.fence import Fence
 from embermq.store.log.commit_log import CommitLog
-from embermq.store.statistics import PutCounters
+from embermq.store.statistics import COUNTED_PUT_SECONDS, SLOW_PUT_SECONDS, PutCounters
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,6 @@ _PROPERTIES_LENGTH = struct.Struct(">h")
 PUT_OK = PutStatus.PUT_OK
 _PACK_HEAD_V4, _PACK_PROPERTIES_LENGTH = _HEAD_V4.pack, _PROPERTIES_LENGTH.pack
 _PACK_SIZE_MAGIC_INTO = SIZE_MAGIC.pack_into
-COUNTED_PUT_SECONDS = 0.001  # Below, a put counts as 0 ms.
-SLOW_PUT_SECONDS = 0.5
 LMQ_PREFIX = "%LMQ%"
 _NO_TOKEN = memoryview(bytes(8)).cast("q")
 
@@ -101,8 +99,10 @@ class Writer:
         light_queues_max: int = 0,
         fence: Fence | None = None,
         wake_dispatch: Callable[[], None] | None = None,
-        record_slow_put: Callable[[int], None] | None = None,
+        record_put: Callable[[float, int], None] | None = None,
     ) -> None:
+        """`record_put` gets the seconds and messages of each put that took COUNTED_PUT_SECONDS or more here. Under
+        SYNC_FLUSH a put goes on to wait for the disk, and is measured there."""
         self._log, self._admission, self._clock = log, admission, clock
         self._now_ms, self._monotonic = clock.now_ms, clock.monotonic
         self._fence = fence
@@ -119,15 +119,17 @@ class Writer:
         self.refusal: StoreError | None = None  # What there is against appending: the first of `_refusals`.
         self._refusals: dict[Refusal, StoreError] = {}
         self._wake_dispatch = wake_dispatch if wake_dispatch is not None else _nothing
-        self._record_slow_put = record_slow_put if record_slow_put is not None else _ignore_slow_put
+        self._record_put = record_put if record_put is not None else _ignore_put
         # Of a run being written: its slots, their offsets before it, and how many bytes it takes at most.
         self._open_run: tuple[NDArray[np.int64], NDArray[np.int64], int] | None = None
         self._count = self._bytes = self._failed = 0
+        self._refused = 0  # Messages that did not come so far as to be written.
+        self._refused_lock = threading.Lock()  # Guards that number alone: refusals come with and without the put lock.
 
     @property
     def counters(self) -> PutCounters:
         """Totals since the store was opened."""
-        return PutCounters(self._count, self._bytes, self._failed)
+        return PutCounters(self._count, self._bytes, self._failed + self._refused)
 
     def refuse(self, reason: StoreError) -> None:
         """Wait for the append under way, and refuse every later one, for good."""
@@ -191,6 +193,7 @@ class Writer:
 
     def append(self, message: Message) -> tuple[Receipt, bool]:
         """Store one message; the receipt, and whether its sender waits for the disk."""
+        entered = self._monotonic()
         if (
             message.flag == 0
             and message.sys_flag == 0
@@ -205,18 +208,43 @@ class Writer:
         ):
             tail = self._tails.by_key.get((message.topic, message.queue_id))
             if tail is not None and tail.topic_part is not None:
-                properties = message.property_bytes()
+                try:
+                    properties = message.property_bytes()
+                except StoreError:
+                    self._count_refused(1)
+                    raise
                 parts = len(message.body) + len(properties)
                 # Well within every limit, so that none of them has to be looked at one by one.
                 if parts <= self._plain_bytes_max and not has_meaning_to_store(properties):
-                    return self._store_plain(tail, tail.topic_part, message, properties), True
-                admitted = self._admission.admit(message, properties)
-                return self._store_one(admitted), admitted.wait
-        admitted = self._admission.admit(message)
-        return self._store_one(admitted), admitted.wait
+                    return self._store_plain(tail, tail.topic_part, message, properties, entered), True
+                return self._admit_and_store(message, entered, properties)
+        return self._admit_and_store(message, entered)
 
-    def _store_plain(self, tail: QueueTail, topic_part: bytes, message: Message, properties: bytes) -> Receipt:
-        """Store a message without anything rare about it, by the shortest way: what `_put` does, and no more."""
+    def _admit_and_store(
+        self, message: Message, entered: float, properties: bytes | None = None
+    ) -> tuple[Receipt, bool]:
+        try:
+            admitted = self._admission.admit(message, properties)
+        except StoreError:
+            self._count_refused(1)
+            raise
+        return self._store_one(admitted, entered), admitted.wait
+
+    def _admit(self, messages: Sequence[Message], admit: Callable[[Message], Admitted]) -> list[Admitted]:
+        """What is to be stored; if one of them is rejected none is, and all count as refused."""
+        try:
+            return [admit(message) for message in messages]
+        except StoreError:
+            self._count_refused(len(messages))
+            raise
+
+    def _store_plain(
+        self, tail: QueueTail, topic_part: bytes, message: Message, properties: bytes, entered: float
+    ) -> Receipt:
+        """Store a message without anything rare about it, by the shortest way: what `_put` does, and no more.
+
+        Reading the clock is a good part of it: of a free put lock it is taken as held since `entered`.
+        """
         body = message.body
         body_bytes = len(body)
         size = FIXED_BUT_TOPIC_LENGTH + body_bytes + len(topic_part) + len(properties)
@@ -224,12 +252,13 @@ class Writer:
         crc = crc32(body) & 0x7FFFFFFF
         host = self._packed_host
         lock, monotonic = self._lock, self._monotonic
-        if lock.locked():
+        is_contended = lock.locked()
+        if is_contended:
             self._check_busy()
         with lock:
             if self.refusal is not None or self._open_run is not None or self._token[0] != self._own_token:
                 self._check_turn()
-            self._locked_since = began = monotonic()
+            self._locked_since = began = monotonic() if is_contended else entered
             try:
                 now_ms = self._now_ms()
                 segment = self._log.active
@@ -276,23 +305,25 @@ class Writer:
                 raise
             self._bytes += size
             self._count += 1
-            held = monotonic() - began
+            ended = monotonic()
             self._locked_since = 0.0
-        if held >= COUNTED_PUT_SECONDS:
-            self._notice_slow_put(held)
+        if ended - entered >= COUNTED_PUT_SECONDS:
+            self._note_time(ended - began, ended - entered, 1)
         self._wake_dispatch()
         return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def append_as_is(self, message: Message, *, although_full: bool) -> tuple[Receipt, bool]:
         """Store a message of the broker's own (internal.py), if asked past the mark of a full disk as well."""
-        admitted = self._admission.admit_as_is(message)
-        return self._store_one(admitted, although_full=although_full), admitted.wait
+        entered = self._monotonic()
+        [admitted] = self._admit([message], self._admission.admit_as_is)
+        return self._store_one(admitted, entered, although_full=although_full), admitted.wait
 
     def append_many_as_is(self, messages: Sequence[Message], *, although_full: bool) -> tuple[Sequence[Receipt], bool]:
         """Store messages of the broker's own one after another; a bad one leaves nothing behind."""
-        return self._store_all([self._admission.admit_as_is(message) for message in messages], although_full)
+        entered = self._monotonic()
+        return self._store_all(self._admit(messages, self._admission.admit_as_is), entered, although_full)
 
-    def _store_one(self, admitted: Admitted, *, although_full: bool = False) -> Receipt:
+    def _store_one(self, admitted: Admitted, entered: float, *, although_full: bool = False) -> Receipt:
         self._check_busy()
         stored = 0
         with self._lock:
@@ -302,30 +333,39 @@ class Writer:
                 stored = 1
             finally:
                 held = self._finish(began, stored, 1 - stored)
-        self._wake(held)
+        self._wake(held, began + held - entered, 1)
         return receipt
 
     def append_many(self, messages: Sequence[Message]) -> tuple[Sequence[Receipt], bool]:
         """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
+        entered = self._monotonic()
         if self._runs.prefers_kernel(len(messages)):
-            parts = self._runs.read(messages)
+            parts = self._read_runs(messages)
             if parts is not None:
-                return self._store_parts(parts, len(messages))
-        admit = self._admission.admit
-        return self._store_all([admit(message) for message in messages])
+                return self._store_parts(parts, len(messages), entered)
+        return self._store_all(self._admit(messages, self._admission.admit), entered)
 
-    def _store_all(self, admitted: list[Admitted], although_full: bool = False) -> tuple[Sequence[Receipt], bool]:
+    def _read_runs(self, messages: Sequence[Message]) -> list[MessageRun | Admitted] | None:
+        try:
+            return self._runs.read(messages)
+        except StoreError:
+            self._count_refused(len(messages))
+            raise
+
+    def _store_all(
+        self, admitted: list[Admitted], entered: float, although_full: bool = False
+    ) -> tuple[Sequence[Receipt], bool]:
         receipts: list[Receipt] = []
-        self._check_busy()
+        self._check_busy(len(admitted))
         with self._lock:
-            began = self._begin(although_full)
+            began = self._begin(although_full, len(admitted))
             try:
                 now_ms = self._now_ms()
                 for one in admitted:
                     receipts.append(self._put(one, now_ms))
             finally:
                 held = self._finish(began, len(receipts), len(admitted) - len(receipts))
-        self._wake(held)
+        self._wake(held, began + held - entered, len(receipts))
         return receipts, any(one.wait for one in admitted)
 
     def append_packed(
@@ -334,15 +374,17 @@ class Writer:
         """Store the rows of a batch, each one that can be stored; what an error says in packed.py.
 
         With `all_or_none` a row that cannot be admitted is an error, and nothing is stored."""
+        entered = self._monotonic()
         refused: dict[int, StoreError] = {}
         parts = self._packed.read(batch, refused)
         if all_or_none and refused:
+            self._count_refused(len(batch.rows))
             raise refused[min(refused)]
         placed = np.zeros((len(batch.rows), N_PLACED_COLUMNS), np.int64)
         stored, waits, broken = 0, False, None
-        self._check_busy()
+        self._check_busy(len(batch.rows))
         with self._lock:
-            began = self._begin()
+            began = self._begin(count=len(batch.rows))
             try:
                 now_ms = self._now_ms()
                 for first, part in parts:
@@ -357,7 +399,7 @@ class Writer:
                         refused[first] = problem  # Of this message alone: its further queues.
             finally:
                 held = self._finish(began, stored, len(batch.rows) - stored)
-        self._wake(held)
+        self._wake(held, began + held - entered, stored)
         if broken is not None:
             refuse_the_rest(placed, refused, broken)
         return PackedReceipts(placed, now_ms, self._store_host, refused, durability if waits else None)
@@ -379,13 +421,15 @@ class Writer:
         placed[0] = receipt.physical_offset, receipt.size, receipt.queue_offset
         yield 1
 
-    def _store_parts(self, parts: list[MessageRun | Admitted], count: int) -> tuple[Sequence[Receipt], bool]:
+    def _store_parts(
+        self, parts: list[MessageRun | Admitted], count: int, entered: float
+    ) -> tuple[Sequence[Receipt], bool]:
         """Store runs, and what is not ordinary between them: `count` messages in all."""
         receipts: list[Sequence[Receipt]] = []
         stored = 0
-        self._check_busy()
+        self._check_busy(count)
         with self._lock:
-            began = self._begin()
+            began = self._begin(count=count)
             try:
                 now_ms = self._now_ms()
                 for part in parts:
@@ -399,7 +443,7 @@ class Writer:
                         receipts.append(Receipts(placed, now_ms, self._store_host))
             finally:
                 held = self._finish(began, stored, count - stored)
-        self._wake(held)
+        self._wake(held, began + held - entered, count)
         waits = any(isinstance(part, MessageRun) or part.wait for part in parts)
         return receipts[0] if len(receipts) == 1 else list(chain.from_iterable(receipts)), waits
 
@@ -434,12 +478,13 @@ class Writer:
 
     def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
         """Store a batch side by side in one segment."""
-        items = self._admission.admit_batch(batch)
+        entered = self._monotonic()
+        items = self._admit_batch(batch)
         total = sum(item.size for item in items)
         receipts: list[Receipt] = []
-        self._check_busy()
+        self._check_busy(len(items))
         with self._lock:
-            began = self._begin()
+            began = self._begin(count=len(items))
             try:
                 now_ms = self._now_ms()
                 segment = self._log.active
@@ -449,7 +494,7 @@ class Writer:
                     receipts.append(self._put(item, now_ms))
             finally:
                 held = self._finish(began, len(receipts), len(items) - len(receipts))
-        self._wake(held)
+        self._wake(held, began + held - entered, len(items))
         first = receipts[0]
         later = tuple(receipt.physical_offset for receipt in receipts[1:])
         whole = Receipt(
@@ -464,28 +509,45 @@ class Writer:
         )
         return whole, items[0].wait
 
-    def _check_busy(self) -> None:
-        """PageCacheBusy if the put lock has been held for too long. Before it is taken."""
+    def _admit_batch(self, batch: MessageBatch) -> list[Admitted]:
+        try:
+            return self._admission.admit_batch(batch)
+        except StoreError:
+            self._count_refused(max(1, len(batch.items)))
+            raise
+
+    def _check_busy(self, count: int = 1) -> None:
+        """PageCacheBusy for `count` messages if the put lock has been held for too long. Before it is taken."""
         since = self._locked_since
         if since and self._lock.locked():
             held = self._monotonic() - since
             if held > self._busy_seconds_max:
+                self._count_refused(count)
                 raise PageCacheBusy(int(held * 1000))
 
-    def _begin(self, although_full: bool = False) -> float:
+    def _begin(self, although_full: bool = False, count: int = 1) -> float:
         """The time from which the put lock counts as held; raises what there is against appending. Put lock held."""
         if self.refusal is not None or self._open_run is not None or self._token[0] != self._own_token:
-            self._check_turn(although_full)
+            self._check_turn(although_full, count)
         self._locked_since = began = self._monotonic()
         return began
 
-    def _check_turn(self, although_full: bool = False) -> None:
-        """Put right what an interrupted run has left; raise what there is against appending. Put lock held."""
+    def _check_turn(self, although_full: bool = False, count: int = 1) -> None:
+        """Put right what an interrupted run has left; raise what there is against appending `count` messages. Put lock
+        held."""
         self._take_back_open_run()
-        if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
-            raise again(self.refusal)
-        if self._token[0] != self._own_token:
-            self._refuse_fenced()
+        try:
+            if self.refusal is not None and not (although_full and isinstance(self.refusal, DiskFull)):
+                raise again(self.refusal)
+            if self._token[0] != self._own_token:
+                self._refuse_fenced()
+        except StoreError:
+            self._count_refused(count)
+            raise
+
+    def _count_refused(self, count: int) -> None:
+        with self._refused_lock:
+            self._refused += count
 
     def _refuse_fenced(self) -> None:
         """Raise: another process has the store, and what is written now would lie over its messages."""
@@ -518,16 +580,17 @@ class Writer:
         self._failed += failed
         return held
 
-    def _wake(self, held: float) -> None:
+    def _wake(self, held: float, elapsed: float, count: int) -> None:
         """Let the dispatcher know, after the put lock was given back."""
-        if held >= COUNTED_PUT_SECONDS:
-            self._notice_slow_put(held)
+        if elapsed >= COUNTED_PUT_SECONDS:
+            self._note_time(held, elapsed, count)
         self._wake_dispatch()
 
-    def _notice_slow_put(self, seconds: float) -> None:
-        self._record_slow_put(int(seconds * 1000))
-        if seconds > SLOW_PUT_SECONDS:
-            log.warning("slow append held_ms=%d wrote_offset=%d", int(seconds * 1000), self._log.wrote_offset)
+    def _note_time(self, held: float, elapsed: float, count: int) -> None:
+        """A put of so many messages held the put lock for `held` of the `elapsed` seconds it took."""
+        self._record_put(elapsed, count)
+        if held > SLOW_PUT_SECONDS:
+            log.warning("slow append held_ms=%d wrote_offset=%d", int(held * 1000), self._log.wrote_offset)
 
     @property
     def held_ms(self) -> int:
@@ -640,5 +703,5 @@ def _nothing() -> None:
     """Nothing to wake: without a dispatcher."""
 
 
-def _ignore_slow_put(ms: int) -> None:
-    """Nothing counts yet."""
+def _ignore_put(seconds: float, messages: int) -> None:
+    """Without statistics, or where a put is not over yet."""
