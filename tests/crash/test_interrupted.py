@@ -318,6 +318,25 @@ def test_only_the_allocator_makes_files_wherever_threading_is_interrupted(
     interrupt_each_line_of_rolling(tmp_path / "s", way, flush, "being made", 1, (THREADING,))
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_append_goes_on_after_one_that_was_interrupted_when_the_log_had_rolled(tmp_path: Path, way: str) -> None:
+    """The full file is sealed then, and nothing may be written there."""
+    trial = Trial(tmp_path / "s", way, FlushDisk.ASYNC, **ROLLING)
+    log = trial.store.engine.log
+    for nth in range(1, 16):
+        fill_file(trial)
+        full = log.active
+        assert full is not None
+        tracer = Tracer(nth, (SOURCE,), lambda full=full: log.segments.last is not full)  # type: ignore[misc]
+        with interruptible(), tracer.tracing():
+            trial.append()
+        if log.active is full:
+            full.seal()  # As the allocator does, now or soon.
+        trial.append()
+        trial.check_usable()
+    trial.check_closed()
+
+
 @pytest.mark.long
 @UNRAISABLE
 @pytest.mark.parametrize("flush", FlushDisk)

@@ -452,7 +452,9 @@ class Writer:
         encode_batch = self._runs.loops.encode_batch
         done = 0
         while done < len(run.rows):
-            segment = self._log.active or self._log.roll()
+            segment = self._log.active
+            if segment is None or segment.is_full:  # An interrupted roll leaves a full one, which is sealed by now.
+                segment = self._log.roll()
             at, numbers, slots = segment.wrote, self._tails.numbers(), run.rows[done:, R_QUEUE]
             self._open_run = slots, numbers[slots], run.room
             count, end = encode_batch(
