@@ -98,7 +98,9 @@ class StoreSettings:
         least=1,
     )
     flush_timed: bool = prop(
-        "flushCommitLogTimed", True, "keep the pause even while messages arrive; otherwise an append ends it"
+        "flushCommitLogTimed",
+        True,
+        "ASYNC_FLUSH: true: flush after each pause; false: also as soon as flushCommitLogLeastPages are dirty",
     )
     flush_pages_min: int = prop(
         "flushCommitLogLeastPages", 4, "flush the log only when this much is dirty", unit="pages of 4 KiB"
@@ -115,9 +117,9 @@ class StoreSettings:
     queue_flush_pages_min: int = prop(
         "flushConsumeQueueLeastPages",
         2,
-        "flush a consume queue only when this much is dirty",
+        "least dirty pages of a consume queue that are flushed between two thorough flushes",
         unit="pages of 4 KiB",
-        no_effect="derived files are synced by time alone",
+        no_effect="queues are synced after flushConsumeQueueThoroughInterval or 256 MiB of log, and no sooner",
     )
     queue_flush_thorough_interval_ms: int = prop(
         "flushConsumeQueueThoroughInterval",
