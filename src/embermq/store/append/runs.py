@@ -17,6 +17,7 @@ import numpy as np
 
 from embermq.columns import (
     N_RUN_COLUMNS,
+    R_HOST_LEN,
     PackedStop,
     RowLimits,
     Rows,
@@ -126,6 +127,8 @@ class RunReader:
                 self.make_place(messages[done].topic, messages[done].queue_id)
             elif stop is PackedStop.PLAIN:
                 plain += 1
+                if plain == 1 and not has_plain_hosts(messages):
+                    return False
                 if plain * ORDINARY_PER_PLAIN_MIN > len(messages):
                     return False
                 if first < done:
@@ -135,7 +138,7 @@ class RunReader:
                 first = done
         if first < done:
             parts.append(_run_of(whole, rows[first:done]))
-        return True
+        return plain > 0 or not rows[:, R_HOST_LEN].any() or has_plain_hosts(messages)
 
     def make_place(self, topic: str, queue_id: int) -> None:
         """Let the kernels know a queue; MessageRejected if there can be no such queue."""
@@ -161,16 +164,20 @@ def has_plain_types(messages: Sequence[Message]) -> bool:
             or message.body.__class__ is not bytes
         ):
             return False
-        tags, keys, properties, host = message.tags, message.keys, message.properties, message.born_host
+        tags, keys, properties = message.tags, message.keys, message.properties
         if tags is not None and tags.__class__ is not str:
             return False
         if keys is not _NO_KEYS and keys.__class__ is not str and not _is_list_of_texts(keys):
             return False
         if properties is not _NO_PROPERTIES and not _is_dict_of_texts(properties):
             return False
-        if host is not None and (host.__class__ is not Host or host.address.__class__ is not str):
-            return False
     return True
+
+
+def has_plain_hosts(messages: Sequence[Message]) -> bool:
+    """The same of born hosts; asked only where there are some."""
+    hosts = [message.born_host for message in messages]
+    return all(host is None or (host.__class__ is Host and host.address.__class__ is str) for host in hosts)
 
 
 def _is_list_of_texts(keys: object) -> bool:
