@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,12 +32,12 @@ def test_importing_the_package_loads_neither_numpy_nor_numba() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_small_store_never_loads_numba() -> None:
+def test_a_small_store_never_loads_numba(tmp_path: Path) -> None:
     code = (
-        "import sys, tempfile, embermq as e\n"
-        "with e.MessageStore.open(tempfile.mkdtemp(), e.StoreSettings(disk_full_percent=100)) as s:\n"
+        "import sys, embermq as e\n"
+        "with e.MessageStore.open(sys.argv[1], e.StoreSettings(disk_full_percent=100)) as s:\n"
         "    s.append_many([e.Message('t', b'x', keys=['k'])] * 100)\n"
         "    assert len(s.find('t', 'k')) == 100\n"
         "sys.exit('numba' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], check=False).returncode == 0
