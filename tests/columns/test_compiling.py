@@ -20,7 +20,7 @@ PROBE = "import embermq.columns.compiled.compiling as c; print(c.CACHE_DIRECTORY
 def chosen(**environment: str) -> Path:
     """The cache directory a fresh process with this environment chooses."""
     keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
-    source = str(Path(compiling.__file__).parents[2])
+    source = str(Path(compiling.__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", PROBE], env=keep | {"PYTHONPATH": source} | environment, capture_output=True, text=True
     )

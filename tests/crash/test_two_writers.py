@@ -58,7 +58,7 @@ from pathlib import Path
 from embermq import Message
 from embermq.errors import StoreLocked
 from embermq.settings import FlushDisk
-from embermq.store import directory
+from embermq.store.layout import directory
 from embermq.testing.builder import StoreBuilder
 from tests.crash.numbered import TINY
 root = Path(sys.argv[1])

@@ -28,7 +28,7 @@ GIB, MILLION = 1 << 30, 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("log_bytes", "queue_entries", "cores", "parts"),
+    ("log_bytes", "entries", "cores", "parts"),
     [
         (0, 0, 4, 1),
         (1 << 20, 1_000, 4, 1),  # Not worth a task for each core.

@@ -35,7 +35,7 @@ from embermq.files.locking import CONTENT, LockHeld
 from embermq.files.memory import drop, populate_for_reading
 from embermq.files.misplaced import put_aside
 from embermq.files.mounts import mount_of
-from embermq.files.open_files import OPEN_MAX, OpenFiles, open_if_there
+from embermq.files.open_files import OPEN_MAX, OpenFiles
 from embermq.files.pool import TransientPool
 from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular, TooLarge, read_whole
 from embermq.files.segment import Bytes, Segment
@@ -90,7 +90,6 @@ __all__ = [
     "make_directories",
     "misfits",
     "mount_of",
-    "open_if_there",
     "populate_for_reading",
     "put_aside",
     "read_whole",

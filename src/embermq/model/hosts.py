@@ -18,13 +18,13 @@ class Host(NamedTuple):
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def pack_host(host: Host) -> bytes:
     """The host as it stands in a record: 8 bytes (IPv4) or 20 (IPv6)."""
     return ipaddress.ip_address(host.address).packed + host.port.to_bytes(4, "big", signed=True)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096, typed=True)
 def unpack_host(packed: bytes) -> Host:
     """The inverse of pack_host; the length tells the family."""
     assert len(packed) in (8, 20), len(packed)

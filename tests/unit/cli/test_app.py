@@ -103,7 +103,7 @@ def run_with(redirections: str, *words: str | Path) -> subprocess.CompletedProce
 def test_closed_output_is_noticed_before_anything_is_done(words: list[str], tmp_path: Path) -> None:
     done = run_with(">&-", *(tmp_path / "new" if word == "STORE" else word for word in words))
     assert done.returncode == 2
-    assert done.stderr == "embermq: standard output is closed; use >/dev/null if nobody wants the answer\n"
+    assert done.stderr == "embermq: standard output is closed; use >/dev/null to discard the answer\n"
     assert not (tmp_path / "new").exists()
 
 

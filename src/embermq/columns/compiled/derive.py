@@ -344,9 +344,8 @@ class QueueTable:
 
     def __init__(self) -> None:
         self._slots: dict[tuple[bytes, int], int] = {}
-        self._topic_places: dict[bytes, tuple[int, int]] = {}  # where its text begins, and its hash
+        self._topic_places: dict[bytes, int] = {}
         self._topics = bytearray()
-        self._rows: list[tuple[int, int, int, int]] = []  # by slot, as in the table
         self._rebuild(64)
 
     def __len__(self) -> int:
@@ -362,16 +361,14 @@ class QueueTable:
         if slot is None:
             slot = self._slots[topic, queue_id] = len(self._slots)
             if topic not in self._topic_places:
-                self._topic_places[topic] = len(self._topics), string_hash_utf8(topic)
+                self._topic_places[topic] = len(self._topics)
                 # A new array, not a longer one: the old may still be lent out.
                 self._topics = self._topics + topic
                 self._topics_array = np.frombuffer(self._topics, dtype=np.uint8)
-            topic_at, topic_hash = self._topic_places[topic]
-            self._rows.append((topic_hash << 32 | queue_id & 0xFFFF_FFFF, slot, topic_at, len(topic)))
             if 2 * len(self._slots) > len(self._table):
                 self._rebuild(2 * len(self._table))
             else:
-                self._table[self._place(self._rows[slot][0])] = self._rows[slot]
+                self._enter(topic, queue_id, slot)
         return slot
 
     def route(self, columns: RecordColumns) -> NDArray[np.int32]:
@@ -391,15 +388,13 @@ class QueueTable:
     def _rebuild(self, capacity: int) -> None:
         self._table = np.full((capacity, _T_COLUMNS), -1, dtype=np.int64)
         self._topics_array = np.frombuffer(bytes(self._topics), dtype=np.uint8)
-        self._taken = bytearray(capacity)
-        if self._rows:
-            self._table[[self._place(row[0]) for row in self._rows]] = self._rows
+        for (topic, queue_id), slot in self._slots.items():
+            self._enter(topic, queue_id, slot)
 
-    def _place(self, code: int) -> int:
-        """A free row of the table for a queue, from now on taken."""
-        mask = len(self._taken) - 1
+    def _enter(self, topic: bytes, queue_id: int, slot: int) -> None:
+        mask = len(self._table) - 1
+        code = string_hash_utf8(topic) << 32 | queue_id & 0xFFFF_FFFF
         at = wrap_i64(code * _T_MULTIPLIER) >> 32 & mask
-        while self._taken[at]:
+        while self._table[at, _T_SLOT] >= 0:
             at = (at + 1) & mask
-        self._taken[at] = 1
-        return at
+        self._table[at] = (code, slot, self._topic_places[topic], len(topic))

@@ -61,11 +61,12 @@ class Queues:
         slot = self._slot_names.get((topic, queue_id))
         if slot is None:
             slot = self._books.new_slot()
+            place = Path(topic) / str(queue_id)
             extension = None
             if self._extension is not None:
-                extension_directory = self._extension.root / topic / str(queue_id)
+                extension_directory = self._extension.root / place
                 extension = QueueExtension(extension_directory, self._books.files, self._extension.file_bytes)
-            self.by_slot.append(ConsumeQueue(self._books, slot, topic, queue_id, self._root, extension))
+            self.by_slot.append(ConsumeQueue(self._books, slot, topic, queue_id, self._root / place, extension))
             self._slot_names[topic, queue_id] = slot
         return slot
 

@@ -168,9 +168,9 @@ def test_nothing_is_delivered_by_the_way(
     assert (root / "config" / "delayOffset.json").read_bytes() == progress
 
 
-def test_nobody_is_told_in_a_word(command: Command, long: Path) -> None:
-    assert "the next one is needed by  nobody\n" in command("clean", long).out
-    assert "the next one is needed by  nobody\n" in command("clean", long, "--dry-run").out
+def test_nothing_that_needs_a_file_is_one_word(command: Command, long: Path) -> None:
+    assert "the next one is needed by  nothing\n" in command("clean", long).out
+    assert "the next one is needed by  nothing\n" in command("clean", long, "--dry-run").out
 
 
 def test_the_archive_is_asked(command: Command, long: Path, monkeypatch: pytest.MonkeyPatch) -> None:
