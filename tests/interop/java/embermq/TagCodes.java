@@ -15,7 +15,7 @@ final class TagCodes implements MessageFilter {
     }
 
     @Override
-    public boolean isMatchedByConsumeQueue(Long tagsCode, ConsumeQueueExt.CqExtEntry entry) {
+    public boolean isMatchedByConsumeQueue(Long tagsCode, ConsumeQueueExt.CqExtUnit unit) {
         return tagsCode == null || wanted.contains(tagsCode.intValue());
     }
 
