@@ -99,7 +99,7 @@ def test_kernel_is_twin(data: bytes, check: bool, draw: st.DataObject) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.data())
-def test_one_wish_at_a_time(data: bytes, draw: st.DataObject) -> None:
+def test_one_condition_at_a_time(data: bytes, draw: st.DataObject) -> None:
     """All wishes at once seldom leave a row."""
     records = columns_of(data)
     drawn = draw.draw(wishes(records))

@@ -31,7 +31,7 @@ from embermq.spark.planning.plan import (
 )
 
 MIB, GIB = 1 << 20, 1 << 30
-WISH = SliceLimits(min_partitions=None, max_bytes_per_partition=128 * MIB, parallelism=2)
+LIMITS = SliceLimits(min_partitions=None, max_bytes_per_partition=128 * MIB, parallelism=2)
 
 
 def same(_: str, place: int) -> int:
@@ -144,15 +144,15 @@ def test_places_are_covered_once_in_log_order(places: list[int], count: int) -> 
 @pytest.mark.parametrize(
     ("sizes", "limits", "expected"),
     [
-        ([0], WISH, [1]),
-        ([0, 0], WISH, [1, 1]),
-        ([100], WISH, [1]),
-        ([SLICE_BYTES_MIN + 1], WISH, [2]),  # enough for both cores
-        ([GIB], WISH, [8]),
-        ([GIB + 1], WISH, [10]),  # not 9: one core would be idle in the end
+        ([0], LIMITS, [1]),
+        ([0, 0], LIMITS, [1, 1]),
+        ([100], LIMITS, [1]),
+        ([SLICE_BYTES_MIN + 1], LIMITS, [2]),  # enough for both cores
+        ([GIB], LIMITS, [8]),
+        ([GIB + 1], LIMITS, [10]),  # not 9: one core would be idle in the end
         ([GIB + 1], SliceLimits(None, 128 * MIB, 64), [64]),
         ([9 * GIB], SliceLimits(None, 128 * MIB, 64), [128]),
-        ([GIB, 3 * GIB], WISH, [8, 24]),
+        ([GIB, 3 * GIB], LIMITS, [8, 24]),
         ([GIB], SliceLimits(20, 128 * MIB, 2), [20]),
         ([GIB, GIB], SliceLimits(3, GIB, 1), [2, 2]),
         ([10], SliceLimits(5, GIB, 4), [5]),
@@ -218,7 +218,7 @@ def test_only_the_part_of_the_log_that_can_hold_it_is_read() -> None:
     chosen = choice(queue(0, 900_000, (0, 1024.0), physical=(100, 5000)), log_end=GIB)
     assert chosen.method == "log"
     assert chosen.bytes == 4900
-    [store] = plan([chosen.request], WISH, same)
+    [store] = plan([chosen.request], LIMITS, same)
     assert store.cuts == (LogCut(100, 5000),)
 
 
@@ -230,17 +230,17 @@ def test_a_reason_for_the_log_is_respected() -> None:
 
 def test_nothing_wanted_is_nothing_read() -> None:
     request = StoreRequest("a", 0, GIB, ())
-    assert plan([request], WISH, same)[0].cuts == ()
-    assert plan([StoreRequest("a", 5, 5)], WISH, same)[0].cuts == ()
-    assert plan([], WISH, same) == []
+    assert plan([request], LIMITS, same)[0].cuts == ()
+    assert plan([StoreRequest("a", 5, 5)], LIMITS, same)[0].cuts == ()
+    assert plan([], LIMITS, same) == []
 
 
 def test_known_places() -> None:
-    [store] = plan([StoreRequest("a", 10, 100, None, (50, 7, 99, 100))], WISH, same)
+    [store] = plan([StoreRequest("a", 10, 100, None, (50, 7, 99, 100))], LIMITS, same)
     assert store.method == "places"
     assert store.reason == "2 records can be meant, by the index"
     assert store.cuts == (PlacesCut((50, 99)),)
-    [none] = plan([StoreRequest("a", 10, 100, None, ())], WISH, same)
+    [none] = plan([StoreRequest("a", 10, 100, None, ())], LIMITS, same)
     assert none.cuts == ()
 
 
@@ -252,7 +252,7 @@ def test_stores_are_planned_together_and_cut_apart() -> None:
         return place + 1
 
     small = StoreRequest("b", 0, GIB, (queue(0, 100, (0, 10.0)),))
-    first, second = plan([StoreRequest("a", 0, 256 * MIB), small], WISH, align)
+    first, second = plan([StoreRequest("a", 0, 256 * MIB), small], LIMITS, align)
     edges = [0, *(1 + 64 * k * MIB for k in (1, 2, 3)), 256 * MIB]
     assert first.cuts == tuple(LogCut(start, end) for start, end in itertools.pairwise(edges))
     assert {name for name, _ in asked} == {"a"}
