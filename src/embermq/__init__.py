@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from embermq.model.message import BatchItem, Message, MessageBatch, Receipt, StoredMessage
     from embermq.model.status import FetchStatus, PutStatus
     from embermq.settings import BrokerRole, FlushDisk, StoreSettings
-    from embermq.store import MessageStore, Sink, StatsSnapshot, StorePlugin
+    from embermq.store import MessageStore, RunningFlag, Sink, StatsSnapshot, StorePlugin
     from embermq.store.log import Damage
     from embermq.store.queues import FetchOutcome, RawRead
     from embermq.store.recovery import RecoveryReport
@@ -50,8 +50,9 @@ _HOMES = {
     "Receipt": "embermq.model.message",
     "RecoveryReport": "embermq.store.recovery.replay",
     "RetentionGuard": "embermq.store.services.retention",
+    "RunningFlag": "embermq.store.access",
     "Sink": "embermq.store.sink",
-    "StatsSnapshot": "embermq.store.message_store",
+    "StatsSnapshot": "embermq.store.calls.figures",
     "StorePlugin": "embermq.store.plugins",
     "StoreSettings": "embermq.settings",
     "StoredMessage": "embermq.model.message",
@@ -79,6 +80,7 @@ __all__ = [
     "Receipt",
     "RecoveryReport",
     "RetentionGuard",
+    "RunningFlag",
     "Sink",
     "StatsSnapshot",
     "StorePlugin",

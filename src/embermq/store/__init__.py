@@ -1,7 +1,10 @@
 """The message store: synchronous, no asyncio, no network. The public object is MessageStore.
 
     message_store.py   what users call, and which part does it
+    calls/             the calls, by kind: appends, reads by queue, reads of the log, upkeep, figures
+    starting.py        from a path to a running engine
     engine.py          the parts wired together, their threads started and stopped
+    access.py          whether the store is open, readable, writable; running flags
     statistics.py      figures under RocketMQ's names
     tables/            config/*.json: tables with a version and a backup
     layout/            the directory: small files that say what it holds and how far that is proven
@@ -16,8 +19,10 @@
 Other packages import from this face or from the face of a room, never from a module behind it.
 """
 
+from embermq.store.access import RunningFlag
 from embermq.store.append import PackedBatch, PackedReceipts
-from embermq.store.message_store import MessageStore, StatsSnapshot, open_for_maintenance
+from embermq.store.calls import StatsSnapshot
+from embermq.store.message_store import MessageStore, open_for_maintenance
 from embermq.store.plugins import StorePlugin
 from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
 from embermq.store.queues.raw_read import RawRead
@@ -32,6 +37,7 @@ __all__ = [
     "PackedBatch",
     "PackedReceipts",
     "RawRead",
+    "RunningFlag",
     "Sink",
     "StatsSnapshot",
     "StorePlugin",

@@ -3,9 +3,9 @@
     writer -> commit log -> flusher (durable) -> dispatcher -> queues, index, arrivals, the user's sinks
                 ^ allocator (next files)            housekeeping (proofs, checkpoint, disk), retention, delayed messages
 
-A part gets what it needs in its constructor. Services are stopped in the order of the flow, so that what one of them
-still has reaches the next, and started in the opposite order. A store opened read-only has no services, one opened for
-maintenance all but the delivery of delayed messages.
+A part gets what it needs in its constructor. Services (services/wiring.py) are stopped in the order of the flow, so
+that what one of them still has reaches the next, and started in the opposite order. A store opened read-only has no
+services, one opened for maintenance all but the delivery of delayed messages.
 
 What users call is in message_store.py, which holds an engine. Starting and stopping is for one thread.
 """
@@ -15,70 +15,44 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import reduce
+from operator import or_
 
 import msgspec
 
 from embermq.errors import AppendRefused, StoreClosed, StoreError, StorePathInvalid, WriterFenced
-from embermq.files import SegmentAllocator, TransientPool
 from embermq.model.hosts import Host
 from embermq.model.message import Receipt
-from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.model.status import PutStatus
 from embermq.settings import BrokerRole, FlushDisk
+from embermq.store.access import Access, RunningFlag
 from embermq.store.append.admission import Admission
-from embermq.store.append.flush import PAGE_BYTES, Flusher
+from embermq.store.append.flush import Flusher
 from embermq.store.append.internal import InternalAppends
-from embermq.store.append.raw import RawAppends
 from embermq.store.append.writer import Writer
+from embermq.store.index.index_files import IndexFiles
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.layout.inventory import Inventory, save_inventory
 from embermq.store.log.records import Records
+from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.fetch import Fetcher
 from embermq.store.queues.raw_read import RawReader
 from embermq.store.recovery.opening import StoreParts
 from embermq.store.services.arrivals import Arrivals
-from embermq.store.services.delayed import DelayedMessages, Parked
-from embermq.store.services.disk_watch import DiskWatch
 from embermq.store.services.dispatch import Dispatcher
-from embermq.store.services.housekeeping import Housekeeping
-from embermq.store.services.retention import Derived, Hold, Retention, RetentionGuard
-from embermq.store.services.roles import Roles
-from embermq.store.services.scrub import Scrub, ScrubParts
-from embermq.store.services.topic_deletion import TopicDeletion
+from embermq.store.services.retention import RetentionGuard
 from embermq.store.services.upkeep import PutTotals
+from embermq.store.services.wiring import ServiceInputs, Services, make_services
 from embermq.store.sink import Sink
 from embermq.store.statistics import StoreStats
-from embermq.store.tables import DELAY_OFFSETS, ConfigTable
 
 log = logging.getLogger(__name__)
 
+# How long a read waits for messages that were appended just before it to become visible.
+CATCH_UP_SECONDS = 5.0
 
 _running: "weakref.WeakSet[Engine]" = weakref.WeakSet()  # Those that may write, in this process.
-
-
-class Service(NamedTuple):
-    """Something with a thread of its own."""
-
-    start: Callable[[], None]
-    stop: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What a store that may write has beside its log, queues and index."""
-
-    allocator: SegmentAllocator
-    flusher: Flusher
-    housekeeping: Housekeeping
-    delayed: DelayedMessages | None
-    raw: RawAppends
-    roles: Roles
-    retention: Retention
-    topic_deletion: TopicDeletion | None
-    scrub: Scrub
 
 
 class Engine:
@@ -95,9 +69,9 @@ class Engine:
         """With `delivers=False` delayed messages stay parked, and hold their log files."""
         self.parts, self.path, self.settings, self.clock = parts, parts.root, parts.settings, parts.clock
         self.log, self.queues, self.index = parts.log, parts.queues, parts.index
-        self.closed, self.closed_why = False, "is closed"
-        self._is_closing = self._has_let_go = False
         self.read_only = parts.read_only
+        self.access = Access(self.path, read_only=self.read_only)
+        self._is_closing = self._has_let_go = False
         self.sync = self.settings.flush is FlushDisk.SYNC
         self.records = Records(self.log)
         self.fetcher = Fetcher(self.log, self.records, self.settings, self._topic_begin, lambda: self.role)
@@ -108,12 +82,10 @@ class Engine:
         self._retention_guard = retention_guard
         self._delivers = delivers
         self.confirm_offset = -1  # Queues and index do not pass it; -1: no such place.
-        self.is_readable = True
         self.dispatcher = self._make_dispatcher()
-        flusher = None if self.read_only else self._make_flusher()
+        self._flusher = None if self.read_only else self._make_flusher()
         self.stats = StoreStats(self.clock, lambda: self.writer.counters)
-        self.writer = self._make_writer(flusher)
-        self._flusher = flusher
+        self.writer = self._make_writer(self._flusher)
         self.writer.adopt_offsets(parts.next_offsets)
         confirm = self.confirm if self.sync else lambda receipts, wait, began: receipts
         self.internal = InternalAppends(self.writer, confirm, self.clock)
@@ -132,8 +104,21 @@ class Engine:
         return self.settings.role if self._services is None else self._services.roles.role
 
     @property
-    def _is_delivering(self) -> bool:
-        return self._delivers and self.role is not BrokerRole.SLAVE
+    def running_flags(self) -> RunningFlag:
+        """What there is against reading and writing now (access.py)."""
+        fence, flusher, failed = self.parts.fence, self._flusher, self.dispatcher.failed_sinks
+        sync_failed = flusher is not None and not isinstance(flusher.failure, WriterFenced | None)
+        of = self._services
+        queues_wait = of is not None and of.housekeeping.cannot_write_queues
+        present = {
+            RunningFlag.NOT_READABLE: not self.access.is_readable,
+            RunningFlag.NOT_WRITEABLE: not self.access.is_writable or sync_failed,
+            RunningFlag.WRITE_LOGICS_QUEUE_ERROR: ConsumeQueues.name in failed or queues_wait,
+            RunningFlag.WRITE_INDEX_FILE_ERROR: IndexFiles.name in failed,
+            RunningFlag.DISK_FULL: of is not None and of.disk.refusal is not None,
+            RunningFlag.FENCED: fence is not None and not fence.is_ours,
+        }
+        return reduce(or_, (flag for flag, is_set in present.items() if is_set), RunningFlag(0))
 
     def _make_dispatcher(self) -> Dispatcher:
         parts = self.parts
@@ -182,68 +167,28 @@ class Engine:
             raise
         _running.add(self)
         try:
-            for service in reversed(self._in_order_of_flow()):
+            for service in reversed(self.services.in_order_of_flow(delivers=self._delivers)):
                 service.start()
         except BaseException:  # No thread could be started, or a signal came.
             self.close()
             raise
 
-    def _in_order_of_flow(self) -> list[Service]:
-        """What feeds others first."""
-        of = self.services
-        delayed = [Service(of.delayed.start, of.delayed.stop)] if of.delayed is not None and self._is_delivering else []
-        return [
-            Service(of.scrub.start, of.scrub.stop),
-            Service(of.retention.start, of.retention.stop),
-            *delayed,
-            Service(of.flusher.start, of.flusher.stop),
-            Service(self.dispatcher.start, self.dispatcher.stop),
-            Service(of.housekeeping.start, of.housekeeping.stop),
-            Service(of.allocator.start, of.allocator.close),
-        ]
-
     def _make_services(self) -> Services:
-        allocator = self._make_allocator()
-        self.log.segments.make_ahead_with(allocator)
         assert self._flusher is not None
-        disk = DiskWatch(
-            self.parts.files,
-            self.log.segments.directories,
-            self.path / directory.CONSUME_QUEUE,
-            self.settings,
-            self.writer.refuse_while_full,
-        )
-        housekeeping = self._make_housekeeping(disk)
-        delayed = self._make_delayed()
-        raw = RawAppends(self.writer, self.log, self.settings.kernels)
-        roles = self._make_roles(raw, delayed)
-        retention = self._make_retention(disk, housekeeping, delayed, roles)
-        return Services(
-            allocator,
-            self._flusher,
-            housekeeping,
-            delayed,
-            raw,
-            roles,
-            retention,
-            self._make_topic_deletion(housekeeping, retention),
-            self._make_scrub(housekeeping),
-        )
-
-    def _make_allocator(self) -> SegmentAllocator:
-        settings = self.settings
-        pooled = settings.transient_pool_active
-        pool = TransientPool(settings.transient_pool_buffers, self.log.segments.segment_bytes) if pooled else None
-        return SegmentAllocator(
-            self.log.segments,
-            pool=pool,
-            needs_buffer=pooled and settings.transient_pool_fail_fast,
-            synced_often=self.sync,
-            populate=None if settings.prefault_bytes_max else "none",
-            warm_whole_file=settings.warm_segments,
-            warm_sync_bytes=settings.warm_flush_pages * PAGE_BYTES if self.sync else 0,
-            lock_in_memory=settings.warm_segments or settings.memory_lock,
-            clock=self.clock,
+        return make_services(
+            ServiceInputs(
+                self.parts,
+                self.writer,
+                self._flusher,
+                self.dispatcher,
+                self.records,
+                self.internal,
+                self.stats,
+                self.flush_log,
+                self.visible_end,
+                self._retention_guard,
+                self._delivers,
+            )
         )
 
     def _make_flusher(self) -> Flusher:
@@ -259,40 +204,6 @@ class Engine:
             pinning=self.parts.pinning,
         )
 
-    def _make_housekeeping(self, disk: DiskWatch) -> Housekeeping:
-        parts = self.parts
-        assert parts.page is not None
-        assert parts.lock is not None
-        assert parts.fence is not None
-        return Housekeeping(
-            self.path,
-            parts.files,
-            self.settings,
-            self.log,
-            disk,
-            self.dispatcher,
-            self.queues,
-            self.index,
-            parts.page,
-            self.stats,
-            parts.lock,
-            parts.fence,
-            self.writer.refuse,
-        )
-
-    def _make_scrub(self, housekeeping: Housekeeping) -> Scrub:
-        parts = ScrubParts(
-            self.path,
-            self.parts.files,
-            self.clock,
-            self.log,
-            self.queues,
-            self.index,
-            housekeeping,
-            self.visible_end,
-        )
-        return Scrub(parts, self.settings)
-
     def _claim_state_page(self) -> None:
         parts = self.parts
         assert parts.page is not None
@@ -304,87 +215,6 @@ class Engine:
         parts.page.boot = parts.files.boot()
         self.log.flushed_timestamp = parts.last_store_timestamp
 
-    def _make_roles(self, raw: RawAppends, delayed: DelayedMessages | None) -> Roles:
-        return Roles(
-            self.path,
-            self.parts.files,
-            self.settings,
-            self.log,
-            self.writer,
-            raw,
-            self.dispatcher,
-            self.queues,
-            self.flush_log,
-            delayed if self._delivers else None,
-        )
-
-    def _make_delayed(self) -> DelayedMessages | None:
-        """Works while the store is a master."""
-        settings, queues = self.settings, self.queues
-        if queues is None or not settings.delayed_delivery:
-            return None
-
-        def bounds(queue_id: int) -> tuple[int, int] | None:
-            queue = queues.find(SCHEDULE_TOPIC, queue_id)
-            return None if queue is None else (queue.min_offset, queue.max_offset)
-
-        def entries(queue_id: int, start: int) -> Any:
-            queue = queues.find(SCHEDULE_TOPIC, queue_id)
-            assert queue is not None
-            return queue.entries(start, 1024)
-
-        parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, self.records.at)
-        progress = ConfigTable(self.parts.files, self.path, DELAY_OFFSETS, self.clock)
-        return DelayedMessages(
-            parked,
-            lambda message: self.internal.append(message, although_full=True),
-            self.flush_log,
-            progress,
-            delay_ms=settings.delay_ms,
-            clock=self.clock,
-            persist_interval_ms=settings.delay_offset_interval_ms,
-        )
-
-    def _make_retention(
-        self, disk: DiskWatch, housekeeping: Housekeeping, delayed: DelayedMessages | None, roles: Roles
-    ) -> Retention:
-        def first_parked() -> int | None:
-            if delayed is None or roles.role is BrokerRole.SLAVE:
-                return None
-            return delayed.first_parked()
-
-        holds = [
-            Hold("the dispatcher", lambda: self.dispatcher.position),
-            Hold("a delayed message that is not delivered yet", first_parked),
-        ]
-        return Retention(
-            self.path,
-            self.parts.files,
-            self.settings,
-            self.clock,
-            self.log,
-            disk,
-            Derived(self.queues, self.index, housekeeping, roles.next_offsets),
-            holds,
-            self.flush_log,
-            self._retention_guard,
-        )
-
-    def _make_topic_deletion(self, housekeeping: Housekeeping, retention: Retention) -> TopicDeletion | None:
-        if self.queues is None:
-            return None
-        return TopicDeletion(
-            self.path,
-            self.parts.files,
-            self.log,
-            self.writer,
-            self.dispatcher,
-            self.queues,
-            housekeeping,
-            retention,
-            self.flush_log,
-        )
-
     # -- stopping --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -395,7 +225,8 @@ class Engine:
         """
         if self._is_closing or self._has_let_go:
             return
-        self.closed = self._is_closing = True
+        self._is_closing = True
+        self.access.close()
         try:
             if not self.read_only:
                 _running.discard(self)
@@ -415,14 +246,14 @@ class Engine:
 
     def leave_to_parent(self) -> None:
         """In a process that was forked from the one that opened the store: threads and lock stayed there."""
-        self.closed = self._has_let_go = True
-        self.closed_why = "was opened by the process this one was forked from; open it here, or after the fork"
-        self.writer.abandon(StoreClosed(self.path, self.closed_why))
+        self._has_let_go = True
+        self.access.close("was opened by the process this one was forked from; open it here, or after the fork")
+        self.writer.abandon(StoreClosed(self.path, self.access.closed_why))
 
     def _stop_services(self) -> None:
         """Each of them, whatever another one raises."""
         with ExitStack() as steps:
-            for service in reversed(self._in_order_of_flow()):
+            for service in reversed(self.services.in_order_of_flow(delivers=self._delivers)):
                 steps.callback(_stop_surely, service.stop)
 
     def _settle(self) -> None:
@@ -502,6 +333,12 @@ class Engine:
             return self.dispatcher.position
         end, confirmed = self.visible_end(), self.confirm_offset
         return end if confirmed < 0 else min(end, confirmed)
+
+    def catch_up(self) -> None:
+        """Let the dispatcher reach what is readable now: the appender wants to see it."""
+        end = self.dispatch_end()
+        if not self.read_only and self.dispatcher.position < end:
+            self.dispatcher.wait_for(end, CATCH_UP_SECONDS)
 
     def _topic_begin(self, topic: str) -> int:
         """Where in the log a topic began again after it was deleted; 0 if it never was."""

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embermq import Message, MessageStore
+from embermq import BatchItem, Message, MessageBatch, MessageStore
+from embermq.columns import R_BODY_LEN, R_TOPIC_LEN, new_run_rows
 from embermq.errors import StoreError, WriterFenced, again
 from embermq.files.files import Files, RealFiles
 from embermq.model.status import PutStatus
 from embermq.settings import FlushDisk
+from embermq.store import PackedBatch
 from embermq.store.layout import fence as fencing
 from embermq.store.layout.fence import Fence, FencedFiles, claim, living_writer, renew_page
 from embermq.store.layout.state_page import STATE_FILE, StatePage, load_state_page
@@ -45,6 +47,13 @@ def new_fence(root: Path) -> tuple[Fence, StatePage]:
     fence, believed = claim(RealFiles(), root)
     assert believed is None
     return fence, renew_page(RealFiles(), root, fence)
+
+
+def packed_message(body: bytes) -> PackedBatch:
+    """One message of topic t."""
+    rows = new_run_rows(1)
+    rows[0, R_BODY_LEN], rows[0, R_TOPIC_LEN] = len(body), 1
+    return PackedBatch(rows, bodies=body, topics=b"t")
 
 
 def close_fenced(store: MessageStore) -> None:
@@ -96,7 +105,7 @@ def test_a_page_of_an_earlier_version_is_believed(builder: StoreBuilder) -> None
         assert page_of(builder.root).writer != 0
 
 
-def test_a_page_that_cannot_be_believed_fences_whoever_still_maps_it(builder: StoreBuilder) -> None:
+def test_a_page_that_cannot_be_believed_fences_a_writer_that_still_maps_it(builder: StoreBuilder) -> None:
     store = builder.open()
     page = page_of(builder.root)
     page._numbers[1] ^= 1  # Its epoch and the inverse disagree: the next writer makes another page.
@@ -124,6 +133,10 @@ def test_no_append_after_another_writer_came(builder: StoreBuilder, flush: Flush
         lambda: store.append(Message("t", b"y")),
         lambda: store.append_many([Message("t", b"y")] * 3),
         lambda: store.append_async(Message("t", b"y")),
+        lambda: store.append_batch(MessageBatch(Message("t"), [BatchItem(b"y")])),
+        lambda: store.append_packed(packed_message(b"y")),
+        lambda: store.append_columns("t", [b"y"] * 40),
+        lambda: store.internal.append(Message("t", b"y")),
         store.flush,
         store.delete_expired,
         lambda: store.delete_topic("t"),

@@ -170,7 +170,7 @@ def test_checksums_survive_a_kill(builder: StoreBuilder) -> None:
 
 def kill(store: MessageStore) -> None:
     """Stop the threads and let go, without any of what a close writes."""
-    store.engine.closed = True
+    store.engine.access.close()
     store.engine._stop_services()
     store.engine._let_go()
 

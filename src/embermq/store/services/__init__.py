@@ -1,5 +1,6 @@
 """What runs beside appends and reads: threads and jobs of an open store.
 
+    wiring.py            the services of a store, made and put in the order of the flow
     dispatch.py          follows the log and feeds the sinks
     arrivals.py          listeners for new messages: one call for each step, or for each message
     delayed.py           parked messages, appended again when due

@@ -130,6 +130,11 @@ class Housekeeping:
         else:
             self._failing.pop(job.__name__, None)
 
+    @property
+    def cannot_write_queues(self) -> bool:
+        """Whether the last try to write pending queue entries failed; they wait in memory for the next one."""
+        return self.write_out.__name__ in self._failing and self._fence.is_ours
+
     def _is_too_much_unproven(self) -> bool:
         return self._derived_offset - self._durable_offset > unproven_bytes_max(self._unsynced_files)
 

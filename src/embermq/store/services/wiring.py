@@ -1,0 +1,270 @@
+"""The services of a store that may write: made once, each with what it needs, and listed in the order of the flow.
+
+    scrub, retention, delayed messages -> flusher -> dispatcher -> housekeeping -> allocator
+
+What feeds others comes first: services stop in this order, so that what one of them still has reaches the next, and
+start in the opposite one. The engine makes, starts and stops them, on one thread.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from embermq.files import SegmentAllocator, TransientPool
+from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.settings import BrokerRole, FlushDisk
+from embermq.store.append.flush import PAGE_BYTES, Flusher
+from embermq.store.append.internal import InternalAppends
+from embermq.store.append.raw import RawAppends
+from embermq.store.append.writer import Writer
+from embermq.store.layout import directory
+from embermq.store.log.records import Records
+from embermq.store.recovery.opening import StoreParts
+from embermq.store.services.delayed import DelayedMessages, Parked
+from embermq.store.services.disk_watch import DiskWatch
+from embermq.store.services.dispatch import Dispatcher
+from embermq.store.services.housekeeping import Housekeeping
+from embermq.store.services.retention import Derived, Hold, Retention, RetentionGuard
+from embermq.store.services.roles import Roles
+from embermq.store.services.scrub import Scrub, ScrubParts
+from embermq.store.services.topic_deletion import TopicDeletion
+from embermq.store.statistics import StoreStats
+from embermq.store.tables import DELAY_OFFSETS, ConfigTable
+
+
+class Service(NamedTuple):
+    """Something with a thread of its own."""
+
+    start: Callable[[], None]
+    stop: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceInputs:
+    """What the services are made of: the parts of the store, and a few calls to the engine."""
+
+    parts: StoreParts
+    writer: Writer
+    flusher: Flusher
+    dispatcher: Dispatcher
+    records: Records
+    internal: InternalAppends
+    stats: StoreStats
+    flush_log: Callable[[], int]
+    visible_end: Callable[[], int]
+    retention_guard: RetentionGuard | None
+    delivers: bool  # whether delayed messages are delivered while the store is a master
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What a store that may write has beside its log, queues and index."""
+
+    allocator: SegmentAllocator
+    flusher: Flusher
+    dispatcher: Dispatcher
+    housekeeping: Housekeeping
+    disk: DiskWatch
+    delayed: DelayedMessages | None
+    raw: RawAppends
+    roles: Roles
+    retention: Retention
+    topic_deletion: TopicDeletion | None
+    scrub: Scrub
+
+    def in_order_of_flow(self, *, delivers: bool) -> list[Service]:
+        """What feeds others first; delayed messages only where they are delivered now."""
+        is_delivering = delivers and self.roles.role is not BrokerRole.SLAVE
+        delayed = [self.delayed] if self.delayed is not None and is_delivering else []
+        return [
+            Service(self.scrub.start, self.scrub.stop),
+            Service(self.retention.start, self.retention.stop),
+            *(Service(one.start, one.stop) for one in delayed),
+            Service(self.flusher.start, self.flusher.stop),
+            Service(self.dispatcher.start, self.dispatcher.stop),
+            Service(self.housekeeping.start, self.housekeeping.stop),
+            Service(self.allocator.start, self.allocator.close),
+        ]
+
+
+def make_services(inputs: ServiceInputs) -> Services:
+    """All of them; none is started."""
+    parts, writer = inputs.parts, inputs.writer
+    allocator = _make_allocator(parts)
+    parts.log.segments.make_ahead_with(allocator)
+    disk = DiskWatch(
+        parts.files,
+        parts.log.segments.directories,
+        parts.root / directory.CONSUME_QUEUE,
+        parts.settings,
+        writer.refuse_while_full,
+    )
+    housekeeping = _make_housekeeping(inputs, disk)
+    delayed = _make_delayed(inputs)
+    raw = RawAppends(writer, parts.log, parts.settings.kernels)
+    roles = _make_roles(inputs, raw, delayed)
+    retention = _make_retention(inputs, disk, housekeeping, delayed, roles)
+    return Services(
+        allocator,
+        inputs.flusher,
+        inputs.dispatcher,
+        housekeeping,
+        disk,
+        delayed,
+        raw,
+        roles,
+        retention,
+        _make_topic_deletion(inputs, housekeeping, retention),
+        _make_scrub(inputs, housekeeping),
+    )
+
+
+def _make_allocator(parts: StoreParts) -> SegmentAllocator:
+    settings, segments = parts.settings, parts.log.segments
+    syncs = settings.flush is FlushDisk.SYNC
+    pooled = settings.transient_pool_active
+    pool = TransientPool(settings.transient_pool_buffers, segments.segment_bytes) if pooled else None
+    return SegmentAllocator(
+        segments,
+        pool=pool,
+        needs_buffer=pooled and settings.transient_pool_fail_fast,
+        synced_often=syncs,
+        populate=None if settings.prefault_bytes_max else "none",
+        warm_whole_file=settings.warm_segments,
+        warm_sync_bytes=settings.warm_flush_pages * PAGE_BYTES if syncs else 0,
+        lock_in_memory=settings.warm_segments or settings.memory_lock,
+        clock=parts.clock,
+    )
+
+
+def _make_housekeeping(inputs: ServiceInputs, disk: DiskWatch) -> Housekeeping:
+    parts = inputs.parts
+    assert parts.page is not None
+    assert parts.lock is not None
+    assert parts.fence is not None
+    return Housekeeping(
+        parts.root,
+        parts.files,
+        parts.settings,
+        parts.log,
+        disk,
+        inputs.dispatcher,
+        parts.queues,
+        parts.index,
+        parts.page,
+        inputs.stats,
+        parts.lock,
+        parts.fence,
+        inputs.writer.refuse,
+    )
+
+
+def _make_scrub(inputs: ServiceInputs, housekeeping: Housekeeping) -> Scrub:
+    parts = inputs.parts
+    compared = ScrubParts(
+        parts.root,
+        parts.files,
+        parts.clock,
+        parts.log,
+        parts.queues,
+        parts.index,
+        housekeeping,
+        inputs.visible_end,
+    )
+    return Scrub(compared, parts.settings)
+
+
+def _make_roles(inputs: ServiceInputs, raw: RawAppends, delayed: DelayedMessages | None) -> Roles:
+    parts = inputs.parts
+    return Roles(
+        parts.root,
+        parts.files,
+        parts.settings,
+        parts.log,
+        inputs.writer,
+        raw,
+        inputs.dispatcher,
+        parts.queues,
+        inputs.flush_log,
+        delayed if inputs.delivers else None,
+    )
+
+
+def _make_delayed(inputs: ServiceInputs) -> DelayedMessages | None:
+    """Works while the store is a master."""
+    parts = inputs.parts
+    settings, queues = parts.settings, parts.queues
+    if queues is None or not settings.delayed_delivery:
+        return None
+
+    def bounds(queue_id: int) -> tuple[int, int] | None:
+        queue = queues.find(SCHEDULE_TOPIC, queue_id)
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def entries(queue_id: int, start: int) -> Any:
+        queue = queues.find(SCHEDULE_TOPIC, queue_id)
+        assert queue is not None
+        return queue.entries(start, 1024)
+
+    parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, inputs.records.at)
+    progress = ConfigTable(parts.files, parts.root, DELAY_OFFSETS, parts.clock)
+    return DelayedMessages(
+        parked,
+        lambda message: inputs.internal.append(message, although_full=True),
+        inputs.flush_log,
+        progress,
+        delay_ms=settings.delay_ms,
+        clock=parts.clock,
+        persist_interval_ms=settings.delay_offset_interval_ms,
+    )
+
+
+def _make_retention(
+    inputs: ServiceInputs,
+    disk: DiskWatch,
+    housekeeping: Housekeeping,
+    delayed: DelayedMessages | None,
+    roles: Roles,
+) -> Retention:
+    parts = inputs.parts
+
+    def first_parked() -> int | None:
+        if delayed is None or roles.role is BrokerRole.SLAVE:
+            return None
+        return delayed.first_parked()
+
+    holds = [
+        Hold("the dispatcher", lambda: inputs.dispatcher.position),
+        Hold("a delayed message that is not delivered yet", first_parked),
+    ]
+    return Retention(
+        parts.root,
+        parts.files,
+        parts.settings,
+        parts.clock,
+        parts.log,
+        disk,
+        Derived(parts.queues, parts.index, housekeeping, roles.next_offsets),
+        holds,
+        inputs.flush_log,
+        inputs.retention_guard,
+    )
+
+
+def _make_topic_deletion(
+    inputs: ServiceInputs, housekeeping: Housekeeping, retention: Retention
+) -> TopicDeletion | None:
+    parts = inputs.parts
+    if parts.queues is None:
+        return None
+    return TopicDeletion(
+        parts.root,
+        parts.files,
+        parts.log,
+        inputs.writer,
+        inputs.dispatcher,
+        parts.queues,
+        housekeeping,
+        retention,
+        inputs.flush_log,
+    )
