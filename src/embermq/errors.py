@@ -5,6 +5,12 @@
     ├─ OptionInvalid                 an option of the Spark format, or a value given to a command
     ├─ InputInvalid                  a line of a file that was handed in: names file, line, column
     ├─ JavaMissing                   Spark needs a Java and there is none that works
+    ├─ RemotingError
+    │  ├─ FrameInvalid               bytes from the network that are no frame
+    │  ├─ HeaderInvalid              a request without a field it needs, or with one that cannot be read
+    │  ├─ ConnectFailed              a peer that cannot be reached
+    │  ├─ ConnectionLost             the connection ended before the answer came
+    │  └─ CallTimeout                no answer in time
     ├─ StoreError
     │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
     │  │  └─ PlaceUnavailable        a file system does not answer, or not now: trying again may help
@@ -86,6 +92,46 @@ class InputInvalid(EmberError):
 
 class JavaMissing(EmberError):
     """Spark needs Java 17 or later, and none was found that works."""
+
+
+class RemotingError(EmberError):
+    """Something between this process and a peer."""
+
+
+class FrameInvalid(RemotingError):
+    """Bytes that are no frame of the remoting protocol. What follows them cannot be read either."""
+
+
+class HeaderInvalid(RemotingError):
+    """A field of a request is missing or cannot be read."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"header field {field}: {reason}")
+        self.field, self.reason = field, reason
+
+
+class ConnectFailed(RemotingError):
+    """A peer cannot be reached."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"cannot connect to {address}: {reason}")
+        self.address, self.reason = address, reason
+
+
+class ConnectionLost(RemotingError):
+    """The connection ended before the answer came; the peer may have done what was asked."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"the connection to {address} ended: {reason}")
+        self.address, self.reason = address, reason
+
+
+class CallTimeout(RemotingError):
+    """No answer came in time; the peer may have done what was asked."""
+
+    def __init__(self, address: str, what: str, seconds: float) -> None:
+        super().__init__(f"{address} did not answer {what} within {seconds:g} s")
+        self.address, self.what, self.seconds = address, what, seconds
 
 
 class StoreError(EmberError):

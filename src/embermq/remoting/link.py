@@ -1,0 +1,222 @@
+"""Link: one TCP connection on the asyncio loop. The loop's thread only.
+
+All frames of a read are handed to the owner together, and what it answers meanwhile leaves in one joined write. Outside
+of a read, writes of one turn of the loop are joined as well. A peer that does not read what is written to it is not
+read from either; what it was not sent is bounded.
+"""
+
+import asyncio
+import ipaddress
+from typing import Protocol
+
+from embermq.errors import ConnectionLost
+from embermq.model.hosts import Host
+from embermq.remoting.command import Command, Reply, answer
+from embermq.remoting.counters import RemotingCounters
+from embermq.remoting.frames import encode_frame
+from embermq.remoting.limits import RemotingLimits
+from embermq.remoting.session import OnAnswer, Session
+
+NO_HOST = Host("0.0.0.0", 0)
+_TLS_HANDSHAKE = 0x16
+
+
+class LinkOwner(Protocol):
+    """What a link tells the server or client it belongs to."""
+
+    limits: RemotingLimits
+    counters: RemotingCounters
+
+    def opened(self, link: "Link") -> bool:
+        """False: refused, the link closes."""
+        ...
+
+    def received(self, link: "Link", requests: list[Command]) -> None: ...
+
+    def closed(self, link: "Link", reason: str) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """One connection, and the protocol state that goes with it."""
+
+    def __init__(self, owner: LinkOwner, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner, self._loop = owner, loop
+        self._limits, self._counters = owner.limits, owner.counters
+        self._session = Session("?", owner.limits.frame_bytes)
+        self._out: list[bytes] = []
+        self._in_turn = self._flush_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._reason = ""
+        self._transport: asyncio.Transport | None = None
+        self._is_drained: asyncio.Event | None = None
+        self._is_gone = asyncio.Event()
+        self.host = NO_HOST
+        self.in_flight = 0  # requests of the peer that were not answered yet
+        self.active_at = loop.time()
+        self.unread_since: float | None = None  # an unfinished frame began to arrive
+        self.stalled_since: float | None = None  # the peer does not read
+
+    # -- what the transport says ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.host = _host_of(transport.get_extra_info("peername"))
+        self._session = Session(str(self.host), self._limits.frame_bytes)
+        transport.set_write_buffer_limits(high=self._limits.write_pause_bytes)
+        if not self._owner.opened(self):
+            self.close("the limit of connections is reached")
+
+    def data_received(self, data: bytes) -> None:
+        self.active_at = self._loop.time()
+        self._counters.received_bytes += len(data)
+        if self.unread_since is None and data[0] == _TLS_HANDSHAKE and not self._session.unread_bytes:
+            self.close("TLS is not supported: the peer began with a TLS handshake")
+            return
+        unread = self._session.unread_bytes
+        self._in_turn = True
+        try:
+            requests = self._session.receive(data)
+            if requests:
+                self._owner.received(self, requests)
+        finally:
+            self._in_turn = False
+        if self._out:
+            self._flush()
+        self._account_unread(unread)
+        if self._session.failure is not None:
+            self._counters.closed_invalid += 1
+            self.close(self._session.failure)
+
+    def _account_unread(self, before: int) -> None:
+        now = self._session.unread_bytes
+        self._counters.unread_bytes += now - before
+        if not now:
+            self.unread_since = None
+        elif self.unread_since is None or now < before:
+            self.unread_since = self.active_at
+        if self._counters.unread_bytes > self._limits.unread_bytes and now:
+            self.close("unfinished frames of all connections are over their limit")
+
+    def pause_writing(self) -> None:
+        self.stalled_since = self._loop.time()
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.stalled_since = None
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        self._reason = self._reason or "the peer closed it"
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = self._reason or (f"{exc}" if exc is not None else "the peer closed it")
+        self._counters.unread_bytes -= self._session.unread_bytes
+        self._counters.in_flight -= self.in_flight
+        self.in_flight = 0
+        self._transport = None
+        self._out.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._session.end(reason)
+        self._is_gone.set()
+        if self._is_drained is not None:
+            self._is_drained.set()
+        self._owner.closed(self, reason)
+
+    # -- what the owner and its handlers ask ---------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def begin(self, request: Command) -> None:
+        """A request is under way until `answer`."""
+        if not request.is_oneway:
+            self.in_flight += 1
+            self._counters.in_flight += 1
+
+    def answer(self, request: Command, reply: Reply) -> None:
+        """Send the response to a request, unless it wants none or the connection is gone."""
+        if request.is_oneway or self._transport is None:
+            return
+        self.in_flight -= 1
+        self._counters.in_flight -= 1
+        if self._is_drained is not None and not self.in_flight:
+            self._is_drained.set()
+        self._write(encode_frame(answer(request, reply)))
+
+    def tell(self, request: Command) -> bool:
+        """Send a request that wants no answer; False, and nothing sent, if the peer is gone or does not read."""
+        if not self.is_open or self.stalled_since is not None:
+            return False
+        self._write(self._session.tell(request))
+        return True
+
+    def call(self, request: Command, seconds: float, on_answer: OnAnswer) -> None:
+        """Send a request; its outcome goes to `on_answer` on the loop's thread, at the latest after `seconds`."""
+        if not self.is_open:
+            raise ConnectionLost(str(self.host), self._reason or "it is closed")
+        self._write(self._session.call(request, self._loop.time(), seconds, on_answer))
+        if self._timer is None:
+            self._timer = self._loop.call_later(seconds, self._expire)
+
+    def close(self, reason: str) -> None:
+        """Send what is waiting, then close."""
+        if self._transport is not None:
+            self._reason = self._reason or reason
+            self._flush()
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what is waiting is dropped."""
+        if self._transport is not None:
+            self._reason = self._reason or reason
+            self._transport.abort()
+
+    async def drain(self) -> None:
+        """Read nothing more, and wait until every request that was read is answered."""
+        if self._transport is not None and self.stalled_since is None:
+            self._transport.pause_reading()
+        if self.in_flight and self._transport is not None:
+            self._is_drained = asyncio.Event()
+            await self._is_drained.wait()
+
+    async def wait_closed(self) -> None:
+        await self._is_gone.wait()
+
+    def _write(self, frame: bytes) -> None:
+        self._out.append(frame)
+        if not self._in_turn and not self._flush_is_due:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._transport is None or not self._out:
+            return
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self.active_at = self._loop.time()
+        self._counters.sent_bytes += len(data)
+        self._transport.write(data)
+        if self.stalled_since is not None and self._transport.get_write_buffer_size() > self._limits.write_limit_bytes:
+            self._counters.closed_stalled += 1
+            self.abort("the peer does not read, and too much waits for it")
+
+    def _expire(self) -> None:
+        self._timer = None
+        if (deadline := self._session.expire(self._loop.time())) is not None:
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+
+def _host_of(peername: object) -> Host:
+    """The peer's address; an IPv4 address that came through an IPv6 socket is an IPv4 address."""
+    if not isinstance(peername, tuple):
+        return NO_HOST
+    address = ipaddress.ip_address(str(peername[0]).partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return Host(str(mapped or address), int(peername[1]))

@@ -1,0 +1,182 @@
+"""RemotingServer: listeners, connections and the way from a request to its row. The loop's thread only.
+
+Handlers that may wait for a disk run on a small pool of threads; everything else runs on the loop, one request after
+another. Where a limit is reached, the request is answered with SYSTEM_BUSY. Idle connections, peers that do not
+read and frames that never end are swept.
+
+`stop` lets what is under way be answered: no connection is accepted, nothing more is read, and after `shutdown_seconds`
+at most every connection is closed. A request that was not read is repeated by its client elsewhere.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from embermq.errors import RemotingError
+from embermq.model.hosts import Host
+from embermq.remoting.codes import ResponseCode
+from embermq.remoting.command import Command, Reply
+from embermq.remoting.counters import RemotingCounters
+from embermq.remoting.limits import RemotingLimits
+from embermq.remoting.link import Link
+from embermq.remoting.request_table import RequestTable, Row, run, unsupported
+
+log = logging.getLogger(__name__)
+
+OnClosed = Callable[[Link, str], None]
+BLOCKING_THREADS = 4
+BACKLOG = 1024
+SWEEP_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
+
+
+class RemotingServer:
+    """Answers requests by a table, on any number of listeners."""
+
+    def __init__(self, limits: RemotingLimits | None = None, on_closed: OnClosed | None = None) -> None:
+        self.limits = limits or RemotingLimits()
+        self.counters = RemotingCounters()
+        self._on_closed = on_closed
+        self._loop = asyncio.get_running_loop()
+        self._links: set[Link] = set()
+        self._servers: list[asyncio.Server] = []
+        self._pool = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="embermq-request")
+        self._blocking_calls = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def listen(self, host: str, port: int, table: RequestTable) -> Host:
+        """Accept connections at an address; the address with its real port. RemotingError when it cannot be had."""
+        entrance = _Entrance(self, table)
+        try:
+            server = await self._loop.create_server(
+                lambda: Link(entrance, self._loop), host, port, backlog=BACKLOG, reuse_address=True
+            )
+        except OSError as problem:
+            reason = problem.strerror or str(problem)
+            raise RemotingError(f"cannot listen on {Host(host, port)}: {reason}") from None
+        self._servers.append(server)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        address = server.sockets[0].getsockname()
+        return Host(address[0], address[1])
+
+    async def stop(self) -> None:
+        """Answer what is under way, then close everything."""
+        for server in self._servers:
+            server.close()
+        links = list(self._links)
+        await _all_within(self.limits.shutdown_seconds, [link.drain() for link in links])
+        for link in links:
+            link.close("the server stops")
+        await _all_within(CLOSE_SECONDS, [link.wait_closed() for link in links])
+        for link in links:
+            link.abort("the server stops")
+        await _all_within(CLOSE_SECONDS, [link.wait_closed() for link in links])
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def connections(self) -> int:
+        return len(self._links)
+
+    # -- requests --------------------------------------------------------------------------------------------
+
+    def serve(self, link: Link, table: RequestTable, request: Command) -> None:
+        """Answer one request, now or later."""
+        self.counters.requests += 1
+        link.begin(request)
+        row = table.find(request.code)
+        if row is None:
+            self.counters.unsupported += 1
+            link.answer(request, unsupported(request))
+        elif link.in_flight > self.limits.in_flight_per_connection or self.counters.in_flight > self.limits.in_flight:
+            self._refuse(link, request, "too many requests are waiting for their answer")
+        elif row.blocking:
+            self._serve_on_pool(link, row, request)
+        elif (reply := run(row, link, request, link.answer)) is not None:
+            link.answer(request, reply)
+
+    def _serve_on_pool(self, link: Link, row: Row, request: Command) -> None:
+        if self._blocking_calls >= self.limits.blocking_calls:
+            self._refuse(link, request, f"too many requests wait for a thread, {row.name} among them")
+            return
+        self._blocking_calls += 1
+
+        def work() -> None:
+            reply = run(row, link, request, link.answer)
+            self._loop.call_soon_threadsafe(finish, reply)
+
+        def finish(reply: Reply | None) -> None:
+            self._blocking_calls -= 1
+            if reply is not None:
+                link.answer(request, reply)
+
+        self._pool.submit(work)
+
+    def _refuse(self, link: Link, request: Command, why: str) -> None:
+        self.counters.busy += 1
+        link.answer(request, Reply(ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, start flow control: {why}"))
+
+    # -- connections -----------------------------------------------------------------------------------------
+
+    def admit(self, link: Link) -> bool:
+        if len(self._links) >= self.limits.connections:
+            self.counters.connections_refused += 1
+            return False
+        self._links.add(link)
+        self.counters.connections_accepted += 1
+        self.counters.connections = len(self._links)
+        return True
+
+    def forget(self, link: Link, reason: str) -> None:
+        if link in self._links:
+            self._links.remove(link)
+            self.counters.connections = len(self._links)
+            log.debug("event=connection_closed peer=%s reason=%r", link.host, reason)
+            if self._on_closed is not None:
+                self._on_closed(link, reason)
+
+    def _sweep(self) -> None:
+        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
+        now, limits = self._loop.time(), self.limits
+        for link in list(self._links):
+            if link.stalled_since is not None and now - link.stalled_since > limits.stalled_seconds:
+                self.counters.closed_stalled += 1
+                link.abort(f"the peer did not read for {limits.stalled_seconds:g} s")
+            elif now - link.active_at > limits.idle_seconds:
+                self.counters.closed_idle += 1
+                link.close(f"idle for {limits.idle_seconds:g} s")
+            elif link.unread_since is not None and now - link.unread_since > limits.frame_seconds:
+                self.counters.closed_idle += 1
+                link.close(f"a frame was not whole after {limits.frame_seconds:g} s")
+
+
+class _Entrance:
+    """The owner of the links of one listener: they share the server and have the listener's table."""
+
+    def __init__(self, server: RemotingServer, table: RequestTable) -> None:
+        self._server, self._table = server, table
+        self.limits, self.counters = server.limits, server.counters
+
+    def opened(self, link: Link) -> bool:
+        return self._server.admit(link)
+
+    def received(self, link: Link, requests: list[Command]) -> None:
+        for request in requests:
+            self._server.serve(link, self._table, request)
+
+    def closed(self, link: Link, reason: str) -> None:
+        self._server.forget(link, reason)
+
+
+async def _all_within(seconds: float, waits: list[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all, and no longer than `seconds`."""
+    if waits:
+        _done, late = await asyncio.wait([asyncio.ensure_future(wait) for wait in waits], timeout=seconds)
+        for task in late:
+            task.cancel()

@@ -1,0 +1,106 @@
+"""Session: the protocol state of one connection, without a socket.
+
+    requests of the peer come out of `receive`
+    answers to our requests go to the callback that was given with the request
+    `call` and `tell` give the bytes to send
+
+The number of unanswered calls is bounded; a call that is too old is ended by `expire`, all of them by `end`. Not for
+several threads: the thread that owns the connection calls everything.
+"""
+
+from collections.abc import Callable
+from itertools import count
+
+from embermq.errors import CallTimeout, ConnectionLost, RemotingError
+from embermq.remoting.codes import request_name
+from embermq.remoting.command import ONEWAY_FLAG, Command
+from embermq.remoting.frames import MAX_FRAME_BYTES, FrameReader, encode_frame
+
+Outcome = Command | RemotingError
+OnAnswer = Callable[[Outcome], None]
+
+PENDING_CALLS_MAX = 4096
+_OPAQUE_MASK = 0x7FFF_FFFF
+
+
+class _Pending:
+    """A request of ours that was not answered yet."""
+
+    __slots__ = ("code", "deadline", "on_answer", "seconds")
+
+    def __init__(self, code: int, deadline: float, seconds: float, on_answer: OnAnswer) -> None:
+        self.code, self.deadline, self.seconds, self.on_answer = code, deadline, seconds, on_answer
+
+
+class Session:
+    """One connection's frames, both ways."""
+
+    def __init__(self, peer: str, max_frame_bytes: int = MAX_FRAME_BYTES, first_opaque: int = 1) -> None:
+        self._peer = peer
+        self._frames = FrameReader(max_frame_bytes)
+        self._opaques = count(first_opaque)
+        self._pending: dict[int, _Pending] = {}
+        self._ended: RemotingError | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the stream cannot be read any further."""
+        return self._frames.failure
+
+    @property
+    def pending_calls(self) -> int:
+        return len(self._pending)
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return self._frames.waiting_bytes
+
+    def receive(self, data: bytes) -> list[Command]:
+        """The peer's requests in what arrived. Answers to ours go to their callbacks; unknown ones are ignored."""
+        commands = self._frames.feed(data)
+        if not any(command.flag & 1 for command in commands):
+            return commands
+        requests: list[Command] = []
+        for command in commands:
+            if not command.is_response:
+                requests.append(command)
+            elif (pending := self._pending.pop(command.opaque, None)) is not None:
+                pending.on_answer(command)
+        return requests
+
+    def call(self, request: Command, now: float, seconds: float, on_answer: OnAnswer) -> bytes:
+        """The bytes of a request; its outcome goes to `on_answer`, at the latest when `expire` finds it too old."""
+        if self._ended is not None:
+            raise ConnectionLost(self._peer, str(self._ended))
+        if len(self._pending) >= PENDING_CALLS_MAX:
+            raise RemotingError(f"{self._peer} has not answered {len(self._pending):,} requests: no more are sent")
+        request.opaque = self._free_opaque()
+        self._pending[request.opaque] = _Pending(request.code, now + seconds, seconds, on_answer)
+        return encode_frame(request)
+
+    def tell(self, request: Command) -> bytes:
+        """The bytes of a request that wants no answer."""
+        request.opaque = self._free_opaque()
+        request.flag |= ONEWAY_FLAG
+        return encode_frame(request)
+
+    def expire(self, now: float) -> float | None:
+        """End the calls whose time is over; the next deadline, if one is left."""
+        late = [opaque for opaque, pending in self._pending.items() if pending.deadline <= now]
+        for opaque in late:
+            pending = self._pending.pop(opaque)
+            pending.on_answer(CallTimeout(self._peer, request_name(pending.code), pending.seconds))
+        return min((pending.deadline for pending in self._pending.values()), default=None)
+
+    def end(self, reason: str) -> None:
+        """The connection is gone: no call will be answered."""
+        self._ended = ConnectionLost(self._peer, reason)
+        pending, self._pending = self._pending, {}
+        for one in pending.values():
+            one.on_answer(ConnectionLost(self._peer, reason))
+
+    def _free_opaque(self) -> int:
+        while (opaque := next(self._opaques) & _OPAQUE_MASK) in self._pending:
+            continue
+        return opaque
