@@ -40,7 +40,7 @@ from embermq.remoting.java_json import key_object, parse_json, without_nulls, wr
 from embermq.remoting.limits import RemotingLimits
 from embermq.remoting.link import Link
 from embermq.remoting.request_table import Call, Handler, Peer, RequestTable, Row, run, unsupported
-from embermq.remoting.server import RemotingServer
+from embermq.remoting.server import RemotingServer, bind
 from embermq.remoting.session import Outcome, Session
 
 __all__ = [
@@ -73,6 +73,7 @@ __all__ = [
     "Row",
     "Session",
     "answer",
+    "bind",
     "decode_frame",
     "decode_header",
     "encode_frame",

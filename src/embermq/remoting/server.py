@@ -10,6 +10,7 @@ at most every connection is closed. A request that was not read is repeated by i
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -50,14 +51,12 @@ class RemotingServer:
 
     async def listen(self, host: str, port: int, table: RequestTable) -> Host:
         """Accept connections at an address; the address with its real port. RemotingError when it cannot be had."""
+        return await self.accept(bind(host, port), table)
+
+    async def accept(self, bound: socket.socket, table: RequestTable) -> Host:
+        """Accept connections on a socket that `bind` gave."""
         entrance = _Entrance(self, table)
-        try:
-            server = await self._loop.create_server(
-                lambda: Link(entrance, self._loop), host, port, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as problem:
-            reason = problem.strerror or str(problem)
-            raise RemotingError(f"cannot listen on {Host(host, port)}: {reason}") from None
+        server = await self._loop.create_server(lambda: Link(entrance, self._loop), sock=bound, backlog=BACKLOG)
         self._servers.append(server)
         if self._sweeper is None:
             self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -154,6 +153,23 @@ class RemotingServer:
             elif link.unread_since is not None and now - link.unread_since > limits.frame_seconds:
                 self.counters.closed_idle += 1
                 link.close(f"a frame was not whole after {limits.frame_seconds:g} s")
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that has an address, before anything else is done; port 0 takes a free one. RemotingError when the
+    address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except OSError as problem:
+        bound.close()
+        reason = problem.strerror or str(problem)
+        raise RemotingError(f"cannot listen on {Host(host, port)}: {reason}") from None
+    bound.setblocking(False)
+    return bound
 
 
 class _Entrance:

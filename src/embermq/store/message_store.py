@@ -164,6 +164,16 @@ class MessageStore:
         columns = MessageColumns(topic, bodies, tags, keys, properties, queue_id, born_timestamp)
         return self._appends.append_columns(columns)
 
+    def append_unconfirmed(self, message: Message | MessageBatch) -> tuple[Receipt, int]:
+        """Store one message or batch without waiting for the disk: its receipt, and the log position that must be
+        durable (`when_durable`) before its sender may be answered with PUT_OK; 0 if that may be done at once."""
+        return self._appends.append_unconfirmed(message)
+
+    def when_durable(self, end: int, callback: Callable[[AppendRefused | TimeoutError | None], None]) -> None:
+        """Call back when everything below `end` is durable (None), when that cannot be any more (AppendRefused), or
+        when it takes longer than syncFlushTimeout (TimeoutError). On another thread, or at once on this one."""
+        self._appends.when_durable(end, callback)
+
     def append_async(self, message: Message) -> "Future[Receipt]":
         """Store one message; the future is done when it is as durable as the settings promise."""
         return self._appends.append_async(message)
@@ -217,14 +227,15 @@ class MessageStore:
         return self._by_queue.read_raw(topic, queue_id, offset, max_messages, max_bytes, filter, wait)
 
     @raises_store_errors
-    def min_offset(self, topic: str, queue_id: int) -> int:
+    def min_offset(self, topic: str, queue_id: int, *, wait: bool = True) -> int:
         """The oldest queue offset that can be read; 0 for a queue that never was."""
-        return self._by_queue.min_offset(topic, queue_id)
+        return self._by_queue.min_offset(topic, queue_id, wait)
 
     @raises_store_errors
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset of the next message; 0 for a queue that never was."""
-        return self._by_queue.max_offset(topic, queue_id)
+    def max_offset(self, topic: str, queue_id: int, *, wait: bool = True) -> int:
+        """The queue offset of the next message; 0 for a queue that never was. Without `wait`, what was appended just
+        before may not be counted yet."""
+        return self._by_queue.max_offset(topic, queue_id, wait)
 
     @raises_store_errors
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -284,6 +295,12 @@ class MessageStore:
     ) -> list[int]:
         """What the index says about a key, newest first, collisions of its hash included."""
         return self._by_place.index_offsets(topic, key, begin_ms, end_ms, limit)
+
+    @property
+    def index_position(self) -> tuple[int, int]:
+        """Store time (ms) and place in the log of the newest message that the index has; 0 and 0 if it has none."""
+        self._access.check_open()
+        return (0, 0) if self.engine.index is None else self.engine.index.last_update
 
     def get(self, message_id: str) -> StoredMessage | None:
         """The message with this id, or None if it is not (any more) in this store."""

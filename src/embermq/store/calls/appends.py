@@ -4,7 +4,7 @@ Without SYNC_FLUSH a put is over when the writer has stored it. Under SYNC_FLUSH
 it, and its time is recorded here, wait included. Any thread.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import msgspec
@@ -50,6 +50,23 @@ class Appends:
         receipts = self._writer.append_columns(columns, self._engine.services.flusher)
         self._engine.stats.record_put(self._monotonic() - began, len(receipts))
         return receipts
+
+    def append_unconfirmed(self, message: Message | MessageBatch) -> tuple[Receipt, int]:
+        self._access.check_writable()
+        began = self._monotonic()
+        if isinstance(message, MessageBatch):
+            receipt, wait = self._writer.append_batch(message)
+        else:
+            receipt, wait = self._writer.append(message)
+        if not self._sync:
+            return receipt, 0
+        self._engine.services.flusher.nudge()  # It begins before anyone waits.
+        self._engine.stats.record_put(self._monotonic() - began, receipt.message_count)
+        return receipt, receipt.physical_offset + receipt.size if wait else 0
+
+    def when_durable(self, end: int, callback: Callable[[AppendRefused | TimeoutError | None], None]) -> None:
+        self._access.check_writable()
+        self._engine.services.flusher.when_durable(end, lambda waiter: callback(waiter.failure))
 
     def append_async(self, message: Message) -> "Future[Receipt]":
         self._access.check_writable()

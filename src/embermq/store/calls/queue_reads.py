@@ -73,23 +73,24 @@ class QueueReads:
 
     # -- offsets, times, counts --------------------------------------------------------------------------------
 
-    def _seen(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue with everything that was appended before this call."""
+    def _seen(self, topic: str, queue_id: int, wait: bool = True) -> ConsumeQueue | None:
+        """The queue; with `wait`, with everything that was appended before this call."""
         self._access.check_open()
         check_topic(topic)
-        self._engine.catch_up()
+        if wait:
+            self._engine.catch_up()
         return self._find(topic, queue_id)
 
     def _entry(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int] | None:
         queue = self._seen(topic, queue_id)
         return queue.entry(queue_offset) if queue is not None else None
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._seen(topic, queue_id)
+    def min_offset(self, topic: str, queue_id: int, wait: bool) -> int:
+        queue = self._seen(topic, queue_id, wait)
         return queue.min_offset if queue is not None else 0
 
-    def max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._seen(topic, queue_id)
+    def max_offset(self, topic: str, queue_id: int, wait: bool) -> int:
+        queue = self._seen(topic, queue_id, wait)
         return queue.max_offset if queue is not None else 0
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:

@@ -1,0 +1,201 @@
+"""Broker: a store behind the wire. It holds the parts, starts and stops them in order.
+
+    store           opened by the caller, closed by the caller: recovered before anything listens
+    tables          topics, groups, offsets from config/
+    requests        one class a family, each with its rows; together they are the request table
+    server          the main port with all rows, and the port two below without pulls
+    registration    all name servers
+
+One asyncio loop owns the sockets and runs the handlers; its thread makes the appends. `stop` answers what waits, takes
+the broker out of the name servers' routes first, and saves every table.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from embermq.broker.acknowledgements import Acknowledgements
+from embermq.broker.client_requests import ClientRequests, notify_members
+from embermq.broker.clients import Clients
+from embermq.broker.groups import Groups
+from embermq.broker.held_pulls import LOOK_SECONDS, HeldPulls
+from embermq.broker.hooks import Hooks
+from embermq.broker.offset_requests import OffsetRequests
+from embermq.broker.offsets import ConsumerOffsets
+from embermq.broker.pull import Pulls
+from embermq.broker.query_requests import QueryRequests
+from embermq.broker.queue_locks import QueueLocks
+from embermq.broker.registration import Registration
+from embermq.broker.saving import Saver
+from embermq.broker.send import Sends
+from embermq.broker.send_back import SendBacks
+from embermq.broker.topics import Topics
+from embermq.clock import Clock, SystemClock
+from embermq.files import Files, RealFiles
+from embermq.model.hosts import Host
+from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
+from embermq.settings import BrokerSettings
+from embermq.store import MessageStore
+from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable
+
+log = logging.getLogger(__name__)
+
+SCAN_SECONDS = 10.0
+LOCKS_MAX = 100_000
+
+
+class Broker:
+    """One broker on a running loop. Make it with `Broker.start`."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        *,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        hooks: Sequence[object] = (),
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._current, self.store, self._clock = settings, store, clock or SystemClock()
+        files = files or RealFiles()
+        tables = (
+            ConfigTable(files, store.path, TOPICS, self._clock),
+            ConfigTable(files, store.path, GROUPS, self._clock),
+            ConfigTable(files, store.path, CONSUMER_OFFSETS, self._clock),
+        )
+        self.findings = [finding for table in tables if (finding := table.load()) is not None]
+        topics, groups, offsets = tables
+        self.offsets = ConsumerOffsets(offsets)
+        self._saver = Saver({"topics": topics.save, "groups": groups.save, "offsets": offsets.save}, self._loop)
+        self.topics = Topics(topics, settings, self._topics_changed)
+        self.groups = Groups(groups, settings, self._saver.soon)
+        self.adopted = self.topics.adopt(store.topics())
+        self.clients = Clients(settings.clients_max, notify_members(settings, self.groups))
+        self._locks = QueueLocks(LOCKS_MAX)
+        self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
+        self._hooks = Hooks(hooks)
+        self.table = RequestTable(self._rows())
+        self.server = RemotingServer(RemotingLimits(connections=settings.connections_max), self._forget)
+        self._connector = Connector()
+        self._registration: Registration | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.listen: list[Host] = []
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._current
+
+    def _rows(self) -> list[Row]:
+        settings, store = self._current, self.store
+        acknowledgements = Acknowledgements(store, self._loop)
+        self.sends = Sends(
+            lambda: self._current, store, self.topics, self.groups, acknowledgements, self._hooks, self._clock
+        )
+        self.pulls = Pulls(
+            settings,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.held,
+            self._hooks,
+            self._loop.time,
+        )
+        return [
+            *self.sends.rows(),
+            *SendBacks(settings, store, self.topics, self.groups).rows(),
+            *self.pulls.rows(),
+            *OffsetRequests(store, self.offsets).rows(),
+            *ClientRequests(settings, self.topics, self.groups, self.clients, self._locks, self._clock).rows(),
+            *QueryRequests(store).rows(),
+        ]
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def start(self, bound: socket.socket | None = None) -> None:
+        """Listen, register, and take requests. `bound`: a socket that has the address already."""
+        settings, port = self._current, self.store.settings.listen_port
+        bound = bound or bind(settings.listen_address, port)
+        main = await self.server.accept(bound, self.table)
+        self.listen = [main]
+        if settings.fast_port and main.port > 2:
+            self.listen.append(await self.server.listen(settings.listen_address, main.port - 2, _fast(self.table)))
+        self._registration = Registration(
+            lambda: self._current,
+            self.topics,
+            self._connector,
+            str(Host(self.store.settings.broker_ip, main.port)),
+            str(Host(self.store.settings.broker_ip, main.port + 1)),
+            self.store.settings.broker_id,
+        )
+        await self._registration.register_all()
+        self._tasks = [
+            self._loop.create_task(self._saver.run()),
+            self._loop.create_task(self._every(LOOK_SECONDS, self.held.look)),
+            self._loop.create_task(self._every(settings.offsets_flush_ms / 1000, self._saver.soon)),
+            self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
+            self._loop.create_task(self._keep_registered()),
+        ]
+        self._saver.soon()
+
+    async def stop(self) -> None:
+        """Leave the routes, answer what waits, close the connections, save the tables."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        if self._registration is not None:
+            await self._registration.unregister()
+        self.held.release_all()
+        await self.server.stop()
+        await self._connector.close()
+        await asyncio.to_thread(self._saver.save_all)
+
+    @property
+    def unreachable_name_servers(self) -> frozenset[str]:
+        return self._registration.unreachable if self._registration is not None else frozenset()
+
+    # -- what goes on by itself ------------------------------------------------------------------------------
+
+    async def _every(self, seconds: float, do: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            do()
+
+    async def _keep_registered(self) -> None:
+        assert self._registration is not None
+        while True:
+            await asyncio.sleep(self._current.register_period_ms / 1000)
+            await self._registration.register_all()
+
+    def _scan(self) -> None:
+        now = self._clock.monotonic()
+        self._locks.expire(now)
+        for peer in self.clients.close_silent(now):
+            peer.close("no heartbeat for two minutes")
+
+    def _forget(self, link: Link, _reason: str) -> None:
+        self.clients.forget(link)
+        self.held.forget(link)
+
+    def _topics_changed(self) -> None:
+        """Any thread: save the table, and announce it."""
+        self._saver.soon()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._announce)
+
+    def _announce(self) -> None:
+        if self._registration is not None:
+            task = self._loop.create_task(self._registration.register_all())
+            self._tasks.append(task)
+            task.add_done_callback(lambda done: self._tasks.remove(done) if done in self._tasks else None)
+
+
+def _fast(table: RequestTable) -> RequestTable:
+    """The rows of the port two below the main one: all but pulls."""
+    return RequestTable(row for row in table if row.code != RequestCode.PULL_MESSAGE)

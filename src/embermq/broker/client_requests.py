@@ -1,0 +1,155 @@
+"""Clients (34, 35, 38, 41, 42, 46): heartbeats, members of a group, queue locks. The loop's thread."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from embermq.broker.clients import Clients, ConsumerGroup, Member, parse_heartbeat
+from embermq.broker.groups import Groups
+from embermq.broker.names import is_group_name, retry_topic
+from embermq.broker.queue_locks import QueueLocks, QueueName
+from embermq.broker.subscriptions import TAG
+from embermq.broker.topics import UNIT_SUBSCRIPTION_FLAG, Topics
+from embermq.clock import Clock
+from embermq.remoting import (
+    Call,
+    Command,
+    NoHeader,
+    Reply,
+    RequestCode,
+    ResponseCode,
+    Row,
+    parse_json,
+    write_json,
+)
+from embermq.settings import BrokerSettings
+
+
+class UnregisterHeader(msgspec.Struct, rename="camel"):
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GroupHeader(msgspec.Struct, rename="camel"):
+    consumer_group: str
+
+
+class ClientRequests:
+    """Answers about who is there."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        topics: Topics,
+        groups: Groups,
+        clients: Clients,
+        locks: QueueLocks,
+        clock: Clock,
+    ) -> None:
+        self._settings, self._topics, self._groups = settings, topics, groups
+        self._clients, self._locks, self._clock = clients, locks, clock
+
+    def rows(self) -> list[Row]:
+        return [
+            Row(RequestCode.HEART_BEAT, NoHeader, self.heartbeat),
+            Row(RequestCode.UNREGISTER_CLIENT, UnregisterHeader, self.unregister),
+            Row(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GroupHeader, self.members),
+            Row(RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock),
+            Row(RequestCode.UNLOCK_BATCH_MQ, NoHeader, self.unlock),
+            Row(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, self.check_config),
+        ]
+
+    def heartbeat(self, call: Call[NoHeader]) -> Reply:
+        now_ms = self._clock.now_ms()
+        try:
+            beat = parse_heartbeat(call.body, now_ms)
+        except ValueError as problem:
+            return Reply(ResponseCode.SYSTEM_ERROR, f"the heartbeat cannot be read: {problem}")
+        request = call.request
+        member = Member(call.peer, beat.client_id, request.language, request.version, self._clock.monotonic(), now_ms)
+        for data in beat.consumers:
+            config = self._groups.find(data.group) if is_group_name(data.group) else None
+            if config is not None:
+                flag = UNIT_SUBSCRIPTION_FLAG if data.unit_mode else 0
+                self._topics.ensure(retry_topic(data.group), config.retry_queue_nums, sys_flag=flag)
+            if not self._clients.register_consumer(member, data):
+                return _too_many()
+        for group in beat.producers:
+            if not self._clients.register_producer(member, group):
+                return _too_many()
+        return Reply()
+
+    def unregister(self, call: Call[UnregisterHeader]) -> Reply:
+        header = call.header
+        self._clients.leave(call.peer, header.consumer_group, header.producer_group)
+        return Reply(ext={})
+
+    def members(self, call: Call[GroupHeader]) -> Reply:
+        group = self._clients.consumers(call.header.consumer_group)
+        if group is None:
+            return Reply(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.header.consumer_group}", {})
+        return Reply(ext={}, body=write_json({"consumerIdList": group.client_ids()}))
+
+    def lock(self, call: Call[NoHeader]) -> Reply:
+        asked = _locking(call.body)
+        if asked is None:
+            return Reply(ResponseCode.SYSTEM_ERROR, "the queues to lock cannot be read")
+        group, client_id, queues = asked
+        held = self._locks.lock(group, client_id, queues, self._clock.monotonic())
+        return Reply(body=write_json({"lockOKMQSet": [_queue(queue) for queue in held]}))
+
+    def unlock(self, call: Call[NoHeader]) -> Reply:
+        asked = _locking(call.body)
+        if asked is None:
+            return Reply(ResponseCode.SYSTEM_ERROR, "the queues to unlock cannot be read")
+        self._locks.unlock(*asked)
+        return Reply()
+
+    def check_config(self, call: Call[NoHeader]) -> Reply:
+        """Whether a subscription can be served: asked before a consumer with an expression starts."""
+        try:
+            document = parse_json(call.body)
+        except ValueError:
+            document = None
+        data = document.get("subscriptionData") if isinstance(document, dict) else None
+        kind = (data.get("expressionType") if isinstance(data, dict) else None) or TAG
+        if kind == TAG:
+            return Reply()
+        return Reply(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
+
+
+def notify_members(settings: BrokerSettings, groups: Groups) -> Callable[[ConsumerGroup], None]:
+    """Tell all members of a group that its members or topics changed (40): they share the queues out anew."""
+
+    def notify(group: ConsumerGroup) -> None:
+        config = groups.known(group.name)
+        if not settings.notify_ids_changed or (config is not None and not config.notify_consumer_ids_changed_enable):
+            return
+        for member in list(group.members.values()):
+            member.peer.tell(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": group.name}))
+
+    return notify
+
+
+def _locking(body: bytes) -> tuple[str, str, list[QueueName]] | None:
+    """Group, client and queues of a lock request; None when it is none."""
+    try:
+        document = parse_json(body)
+        group, client_id = str(document["consumerGroup"]), str(document["clientId"])
+        queues = [
+            QueueName(str(one["topic"]), str(one["brokerName"]), int(one["queueId"]))
+            for one in document.get("mqSet") or []
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return group, client_id, queues
+
+
+def _queue(queue: QueueName) -> dict[str, Any]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def _too_many() -> Reply:
+    return Reply(ResponseCode.SYSTEM_BUSY, "too many clients are registered (emberMaxClients)")

@@ -1,0 +1,57 @@
+"""Consumer groups of a broker: what each may do, made on first use where that is allowed. Threads as in topics.py."""
+
+from collections.abc import Callable
+
+from embermq.broker.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX, is_group_name
+from embermq.settings import BrokerSettings
+from embermq.store.tables import ConfigTable, DataVersion, GroupConfig
+
+
+class Groups:
+    """The group table."""
+
+    def __init__(
+        self, table: ConfigTable[str, GroupConfig], settings: BrokerSettings, changed: Callable[[], None]
+    ) -> None:
+        self._table, self._settings, self._changed = table, settings, changed
+        table.put_all({name: GroupConfig(name) for name in PREDEFINED_GROUPS if name not in table})
+
+    @property
+    def version(self) -> DataVersion:
+        return self._table.version
+
+    def find(self, group: str) -> GroupConfig | None:
+        """The group's configuration, made on first use if the settings allow that."""
+        found = self._table.get(group)
+        if found is not None or not is_group_name(group):
+            return found
+        if not self._settings.auto_create_groups and not group.startswith(SYSTEM_GROUP_PREFIX):
+            return None
+        if len(self._table) >= self._settings.names_max:
+            return None
+        made = GroupConfig(group)
+        self.put(made)
+        return made
+
+    def known(self, group: str) -> GroupConfig | None:
+        """The group's configuration, if it has one."""
+        return self._table.get(group)
+
+    def all(self) -> dict[str, GroupConfig]:
+        return self._table.entries()
+
+    def document(self) -> str:
+        return self._table.text()
+
+    def put(self, config: GroupConfig) -> None:
+        self._table.put(config.group_name, config)
+        self._changed()
+
+    def remove(self, group: str) -> bool:
+        removed = self._table.remove(group) is not None
+        if removed:
+            self._changed()
+        return removed
+
+    def save(self) -> bool:
+        return self._table.save()

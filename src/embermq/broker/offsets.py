@@ -1,0 +1,52 @@
+"""Consumer offsets: how far each group has read each queue. Any thread; saved every few seconds."""
+
+from collections.abc import Iterable, Mapping
+
+from embermq.store.tables import ConfigTable, TopicGroup, commit_offsets
+
+
+class ConsumerOffsets:
+    """The offset table."""
+
+    def __init__(self, table: ConfigTable[TopicGroup, Mapping[int, int]]) -> None:
+        self._table = table
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset, backwards too. A negative one means that nothing was read, and changes nothing."""
+        if offset >= 0:
+            commit_offsets(self._table, topic, group, [(queue_id, offset)])
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The next offset to read; -1 if none is known."""
+        return (self._table.get(TopicGroup(topic, group)) or {}).get(queue_id, -1)
+
+    def of_group(self, group: str, topic: str) -> Mapping[int, int]:
+        return self._table.get(TopicGroup(topic, group)) or {}
+
+    def topics_of(self, group: str) -> list[str]:
+        return sorted(topic for topic, known in self._table.entries() if known == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        return sorted(group for known, group in self._table.entries() if known == topic)
+
+    def copy(self, source: str, target: str, topic: str) -> None:
+        """Give one group the offsets of another."""
+        offsets = self.of_group(source, topic)
+        if offsets:
+            commit_offsets(self._table, topic, target, offsets.items())
+
+    def remove_group(self, group: str) -> None:
+        for topic in self.topics_of(group):
+            self._table.remove(TopicGroup(topic, group))
+
+    def remove_topics(self, topics: Iterable[str]) -> None:
+        gone = set(topics)
+        for key in self._table.entries():
+            if key.topic in gone:
+                self._table.remove(key)
+
+    def document(self) -> str:
+        return self._table.text()
+
+    def save(self) -> bool:
+        return self._table.save()

@@ -1,0 +1,249 @@
+"""Pulls (11, 361): messages of one queue as the log has them, and a wait where there is nothing new. The loop's thread.
+
+The checks come in RocketMQ's order. A pull that finds nothing and may wait is held (held_pulls.py), and runs again from
+its start when something arrives or its time is over.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from embermq.broker.clients import Clients, ConsumerGroup
+from embermq.broker.groups import Groups
+from embermq.broker.held_pulls import HeldPull, HeldPulls
+from embermq.broker.hooks import Hooks, PullContext
+from embermq.broker.names import OFFSET_MOVED_TOPIC
+from embermq.broker.offsets import ConsumerOffsets
+from embermq.broker.store_codes import pull_code
+from embermq.broker.subscriptions import Subscription, SubscriptionError, parse_subscription
+from embermq.broker.topics import Topics
+from embermq.errors import ReadRefused, StoreClosed, StoreError
+from embermq.model.message import Message
+from embermq.model.properties import KEYS, TAGS
+from embermq.model.status import FetchStatus
+from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row, write_json
+from embermq.settings import BrokerRole, BrokerSettings
+from embermq.store import MessageStore, RawRead
+from embermq.store.tables import PERM_READ, GroupConfig
+
+COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
+HOLD_SECONDS_MAX = 60.0
+
+
+class PullHeader(msgspec.Struct, rename="camel"):
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: I64
+    max_msg_nums: I32
+    sys_flag: I32
+    commit_offset: I64 = 0
+    suspend_timeout_millis: I64 = 0
+    subscription: str | None = None
+    sub_version: I64 = 0
+    expression_type: str | None = None
+
+
+class Pulls:
+    """Answers to consumers."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        clients: Clients,
+        held: HeldPulls,
+        hooks: Hooks,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
+        self._offsets, self._clients, self._held, self._hooks, self._now = offsets, clients, held, hooks, now
+        self.delivered = 0  # messages since the start
+
+    def rows(self) -> list[Row]:
+        return [
+            Row(RequestCode.PULL_MESSAGE, PullHeader, self.pull),
+            Row(RequestCode.LITE_PULL_MESSAGE, PullHeader, self.pull, note="of 5.x clients; as PULL_MESSAGE"),
+        ]
+
+    def pull(self, call: Call[PullHeader]) -> Reply | None:
+        return self._run(call, is_first=True)
+
+    def _run(self, call: Call[PullHeader], *, is_first: bool) -> Reply | None:
+        header = call.header
+        group = self._group_of(header)
+        if isinstance(group, Reply):
+            return group
+        objection = self._topic_objection(header)
+        if objection is not None:
+            return objection
+        subscription = self._subscription(header, group)
+        if isinstance(subscription, Reply):
+            return subscription
+        wanted = subscription.filter()
+        try:
+            read = self._store.read_raw(
+                header.topic, header.queue_id, header.queue_offset, max(0, header.max_msg_nums), filter=wanted
+            )
+        except (ReadRefused, StoreClosed) as problem:
+            return Reply(ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {problem}", {})
+        code = pull_code(read.status, header.queue_offset)
+        if is_first and header.sys_flag & COMMIT_OFFSET and self._store.settings.role is not BrokerRole.SLAVE:
+            self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND:
+            pull = HeldPull(
+                call.peer,
+                header.queue_offset,
+                wanted,
+                self._now() + self._hold_seconds(header),
+                lambda: self._resume(call),
+            )
+            if self._held.hold(header.topic, header.queue_id, pull):
+                return None
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._note_moved(header, read)
+        return self._answer(call, group, read, code)
+
+    def _resume(self, call: Call[PullHeader]) -> None:
+        """Run a held pull again: whatever comes out is its answer."""
+        if not call.peer.is_open:
+            return
+        try:
+            reply = self._run(call, is_first=False)
+        except StoreError as problem:
+            reply = Reply(ResponseCode.SYSTEM_ERROR, str(problem))
+        assert reply is not None
+        call.answer(reply)
+
+    # -- checks ----------------------------------------------------------------------------------------------
+
+    def _group_of(self, header: PullHeader) -> GroupConfig | Reply:
+        if not self._settings.permission & PERM_READ:
+            return _refused(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.broker_name}] pulling message is forbidden"
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            return _refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            return _refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
+        return group
+
+    def _topic_objection(self, header: PullHeader) -> Reply | None:
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            return _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        if not topic.is_readable:
+            return _refused(ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            return _refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] topicConfig.readQueueNums:"
+                f"[{topic.read_queue_nums}]",
+            )
+        return None
+
+    def _subscription(self, header: PullHeader, group: GroupConfig) -> Subscription | Reply:
+        if header.sys_flag & SUBSCRIPTION:
+            try:
+                found = parse_subscription(header.topic, header.subscription, header.expression_type)
+            except SubscriptionError as problem:
+                return _refused(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {problem}"
+                )
+        else:
+            registered = self._registered(header, group, self._clients.consumers(header.consumer_group))
+            if isinstance(registered, Reply):
+                return registered
+            found = registered
+        if not found.is_tag:
+            return _refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {found.expression_type}",
+            )
+        return found
+
+    def _registered(self, header: PullHeader, config: GroupConfig, group: ConsumerGroup | None) -> Subscription | Reply:
+        if group is None:
+            return _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        if not config.consume_broadcast_enable and group.model == "BROADCASTING":
+            return _refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        found = group.subscriptions.get(header.topic)
+        if found is None:
+            return _refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        if found.version < header.sub_version:
+            return _refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return found
+
+    # -- answers ---------------------------------------------------------------------------------------------
+
+    def _answer(self, call: Call[PullHeader], group: GroupConfig, read: RawRead, code: ResponseCode) -> Reply:
+        header = call.header
+        suggested = 0
+        if self._settings.slave_read:
+            suggested = group.which_broker_when_consume_slowly if read.suggest_slave else group.broker_id
+        self.delivered += read.count
+        if self._hooks.on_pull:
+            self._hooks.after_pull(
+                PullContext(
+                    header.consumer_group,
+                    header.topic,
+                    header.queue_id,
+                    header.queue_offset,
+                    read.next_offset,
+                    call.peer.host,
+                    code,
+                    read.status,
+                    read.count,
+                    len(read.data),
+                )
+            )
+        fields = {
+            "suggestWhichBrokerId": str(suggested),
+            "nextBeginOffset": str(read.next_offset),
+            "minOffset": str(read.min_offset),
+            "maxOffset": str(read.max_offset),
+        }
+        body = bytes(read.data) if read.status is FetchStatus.FOUND else b""
+        return Reply(code, str(read.status), fields, body)
+
+    def _hold_seconds(self, header: PullHeader) -> float:
+        asked = header.suspend_timeout_millis
+        if not self._store.settings.long_polling:
+            asked = self._settings.short_polling_ms
+        return min(max(0, asked) / 1000, HOLD_SECONDS_MAX)
+
+    def _note_moved(self, header: PullHeader, read: RawRead) -> None:
+        """Leave a note for administrators: a consumer asked for an offset that is not there."""
+        if self._store.settings.role is BrokerRole.SLAVE:
+            return
+        event = {
+            "consumerGroup": header.consumer_group,
+            "messageQueue": {
+                "brokerName": self._settings.broker_name,
+                "queueId": header.queue_id,
+                "topic": header.topic,
+            },
+            "offsetNew": read.next_offset,
+            "offsetRequest": header.queue_offset,
+        }
+        names = {TAGS: header.consumer_group, KEYS: header.consumer_group}
+        try:
+            self._store.append_unconfirmed(
+                Message(topic=OFFSET_MOVED_TOPIC, body=write_json(event), properties=names, wait_for_store=False)
+            )
+        except StoreError:
+            pass  # A note only; the consumer gets its answer.
+
+
+def _refused(code: int, remark: str) -> Reply:
+    return Reply(code, remark, {})
