@@ -185,7 +185,6 @@ def check_index_links(entries: NDArray[np.uint8], first_number: int, newest: NDA
 class CheckLoops:
     """What a comparison of the log with queues and index needs, all plain or all compiled."""
 
-    resync: Resync
     check_entries: Callable[..., tuple[int, int, int]]
     check_keys: Callable[..., tuple[int, int, int, int]]
     keys_of: KeysOf
@@ -195,14 +194,11 @@ class CheckLoops:
 def check_loops_for(work_bytes: int) -> CheckLoops:
     """The loops for a log of so many bytes."""
     if not pays("check", work_bytes):
-        return CheckLoops(
-            plain_scan.resync, plain_check.check_entries, plain_check.check_keys, _plain_index_keys, False
-        )
+        return CheckLoops(plain_check.check_entries, plain_check.check_keys, _plain_index_keys, False)
     with loading():
         from embermq.columns.compiled.check import check_entries, check_keys
         from embermq.columns.compiled.derive import index_keys
-        from embermq.columns.compiled.scan import resync
-    return CheckLoops(resync, check_entries, check_keys, index_keys, True)
+    return CheckLoops(check_entries, check_keys, index_keys, True)
 
 
 def log_check(delay_ms: Numbers) -> "LogCheck":

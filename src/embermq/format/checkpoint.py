@@ -13,7 +13,6 @@ import msgspec
 
 CHECKPOINT_BYTES = 4096
 _TIMES = struct.Struct(">qqq")
-_SAFETY_MS = 3000
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False):
@@ -22,11 +21,6 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False):
     log_ms: int = 0
     queues_ms: int = 0
     index_ms: int = 0
-
-    @property
-    def replay_from_ms(self) -> int:
-        """Everything stored before this is in the log and in the queues."""
-        return max(0, min(self.log_ms, self.queues_ms) - _SAFETY_MS)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:

@@ -89,7 +89,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     queue_id: int
     flag: int
     queue_offset: int
-    stored_physical_offset: int
     sys_flag: int
     born_timestamp: int
     born_host: Host
@@ -242,7 +241,6 @@ def decode(
         queue_id=queue_id,
         flag=flag,
         queue_offset=queue_offset,
-        stored_physical_offset=stored,
         sys_flag=sys_flag,
         born_timestamp=born,
         born_host=unpack_host(born_host),

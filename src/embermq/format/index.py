@@ -89,10 +89,6 @@ def decode_entry(buffer: Any, number: int, slots_max: int) -> IndexEntry:
     return IndexEntry(*_ENTRY.unpack_from(buffer, entry_at(number, slots_max)))
 
 
-def is_full(buffer: Any, entries_max: int) -> bool:
-    return decode_header(buffer).count >= entries_max
-
-
 def put(buffer: Any, slots_max: int, entries_max: int, key_hash: int, physical_offset: int, store_time: int) -> bool:
     """Add one key to a writable index file; False when the file is full."""
     begin, _end, _begin_physical, _end_physical, slots, count = _HEADER.unpack_from(buffer)

@@ -27,10 +27,8 @@ def test_checkpoint() -> None:
     assert page[:24].hex() == "0000018bcfe57b880000018bcfe577a00000018bcfe56418"
     assert not any(page[24:])
     assert decode_checkpoint(page) == checkpoint
-    assert checkpoint.replay_from_ms == 1700000001000
 
 
 def test_short_or_empty_checkpoint() -> None:
     assert decode_checkpoint(b"\0" * 23) is None
     assert decode_checkpoint(bytes(CHECKPOINT_BYTES)) == Checkpoint()
-    assert Checkpoint().replay_from_ms == 0

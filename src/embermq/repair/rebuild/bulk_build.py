@@ -23,10 +23,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns import resync
 from embermq.errors import StoreError
 from embermq.files import Files, remove_tree
 from embermq.format.names import index_name
@@ -71,7 +69,6 @@ SLICE_BYTES_MAX = 320 << 20
 SLICE_BYTES_MIN = 8 << 20
 _PIECES_PER_CORE = 2  # So that no core waits long for the last one; a task of its own costs some milliseconds.
 _FINISHED_TOGETHER = 64
-_NEAR_BYTES = 64 << 10
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -154,14 +151,9 @@ class BulkBuild(Build):
         for segment in self._segments.all:
             if segment.end > at and segment.start < limit and segment.file is not None:
                 first = max(at, segment.start)
-                near = segment.file.pread(min(_NEAR_BYTES, limit - first, segment.end - first), first - segment.start)
-                found = resync(np.frombuffer(near, np.uint8), first, 0, len(near))
-                if found >= 0:
-                    return first + found  # Nearly always.
-                place = LogSegment(segment.path, segment.start, segment.size)
-                further = next_record(segment.file, place, first, limit)
-                if further is not None:
-                    return further
+                found = next_record(segment.file, LogSegment(segment.path, segment.start, segment.size), first, limit)
+                if found is not None:
+                    return found
         return limit
 
     def _begin(self, work: Path, *, anew: bool) -> Site:

@@ -9,16 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from embermq.columns import resync_for
 from embermq.files import Files, OpenFile, entries_of
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, encode_blank
 from embermq.format.names import parse_segment_name
+from embermq.store.log import LogSegment, next_record
 
 _WINDOW_BYTES = 8 << 20
-_OVERLAP_BYTES = 1 << 20
 _CANDIDATES_MAX = 64
 _MAGICS = tuple((magic & 0xFFFF_FFFF).to_bytes(4, "big") for magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2))
 
@@ -102,7 +98,8 @@ def _start_of(files: Files, path: Path, segment_bytes: int) -> int | None:
     file = files.open(path, False)
     try:
         named, size = parse_segment_name(path.name), min(file.size, segment_bytes)
-        if named is not None and _has_record(file, named, size):
+        # A record of the file lies where it should if the file begins where its name says.
+        if named is not None and next_record(file, LogSegment(path, named, size), named) is not None:
             return named
         if named is not None and named % segment_bytes == 0 and _is_one_blank(file, segment_bytes):
             return named
@@ -114,19 +111,6 @@ def _start_of(files: Files, path: Path, segment_bytes: int) -> int | None:
 def _is_one_blank(file: OpenFile, segment_bytes: int) -> bool:
     """Was the file closed before anything was written to it? So a file is that stands for a lost one."""
     return file.pread(BLANK_BYTES, 0) == encode_blank(segment_bytes)
-
-
-def _has_record(file: OpenFile, start: int, size: int) -> bool:
-    """Does any record of the file lie where it should if the file begins at `start`?"""
-    at = 0
-    while at < size:
-        data = np.frombuffer(file.pread(min(_WINDOW_BYTES, size - at), at), np.uint8)
-        if not len(data):
-            return False
-        if data.any() and _resync(data, start + at) >= 0:
-            return True
-        at += max(len(data) - _OVERLAP_BYTES, 1) if at + len(data) < size else len(data)
-    return False
 
 
 def _start_by_content(file: OpenFile, size: int, segment_bytes: int) -> int | None:
@@ -144,7 +128,3 @@ def _start_by_content(file: OpenFile, size: int, segment_bytes: int) -> int | No
                 return place - here
             at = data.find(magic, at + 4)
     return None
-
-
-def _resync(data: NDArray[np.uint8], base: int) -> int:
-    return resync_for(len(data))(data, base, 0, len(data))

@@ -28,9 +28,9 @@ from embermq.settings.java_properties import PropertiesSyntaxError, parse_proper
 from embermq.spark.shipped.manifests import HEAD, load_head
 from embermq.spark.shipped.places import Place, is_address, shown
 from embermq.spark.shipped.surveys import ShippedSurvey
+from embermq.store.tables import PERM_INHERIT
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_PERM_INHERIT = 1  # RocketMQ gives this bit to topics that others are made after
 _NAMED_AFTER_NOTHING = {"store", "rocketmq", ""}
 
 
@@ -221,7 +221,7 @@ def _name_in_topics(file: Path) -> str | None:
 
 
 def _is_brokers_own(topic: Any) -> bool:
-    return bool(topic["perm"] & _PERM_INHERIT) and topic["readQueueNums"] == topic["writeQueueNums"] == 1
+    return bool(topic["perm"] & PERM_INHERIT) and topic["readQueueNums"] == topic["writeQueueNums"] == 1
 
 
 def _text_of(file: Path) -> str | None:

@@ -225,6 +225,3 @@ class Receipts(Sequence[Receipt]):
 
     def __repr__(self) -> str:
         return f"Receipts({list(self)!r})"
-
-    def with_status(self, status: PutStatus) -> "Receipts":
-        return Receipts(self._placed, self._store_timestamp, self._host, status)

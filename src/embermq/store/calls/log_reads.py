@@ -6,7 +6,6 @@ messages is refused while reads are switched off; `read_log` is not, because a r
 
 from collections.abc import Iterator
 
-from embermq.columns import resync
 from embermq.errors import StoreError
 from embermq.format.frame import BLANK_MAGIC
 from embermq.model.ids import parse_message_id
@@ -103,9 +102,7 @@ class LogReads:
     @raises_store_errors
     def _next_record(self, at: int, limit: int) -> int:
         """Where records go on after a blank, a damaged place or a missing file."""
-        with self._log.lend(at, limit) as lent:
-            if lent is not None and int.from_bytes(self._log.read(at + 4, 4), "big", signed=True) != BLANK_MAGIC:
-                good = resync(lent.data, lent.base, lent.start + 1, lent.end)
-                if good >= 0:
-                    return lent.base + good
-        return self._log.next_segment_start(at)
+        good = None
+        if int.from_bytes(self._log.read(at + 4, 4), "big", signed=True) != BLANK_MAGIC:
+            good = self._log.next_record(at + 1, limit)
+        return self._log.next_segment_start(at) if good is None else good

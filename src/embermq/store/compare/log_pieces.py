@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from embermq.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, check_loops_for, new_rows
 from embermq.files import Files
 from embermq.store.compare.entries import Numbers, QueueName, QueuePieceCheck, VerifiedQueueFiles
@@ -26,11 +24,10 @@ from embermq.store.compare.mapped_pieces import mapped, mapped_records
 from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.compare.sound_pieces import SoundPiece
 from embermq.store.index.links import LinkFlaw, link_flaws
-from embermq.store.log.file_scan import MISSING, DamagedRange, LogSegment, Scanned, scan_segments
+from embermq.store.log.file_scan import MISSING, DamagedRange, LogSegment, Scanned, next_record, scan_segments
 
 PIECE_BYTES = 16 << 20
 ROWS_MAX = 4_096
-_FIRST_BYTES = 64 << 10
 _THREADS_MAX = 4
 _QUEUES_PER_PIECE = 256
 _LONGER_MAX = 8
@@ -167,14 +164,9 @@ class LogPieces:
         except FileNotFoundError:
             return None
         try:
-            for byte_count in (_FIRST_BYTES, cut.end - cut.start):  # Nearly always the first is enough.
-                data = np.frombuffer(file.pread(byte_count, cut.start - cut.segment.start), np.uint8)
-                found = self._tools.resync(data, cut.start, 0, len(data))
-                if found >= 0:
-                    return cut.start + found
+            return next_record(file, cut.segment, cut.start, cut.end)
         finally:
             file.close()
-        return None
 
     def read(self, segment: LogSegment, start: int, end: int, entry: EntryPlace) -> CheckedPiece:
         """The records that begin in [start, end) of a file. Any thread."""

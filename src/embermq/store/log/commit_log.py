@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from embermq.columns import resync
 from embermq.errors import SegmentUnavailable
 from embermq.files import Bytes, Segment, Segments
 from embermq.format.frame import BLANK_BYTES, encode_blank
@@ -97,6 +98,15 @@ class CommitLog:
         with segment.array_for_scan() as data:
             end = min(segment.readable, limit - segment.start, len(data))
             yield Lent(data, segment.start, start, max(start, end))
+
+    def next_record(self, physical_offset: int, limit: int) -> int | None:
+        """Where the first sound record at or after a place begins; None if none ends in its segment before `limit`.
+
+        Searched through the map, a piece at a time: the rest of the segment is not copied.
+        """
+        with self.lend(physical_offset, limit) as lent:
+            found = -1 if lent is None else resync(lent.data, lent.base, lent.start, lent.end)
+            return None if lent is None or found < 0 else lent.base + found
 
     def next_segment_start(self, physical_offset: int) -> int:
         """Where the segment after this place begins: the end of its own one, or, in a gap, the next there is."""

@@ -20,8 +20,6 @@ from embermq.store.log.commit_log import CommitLog, Lent
 # Rows and the bytes behind them stay in the cache for those who take them.
 ROWS_OF_KERNEL = 4_096
 ROWS_OF_TWIN = 512
-# The twin walks about 100 records a millisecond; past this many bytes loading the kernel pays.
-TWIN_BYTES_MAX = 4 << 20
 
 Take = Callable[[RecordColumns, int], None]
 

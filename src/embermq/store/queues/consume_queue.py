@@ -87,11 +87,6 @@ class ConsumeQueue:
         """End of the newest entry's record, or -1."""
         return int(self._books.max_physical[self.slot])
 
-    def last_physical(self) -> int:
-        """End of the record of the newest entry, read from the entry itself; -1 without entries."""
-        entry = self.entry(self.max_offset - 1)
-        return NO_PHYSICAL if entry is None or not is_valid(entry) else entry[0] + entry[1]
-
     def roll_next_file(self, queue_offset: int) -> int:
         """The first queue offset of the file after the one that holds `queue_offset`."""
         per_file = self._books.entries_per_file

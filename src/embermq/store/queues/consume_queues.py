@@ -119,11 +119,6 @@ class ConsumeQueues:
             return int(books.max_physical[: books.slot_count].max(initial=-1))
 
     @property
-    def pending_count(self) -> int:
-        """Entries taken and not yet written."""
-        return self._books.pending.count
-
-    @property
     def has_many_pending(self) -> bool:
         """Are there enough to be written out before their time?"""
         books = self._books

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from embermq.columns import C_STORE_TIME, RecordColumns, resync
+from embermq.columns import C_STORE_TIME, RecordColumns
 from embermq.files import Bell, WorkThread
 from embermq.format.frame import ScanStop
 from embermq.store.log.commit_log import CommitLog
@@ -222,10 +222,8 @@ class Dispatcher:
         if unfinished is not None and stop == ScanStop.BUFFER_END and unfinished.readable < unfinished.wrote:
             return
         log.error("record unreadable physical_offset=%d stop=%s", at, stop)
-        with self._log.lend(at, limit) as lent:
-            good = -1 if lent is None else resync(lent.data, lent.base, lent.start + 1, lent.end)
-            if lent is not None and good >= 0:
-                self._move_to(lent.base + good)
-                return
-        if unfinished is not None and unfinished.end <= limit:
+        good = self._log.next_record(at + 1, limit)
+        if good is not None:
+            self._move_to(good)
+        elif unfinished is not None and unfinished.end <= limit:
             self._move_to(unfinished.end)

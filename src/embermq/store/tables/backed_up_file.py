@@ -25,7 +25,6 @@ from embermq.format.config_json import parse_config
 log = logging.getLogger(__name__)
 
 BACKUP = ".bak"
-TEMPORARY = ".tmp"
 DAMAGED = ".damaged-"
 DAMAGED_FILES_MAX = 8  # of one file; beyond that the last one is replaced
 

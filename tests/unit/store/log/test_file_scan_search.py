@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from embermq.columns.plain.scan import resync
-from embermq.files.files import RealFiles
+from embermq.files.files import RealFile, RealFiles
 from embermq.store.log import file_scan as survey_scan
 from embermq.store.log.file_scan import LogSegment, next_record
 from tests.support.records import LogOfRecords
@@ -49,4 +49,24 @@ def test_as_by_one_look(seed: int, tmp_path: Path) -> None:
             expected = resync(whole, START, at, end) if at < end else -1
             found = next_record(file, segment, START + at, limit)
             assert found == (None if expected < 0 else START + expected), (at, limit)
+    file.close()
+
+
+def test_a_search_never_reads_the_rest_of_a_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogOfRecords(START + 100_000)
+    log.append("orders", 0, 0, body=b"behind much noise")
+    record = log.columns().data.tobytes()
+    path = tmp_path / f"{START:020}"
+    path.write_bytes(random.Random(1).randbytes(100_000) + record)
+    asked: list[int] = []
+    pread = RealFile.pread
+
+    def counted(file: RealFile, count: int, at: int) -> bytes:
+        asked.append(count)
+        return pread(file, count, at)
+
+    monkeypatch.setattr(RealFile, "pread", counted)
+    file = RealFiles().open(path, False)
+    assert next_record(file, LogSegment(path, START, 100_000 + len(record)), START) == START + 100_000
+    assert max(asked) <= 2048
     file.close()
