@@ -137,7 +137,7 @@ class Trial:
     def check_usable(self) -> None:
         """No lock is held, and messages are taken and given back."""
         writer = self.store.engine.writer
-        assert not writer._lock.locked()
+        assert not writer.put_lock.lock.locked()
         assert writer.held_ms == 0
         before = writer.next_offsets().get(("T", 0), 0)
         n, self.n = self.n, self.n + 1000
@@ -294,7 +294,7 @@ def interrupt_each_line_of_rolling(
         if allocation == "made ahead":
             wait_for_file_ahead(trial)
 
-    rounds = interrupt_each_line(trial, step, prepare, trial.store.engine.writer._lock.locked, traced)
+    rounds = interrupt_each_line(trial, step, prepare, trial.store.engine.writer.put_lock.lock.locked, traced)
     makers = threading.main_thread().name if allocation == "made by the writer" else "embermq-allocator"
     assert trial.files.makers == {makers}
     trial.check_closed()

@@ -5,7 +5,6 @@ its settings uses these. A size that is only a guess is left out: then the setti
 Reads only. Any thread.
 """
 
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -14,7 +13,7 @@ from typing import Any
 
 from embermq.errors import StorePathInvalid
 from embermq.files import Files, entries_of, size_told
-from embermq.format.frame import BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2
+from embermq.format.frame import BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, size_and_magic
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.inspect.snapshot import Survey
@@ -22,7 +21,6 @@ from embermq.store.layout import CONSUME_QUEUE, INDEX, load_inventory, log_place
 from embermq.store.log import LogSegment
 
 _SAMPLES = 64
-_SIZE_MAGIC = struct.Struct(">ii")
 
 
 def sizes_found(files: Files, root: Path) -> dict[str, Any]:
@@ -74,7 +72,7 @@ def _size_of_lone_file(files: Files, root: Path, only: LogSegment) -> int:
         file.close()
     if len(head) < BLANK_BYTES:
         return 0  # A record leaves room for a blank behind it.
-    size, magic = _SIZE_MAGIC.unpack(head)
+    size, magic = size_and_magic(head, 0)
     if magic == BLANK_MAGIC and size >= BLANK_BYTES:
         return at + int(size)
     is_cut = magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and size > only.size - at

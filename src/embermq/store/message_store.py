@@ -27,7 +27,7 @@ from embermq.store.access import RunningFlag
 from embermq.store.append.internal import InternalAppends
 from embermq.store.append.message_columns import MessageColumns
 from embermq.store.append.packed import PackedBatch, PackedReceipts
-from embermq.store.append.writer import Refusal
+from embermq.store.append.put_lock import Refusal
 from embermq.store.calls import Appends, Figures, LogReads, QueueReads, StatsSnapshot, Upkeep
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import Engine

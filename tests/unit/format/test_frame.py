@@ -1,5 +1,6 @@
 """Commit-log records, on records written by the reference and on damaged ones."""
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ from embermq.format.frame import (
     encode,
     encode_blank,
     parse_delay_level,
+    put_record,
     record_size,
     tag_code,
 )
 from embermq.format.java import string_hash
-from embermq.model.hosts import Host
+from embermq.model.hosts import Host, pack_host
 
 BORN = Host("10.0.0.1", 50000)
 STORE = Host("192.168.1.100", 10911)
@@ -100,6 +102,19 @@ def test_encode_v6_computes_the_host_bits() -> None:
     }
     assert record(**changes) == V6
     assert record(sys_flag=0x31) == record(sys_flag=1)
+
+
+def test_size_and_magic_of_a_record_are_stored_last() -> None:
+    """A record whose writing ends in the middle reads as nothing, whatever was there before."""
+    packed = pack_host(STORE)
+    out = bytearray(b"\x01" * 300)
+    with pytest.raises(struct.error):
+        put_record(out, 100, 150, 0, b"body", b"\x01T", bytes(32_768), 0, 0, 100, 1, packed, 2, packed)
+    assert out[:100] == b"\x01" * 100
+    assert isinstance(decode(out, 100, 300, physical_offset=100, check_crc=True), End)
+    put_record(out, 100, 97, body_crc(b"body"), b"body", b"\x01T", b"p", 0, 0, 100, 1, packed, 2, packed)
+    assert isinstance(decode(out, 100, 300, physical_offset=100, check_crc=True), Frame)
+    assert out[197:] == b"\x01" * 103
 
 
 def test_decode_v4() -> None:

@@ -386,16 +386,16 @@ def test_an_append_that_hangs_turns_others_away(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path / "s", small(), clock=clock) as store:
         clock.advance(s=1)
         writer = store.engine.writer
-        writer._lock.acquire()
-        began = writer._begin()
+        writer.put_lock.lock.acquire()
+        began = writer.put_lock.begin()
         assert store.runtime_info()["pageCacheLockTimeMills"] == "0"
         clock.advance(s=1.5)
         assert store.runtime_info()["pageCacheLockTimeMills"] == "1500"
         with pytest.raises(errors.PageCacheBusy) as busy:
             store.append(order(1))
         assert busy.value.status == "OS_PAGECACHE_BUSY"
-        writer._finish(began, 0, 0)
-        writer._lock.release()
+        writer.put_lock.finish(began, 0, 0)
+        writer.put_lock.lock.release()
         assert store.append(order(1)).ok
 
 

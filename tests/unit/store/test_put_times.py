@@ -168,12 +168,12 @@ def test_messages_refused_by_a_busy_writer_are_counted(tmp_path: Path, disk: Slo
     with opened(disk, tmp_path) as store:
         writer = store.engine.writer
         disk.clock.advance(ms=1)
-        with writer._lock:
-            writer._locked_since = disk.clock.monotonic()
+        with writer.put_lock.lock:
+            writer.put_lock.held_since = disk.clock.monotonic()
             disk.clock.advance(ms=1001)
             with pytest.raises(errors.PageCacheBusy):
                 PUTS[kind](store)
-            writer._locked_since = 0.0
+            writer.put_lock.held_since = 0.0
         assert_counted(store, 2 if "many" in kind else 1)
 
 

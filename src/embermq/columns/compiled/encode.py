@@ -20,11 +20,13 @@ from embermq.columns.compiled.memory import (
     stores_before,
 )
 from embermq.columns.plain import runs as r
-from embermq.columns.plain.runs import HOST_V4_BYTES, HOST_V6_BYTES, RunBytes
+from embermq.columns.plain.runs import RunBytes
 from embermq.columns.rows import Rows, as_bytes_array
 from embermq.format.frame import (
     BLANK_BYTES,
     FIXED_BYTES,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
     HOST_V6_EXTRA,
     MESSAGE_MAGIC,
     PROPERTIES_BYTES_MAX,

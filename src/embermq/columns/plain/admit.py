@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.messages import I32_MAX, I32_MIN, PackedStop
-from embermq.columns.plain.runs import HOST_V4_BYTES, HOST_V6_BYTES, RunBytes
+from embermq.columns.plain.runs import RunBytes
 from embermq.columns.rows import Rows, as_view
-from embermq.format.frame import PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
+from embermq.format.frame import HOST_V4_BYTES, HOST_V6_BYTES, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from embermq.model.properties import has_meaning_to_store
 
 

@@ -13,9 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns.rows import Rows, as_view
-from embermq.format.frame import BLANK_BYTES, encode, record_size
+from embermq.format.frame import (
+    BLANK_BYTES,
+    HOST_V6_BYTES,
+    body_crc,
+    host_flags,
+    put_record,
+    record_size,
+)
 from embermq.model.flags import BORN_HOST_V6, PREPARED, STORE_HOST_V6
-from embermq.model.hosts import unpack_host
 
 R_BODY_AT = 0  # in bodies
 R_BODY_LEN = 1
@@ -33,8 +39,6 @@ R_PREPARED = 12
 R_HOST_AT = 13  # of the born host, in properties
 R_HOST_LEN = 14  # 8, 20, or 0 for the store's own host
 N_RUN_COLUMNS = 15
-
-HOST_V4_BYTES, HOST_V6_BYTES = 8, 20
 
 BORN_NOW = -(1 << 63)  # Stands for the time of the append, which is known only when it happens.
 
@@ -92,25 +96,28 @@ def encode_run(
             return i, at
         has_offset = row[R_SYS_FLAG] & PREPARED == 0
         queue_offset = int(next_offsets[row[R_QUEUE]]) if has_offset else 0
-        record = encode(
-            physical_offset=base + at,
-            queue_id=row[R_QUEUE_ID],
-            queue_offset=queue_offset,
-            topic=bytes(topics[topic_at : topic_at + topic_len]).decode(),
-            body=bodies[body_at : body_at + body_len],
-            properties=bytes(properties[props_at : props_at + props_len]),
-            born_timestamp=store_time if row[R_BORN_TIME] == BORN_NOW else row[R_BORN_TIME],
-            born_host=unpack_host(bytes(properties[row[R_HOST_AT] :][: row[R_HOST_LEN]]) or store_host),
-            store_timestamp=store_time,
-            store_host=unpack_host(store_host),
-            flag=row[R_FLAG],
-            sys_flag=row[R_SYS_FLAG],
-            reconsume_times=row[R_RECONSUME],
-            prepared_transaction_offset=row[R_PREPARED],
+        body = bodies[body_at : body_at + body_len]
+        born_host = bytes(properties[row[R_HOST_AT] :][: row[R_HOST_LEN]]) or store_host
+        put_record(
+            view,
+            at,
+            size,
+            body_crc(body),
+            body,
+            bytes((topic_len, *topics[topic_at : topic_at + topic_len])),
+            bytes(properties[props_at : props_at + props_len]),
+            row[R_QUEUE_ID],
+            queue_offset,
+            base + at,
+            store_time if row[R_BORN_TIME] == BORN_NOW else row[R_BORN_TIME],
+            born_host,
+            store_time,
+            store_host,
+            row[R_FLAG],
+            host_flags(row[R_SYS_FLAG], born_host, store_host),
+            row[R_RECONSUME],
+            row[R_PREPARED],
         )
-        # Size and magic last: a record is there when they are.
-        view[at + 8 : at + size] = record[8:]
-        view[at : at + 8] = record[:8]
         placed[i] = (base + at, size, queue_offset)
         if has_offset:
             next_offsets[row[R_QUEUE]] += 1

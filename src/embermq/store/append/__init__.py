@@ -1,7 +1,10 @@
 """From a message to bytes in the log.
 
     admission.py     may it be stored, and as which bytes
-    writer.py        the put lock: time, queue offset, place, bytes
+    writer.py        every way in: a message, a list, a batch, packed rows, columns
+    put_lock.py      who may append now, and what there is against it
+    log_end.py       the next place and queue offset; records stored there
+    light_queues.py  one message into several queues
     internal.py      messages of the broker's own, stored as they are
     raw.py           bytes of a master's log, for a replica
     runs.py          many ordinary messages as columns for one kernel call
@@ -18,8 +21,8 @@ Other packages import from this face, not from the modules behind it.
 from embermq.model.properties import has_meaning_to_store
 from embermq.store.append.admission import Admission, check_topic_name, redirected
 from embermq.store.append.internal import InternalAppends, is_closed_to_clients
+from embermq.store.append.light_queues import LMQ_PREFIX
 from embermq.store.append.packed import PackedBatch, PackedReceipts
-from embermq.store.append.writer import LMQ_PREFIX
 
 __all__ = [
     "Admission",

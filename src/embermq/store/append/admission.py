@@ -23,7 +23,14 @@ from embermq.errors import (
     RecordTooLarge,
     TopicNameInvalid,
 )
-from embermq.format.frame import BLANK_BYTES, FIXED_BYTES, HOST_V6_EXTRA, PROPERTIES_BYTES_MAX
+from embermq.format.frame import (
+    BLANK_BYTES,
+    FIXED_BYTES,
+    HOST_V4_BYTES,
+    HOST_V6_EXTRA,
+    PROPERTIES_BYTES_MAX,
+    host_flags,
+)
 from embermq.model import flags
 from embermq.model.hosts import Host, pack_host
 from embermq.model.message import Message, MessageBatch
@@ -44,7 +51,7 @@ from embermq.store.queues.queue_table import is_directory_name
 TOPIC_CHARACTERS_MAX = 127
 QUEUE_ID_MAX = 2**31 - 1
 FIXED_BUT_TOPIC_LENGTH = FIXED_BYTES - 1  # The topic's length byte is counted with the topic.
-_BOTH_HOSTS_V4 = 16
+_BOTH_HOSTS_V4 = 2 * HOST_V4_BYTES
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -122,7 +129,7 @@ class Admission:
         packed_born = packed_store if message.born_host is None else _packed("born_host", message.born_host)
         if sys_flag != 0 or len(packed_born) + len(packed_store) > _BOTH_HOSTS_V4:
             _check_bits("sys_flag", sys_flag, 32)
-            sys_flag = _host_flags(sys_flag, packed_born, packed_store)
+            sys_flag = host_flags(sys_flag, packed_born, packed_store)
             size += HOST_V6_EXTRA * (sys_flag & flags.HOST_V6_MASK).bit_count()
         if (
             len(properties) > PROPERTIES_BYTES_MAX
@@ -162,7 +169,7 @@ class Admission:
     @property
     def plain_bytes_max(self) -> int:
         """A message whose body and properties take no more than this breaks no limit; -1: none is sure not to."""
-        if len(self.packed_store_host) != 8:
+        if len(self.packed_store_host) != HOST_V4_BYTES:
             return -1
         room = self.record_bytes_max - FIXED_BYTES - TOPIC_CHARACTERS_MAX
         return min(self.body_bytes_max, PROPERTIES_BYTES_MAX, room)
@@ -259,16 +266,6 @@ def _properties_too_large(properties: bytes) -> MessageRejected:
     if len(properties.decode("utf-8", "replace").encode("utf-16-le")) // 2 > PROPERTIES_BYTES_MAX:
         error.status = "MESSAGE_ILLEGAL"  # RocketMQ distinguishes too many characters and too many bytes.
     return error
-
-
-def _host_flags(sys_flag: int, packed_born: bytes, packed_store: bytes) -> int:
-    """sysFlag with its address bits computed: a caller's own would make the record's size wrong."""
-    sys_flag &= ~flags.HOST_V6_MASK
-    if len(packed_born) != 8:
-        sys_flag |= flags.BORN_HOST_V6
-    if len(packed_store) != 8:
-        sys_flag |= flags.STORE_HOST_V6
-    return sys_flag
 
 
 def _delay_level(text: str | None) -> int:

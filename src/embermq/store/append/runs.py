@@ -9,7 +9,7 @@ same bytes as without kernels, or with the same error. Batches that come as rows
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, overload
 
 import msgspec
@@ -60,7 +60,10 @@ class MessageRun(NamedTuple):
 class RunReader:
     """Makes runs of the messages for one store. Any thread, without the put lock."""
 
-    def __init__(self, admission: Admission, tails: QueueTails, put_lock: threading.Lock, use: KernelUse) -> None:
+    def __init__(
+        self, admission: Admission, tails: QueueTails, put_lock: Callable[[], threading.Lock], use: KernelUse
+    ) -> None:
+        """`put_lock` gives the put lock: it is another one after a fork."""
         self._admission, self._tails, self._put_lock, self._use = admission, tails, put_lock, use
         self.limits = RowLimits(admission.body_bytes_max, admission.record_bytes_max, len(admission.packed_store_host))
         self._seen = 0
@@ -143,7 +146,7 @@ class RunReader:
     def make_place(self, topic: str, queue_id: int) -> None:
         """Let the kernels know a queue; MessageRejected if there can be no such queue."""
         self._admission.check_place(topic, queue_id)
-        with self._put_lock:
+        with self._put_lock():
             tail = self._tails.obtain(topic, queue_id)
             if self.loops.places.find(tail.name, tail.queue_id) < 0:
                 self.loops.places.add(tail.name, tail.queue_id, tail.slot)

@@ -8,7 +8,6 @@ Bytes are read into a window of a few MiB and not mapped: a bad disk is an OSErr
 memory stays flat over any length of log. One thread per iterator.
 """
 
-import struct
 from bisect import bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ FIRST_WINDOW_BYTES = 64 << 10
 MISSING = "log file missing"
 ZEROS = "zeros where records should be"
 _SEARCH_BYTES = 4 << 20
-_SIZE_MAGIC = struct.Struct(">ii")
 _MAGIC_STEM = MESSAGE_MAGIC.to_bytes(4, "big", signed=True)[:3]  # What both magics begin with.
 DEFAULT_DELAY_MS: NDArray[np.int64] = np.array(StoreSettings().delay_ms, dtype=np.int64)
 
@@ -240,7 +238,7 @@ def frame_at(file: OpenFile, segment: LogSegment, physical_offset: int) -> Frame
     """The record that begins at a place of this file, if it is whole."""
     place = physical_offset - segment.start
     head = file.pread(BLANK_BYTES, place) if 0 <= place < segment.size else b""
-    size, magic = _SIZE_MAGIC.unpack(head) if len(head) == BLANK_BYTES else (0, 0)
+    size, magic = frame.size_and_magic(head, 0) if len(head) == BLANK_BYTES else (0, 0)
     # The magic first: noise may claim any size, and would be read for nothing.
     if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) or not FIXED_BYTES <= size <= segment.size - place:
         return None

@@ -4,15 +4,13 @@ RocketMQ hands out whatever bytes a queue entry points at. Here a record is hand
 is whole: magic, lengths, place, and the body's checksum. Any thread.
 """
 
-import struct
 from typing import NamedTuple
 
-from embermq.format.frame import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode
+from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, size_and_magic
 from embermq.model.hosts import pack_host
 from embermq.model.message import StoredMessage
 from embermq.store.log.commit_log import CommitLog
 
-_SIZE_MAGIC = struct.Struct(">ii")
 # Up to this size a record is read at once. A damaged queue entry may claim any: then the record's own head is asked.
 TRUSTED_BYTES = 64 << 10
 
@@ -55,10 +53,10 @@ class Records:
 
     def _own_size(self, physical_offset: int) -> int | None:
         """What a record says of its size; None if none begins here. Noise may claim any size, so the magic must fit."""
-        head = self._log.read(physical_offset, _SIZE_MAGIC.size)
-        if len(head) < _SIZE_MAGIC.size:
+        head = self._log.read(physical_offset, BLANK_BYTES)
+        if len(head) < BLANK_BYTES:
             return None
-        size, magic = _SIZE_MAGIC.unpack(head)
+        size, magic = size_and_magic(head, 0)
         return size if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) else None
 
     def store_time(self, physical_offset: int, size: int) -> int:

@@ -16,8 +16,9 @@ from pathlib import Path
 from embermq.errors import AppendRefused, ReplicaMissing, StoreError
 from embermq.files import Files
 from embermq.settings import BrokerRole, StoreSettings
+from embermq.store.append.put_lock import Refusal
 from embermq.store.append.raw import RawAppends
-from embermq.store.append.writer import Refusal, Writer
+from embermq.store.append.writer import Writer
 from embermq.store.layout.kept_offsets import load_kept_offsets, raised_offsets
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.queues.consume_queues import ConsumeQueues

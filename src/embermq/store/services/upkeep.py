@@ -13,7 +13,7 @@ from embermq.files import Files
 from embermq.model.hosts import Host
 from embermq.model.ids import message_id
 from embermq.model.properties import SCHEDULE_TOPIC
-from embermq.store.append.writer import LMQ_PREFIX
+from embermq.store.append.light_queues import LMQ_PREFIX
 from embermq.store.layout.kept_offsets import load_kept_offsets
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.queues.consume_queue import ConsumeQueue
