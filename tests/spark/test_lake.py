@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from embermq import Message
@@ -317,8 +318,9 @@ def test_a_file_that_was_changed_is_found(spark: "SparkSession", builder: StoreB
     victim = max(lake.live_files(), key=lambda file: file.rows)
     path = tmp_path / "lake" / victim.path
     whole = path.read_bytes()
-    at = len(whole) // 8  # Among the pages, which have checksums; the footer comes behind them.
-    path.write_bytes(whole[:at] + bytes(byte ^ 0xFF for byte in whole[at : at + 64]) + whole[at + 64 :])
+    column = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    at = (column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size - 1
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])  # The last byte of a page.
     with pytest.raises(StoreError, match=r"cannot be read back|holds"):
         writing.check_file(lake.files, victim)
     path.unlink()
