@@ -7,11 +7,19 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-VENV   := .venv
-BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest
-CODE   := src tests tools examples $(wildcard bench)
+VENV    := .venv
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed
+KERNELS := $(VENV)/.kernels
+PYTEST  := $(BIN)/python -m pytest
+# Several processes share the tests, a file at a time, those with the most work first (tests/conftest.py).
+SHARED  := --dist loadfile --no-loadscope-reorder
+CODE    := src tests tools examples $(wildcard bench)
+KERNEL_SOURCES := $(wildcard $(addprefix src/embermq/,columns/*.py columns/compiled/*.py columns/plain/*.py \
+                  format/*.py model/flags.py))
+
+# Hundreds of processes of the tests import the same modules: compiled code is kept, whatever is set elsewhere.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
 PYTHON ?=
@@ -21,7 +29,7 @@ PYTHON ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## Make .venv with the locked dependencies and this package (does nothing when up to date)
+setup: $(STAMP) $(KERNELS) ## Make .venv with the locked dependencies and this package (does nothing when up to date)
 
 # A candidate counts only if it runs: a shim of a version manager may exist and refuse to work.
 $(STAMP): requirements/dev.lock pyproject.toml
@@ -46,9 +54,15 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	@touch $(STAMP)
 	@echo "setup: ready, $(BIN)/embermq"
 
+# Compiled once for all processes: several that meet a missing kernel at the same time would each compile it.
+$(KERNELS): $(STAMP) $(KERNEL_SOURCES)
+	@echo "setup: compiling kernels (a minute or two, after each change of them)"
+	@$(BIN)/python tools/compile_kernels.py
+	@touch $(KERNELS)
+
 # Three processes keep two cores busy: a good part of the tests waits, for a disk, for a JVM, for a child to be killed.
 test: setup check ## Everything that must be green: check, then the tests (no Java needed)
-	$(PYTEST) -n 3 -q --durations=10
+	$(PYTEST) -n 3 $(SHARED) -q --durations=10
 
 # Types and layers are checked beside the tests, on the other core.
 quick: setup ## Lint, types, layers, unit and property tests; for every change
@@ -56,7 +70,7 @@ quick: setup ## Lint, types, layers, unit and property tests; for every change
 	$(BIN)/ruff format --check -q $(CODE)
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
 	( $(BIN)/mypy $(CODE) && $(BIN)/lint-imports --no-logo 2>&1 | tail -n 3 ) & types=$$!; \
-	$(PYTEST) tests/unit tests/property -m "not long and not interop and not slow" -n 2 -q --durations=5; \
+	$(PYTEST) tests/unit tests/property -m "not long and not interop and not slow" -n 2 $(SHARED) -q --durations=5; \
 	wait $$types
 
 check: setup ## Lint and format (ruff), types (mypy --strict), layers (import-linter)
@@ -68,11 +82,11 @@ check: setup ## Lint and format (ruff), types (mypy --strict), layers (import-li
 demo: setup ## See a store being written, killed, recovered and read, and Spark following it
 	$(BIN)/embermq demo
 
-crash: setup ## The long crash tests: kills, lost writes, failing disks; stores and Spark jobs
-	$(PYTEST) tests/crash tests/spark -m long -q --durations=10
+crash: setup ## The long tests: kills, lost writes, failing disks; stores and Spark jobs
+	$(PYTEST) -m long -q --durations=10
 
 fuzz: setup ## Property and kernel tests with new random examples each time
-	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/columns -n 2 -q --durations=10
+	HYPOTHESIS_PROFILE=search $(PYTEST) tests/property tests/columns -n 2 $(SHARED) -q --durations=10
 
 interop: setup ## Against Apache RocketMQ (needs java and mvn)
 	@for tool in java mvn; do command -v $$tool >/dev/null || \

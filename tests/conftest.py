@@ -1,20 +1,25 @@
-"""What every test shares: no deadlines for Hypothesis, since a busy machine is no bug; and one Spark session.
+"""What every test shares: no deadlines for Hypothesis, since a busy machine is no bug; the order; one Spark session.
 
 The ordinary run gives Hypothesis the same examples each time, so that red means "this change". New ones are
 looked for by `make fuzz`.
 
 A session is a JVM and takes seconds to start, so all tests of a process share one; `make test` has three processes. A
 test that needs other settings starts a session in a process of its own.
+
+Files with much work come first: where several processes share the files, none of them begins a long one at the end. A
+test with Spark counts as a second of work, one that takes longer says so: `slow(seconds)`.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from tests.support.jvm import shorten_every_jvm
+from tests.support.jvm import shorten_every_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +28,19 @@ settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
-shorten_every_jvm()
+shorten_every_start()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files with the most work first, otherwise in the order they have. Every process comes to the same order."""
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        marker = item.get_closest_marker("slow")
+        if marker is not None:
+            seconds[item.path] += marker.args[0] if marker.args else 1
+        elif "spark" in getattr(item, "fixturenames", ()):
+            seconds[item.path] += 1
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -147,7 +147,7 @@ def course(tmp_path: Path) -> Course:
     return Course("smoke", 1, tmp_path)
 
 
-ALONE = spark_kafka.NAME
+ALONE = spark_stream.NAME
 
 
 def answers_of(figures: list[Figure]) -> dict[str, str]:
@@ -163,13 +163,14 @@ def answers_of(figures: list[Figure]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {ALONE}))
+@pytest.mark.slow(8)
 def test_a_scenario_gives_the_known_answers(name: str, course: Course, request: pytest.FixtureRequest) -> None:
     if name.startswith("spark_"):
         request.getfixturevalue("spark")  # They take the session that is there.
     figures: list[Figure] = SCENARIOS[name].run(course)
     assert answers_of(figures) == ANSWERS[name]
     # Some targets are those of a comparison with a peer.
-    assert any(figure.target is not None for figure in figures) or name == append.NAME
+    assert any(figure.target is not None for figure in figures) or name in (append.NAME, spark_kafka.NAME)
     assert not list(course.directory.iterdir()), "a scenario leaves nothing behind"
     if name == scan.NAME:
         ratios = [figure for figure in figures if figure.measure == "kernel / twin"]
@@ -177,6 +178,7 @@ def test_a_scenario_gives_the_known_answers(name: str, course: Course, request: 
         assert all(ratio.rounds[0] >= 3 for ratio in ratios), ratios
 
 
+@pytest.mark.slow(40)
 def test_a_scenario_with_a_session_of_its_own(tmp_path: Path) -> None:
     words = ["--size", "smoke", "--rounds", "1", "--only", ALONE, "--output", "json", "--dir", str(tmp_path)]
     done = subprocess.run(

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import AppendRefused, DiskFull
 from embermq.settings import FlushDisk
 from embermq.store.services import housekeeping, retention
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 DISK_BYTES = 24 * MIB
@@ -47,13 +47,6 @@ def append_until_refused(store: MessageStore, n: int) -> tuple[int, AppendRefuse
 
 def message(n: int) -> Message:
     return Message("T", b"%d|" % n + BODY, keys=[f"k{n}"], queue_id=n % 3)
-
-
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not done():
-        assert time.monotonic() < deadline, f"after {PATIENCE_SECONDS} s still not: {what}"
-        time.sleep(0.01)
 
 
 def takes_appends(store: MessageStore, n: int) -> bool:

@@ -47,7 +47,9 @@ def test_async_flush_keeps_a_prefix(pool: bool) -> None:
     run(PowerCuts(settings, survives="nothing" if pool else "kill", stride=3, cuts_per_moment=2), 40, 60)
 
 
-def test_power_fails_again_while_recovering() -> None:
+@pytest.mark.slow(10)
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.long)])
+def test_power_fails_again_while_recovering(stride: int) -> None:
     """What a power cut left is recovered, and during that the power fails again."""
     plain = builder(FlushDisk.SYNC)
     before = PowerCuts(plain, survives="power", stride=1 << 16)
@@ -55,7 +57,7 @@ def test_power_fails_again_while_recovering() -> None:
     end = numbered.append_until(store, 0, 50)
     left = before.disk.crash()
     store.close()
-    cuts = PowerCuts(plain, survives="power", cuts_per_moment=3)
+    cuts = PowerCuts(plain, survives="power", stride=stride, cuts_per_moment=3)
     cuts.start_with(left)
     cuts.acknowledged = end
     with cuts.open():

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,7 @@ from embermq.spark.writing.commits import Committer
 from embermq.store.layout.owner import lock_holder
 from tests.crash.sink_batches import QUERY, Sink, check_queues, rows_in
 from tests.crash.sink_child import SETTINGS
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 600.0
@@ -88,7 +89,7 @@ def kill_children(store: Path, rounds: int, seed: int, rows: int = 600) -> int:
         child = Child(store, committed, attempt, rows)
         child.listen(1 + source.randrange(6))
         if source.random() < 0.7:
-            wait_until(lambda: (store / "embermq.commits" / "append.json").exists(), child.process)
+            wait_for(store / "embermq.commits" / "append.json", child.process)
         time.sleep(source.random() * 0.02)
         committed += child.kill()
         with MessageStore.open(store, SETTINGS) as opened:
@@ -110,12 +111,11 @@ def kill_children(store: Path, rounds: int, seed: int, rows: int = 600) -> int:
     return halves
 
 
-def wait_until(seen: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not seen():
-        assert process.poll() is None, "it ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(LOOK_SECONDS)
+def wait_for(file: Path, process: "subprocess.Popen[bytes]") -> None:
+    def goes_on() -> None:
+        assert process.poll() is None, "the child ended by itself"
+
+    wait_until(file.exists, f"{file.name} is there", seconds=PATIENCE_SECONDS, look_seconds=LOOK_SECONDS, check=goes_on)
 
 
 def test_committing_processes_are_killed(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_an_append_cut_short_is_finished_whoever_comes(tmp_path: Path) -> None:
     child = Child(store, 0, 0, 2_000)
     journal = store / "embermq.commits" / "append.json"
     while True:
-        wait_until(journal.exists, child.process)
+        wait_for(journal, child.process)
         os.kill(child.process.pid, signal.SIGSTOP)
         if journal.exists():
             break
@@ -297,9 +297,9 @@ def descendants(pid: int) -> Iterator[int]:
         waiting += parents.get(one, [])
 
 
-@pytest.mark.xdist_group("spark")
+@pytest.mark.slow(70)
 def test_spark_is_killed_between_the_steps_of_a_micro_batch(tmp_path: Path) -> None:
-    stream = Stream(tmp_path, batches=5, rows=3_000)
+    stream = Stream(tmp_path, batches=4, rows=3_000)
     try:
         stream.kill_at("staging", "process", 0.0)
         stream.kill_at("decided", "process", 0.0)

@@ -31,6 +31,7 @@ from embermq.testing.clock import ManualClock
 from tests.crash import numbered
 from tests.spark.conftest import StoreMaker
 from tests.support import golden
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -415,15 +416,6 @@ def busy(store: MessageStore, bytes_max: int) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(12_000):
-        if done():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def test_no_false_finding_while_somebody_writes(spark: "SparkSession", tmp_path: Path) -> None:

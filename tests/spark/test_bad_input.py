@@ -136,18 +136,25 @@ def test_damage_met_in_a_task(spark: "SparkSession", store: Path) -> None:
     assert skipped.count() == 39
 
 
+# Each starts Python processes of Spark's own. What is refused is shown without Spark in test_options.py; here, that a
+# refusal arrives: of an option, of a schema, and of what is looked at later.
 @pytest.mark.parametrize(
     ("options", "schema", "expected"),
     [
         ({"endingOffsets": "latest"}, None, "option endingOffsets: only a batch (spark.read) has this"),
-        ({"endingTimestamp": "1700000000000"}, None, "option endingTimestamp: only a batch"),
-        ({"pushdown": "true"}, None, "option pushdown: only a batch"),
-        ({"startingPhysicalOffset": "0"}, None, "option startingPhysicalOffset: only a batch"),
         ({}, "nope string", "option schema: there is no column nope"),
-        ({}, "queueId bigint", "option schema: column queueId is int, not bigint"),
-        ({"onCorrupt": "rows"}, "topic string", "option onCorrupt: rows needs the column _corrupt"),
-        ({"topik": "x"}, "topic string", "option topik: no such option; did you mean topic?"),
         ({"groupId": "sp@ ark"}, "topic string", "option groupId = 'sp@ ark': the name of a group is expected"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ({"endingTimestamp": "1700000000000"}, None, "option endingTimestamp: only a batch"),
+                ({"pushdown": "true"}, None, "option pushdown: only a batch"),
+                ({"startingPhysicalOffset": "0"}, None, "option startingPhysicalOffset: only a batch"),
+                ({}, "queueId bigint", "option schema: column queueId is int, not bigint"),
+                ({"onCorrupt": "rows"}, "topic string", "option onCorrupt: rows needs the column _corrupt"),
+                ({"topik": "x"}, "topic string", "option topik: no such option; did you mean topic?"),
+            )
+        ),
     ],
 )
 def test_streams_that_cannot_be(

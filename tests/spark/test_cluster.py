@@ -7,6 +7,7 @@ that follow from the messages.
 import time
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.support import same_jobs, same_work
@@ -15,16 +16,19 @@ from tests.support.same_driver import Driver
 from tests.support.spark_daemons import PATIENCE_SECONDS, connect_server, standalone_cluster
 
 
+@pytest.mark.slow(15)
 def test_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
     store = same_work.make_store(tmp_path / "store")
     assert same_work.answers(spark, store, tmp_path / "made") == same_work.expected()
 
 
+@pytest.mark.slow(15)
 def test_jobs_in_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
     store = same_jobs.make_store(tmp_path / "store")
     assert same_jobs.plain(same_jobs.answers(spark, store, tmp_path / "made")) == same_jobs.expected()
 
 
+@pytest.mark.slow(120)
 def test_a_standalone_cluster(tmp_path: Path) -> None:
     settings = {
         "spark.driver.memory": "512m",
@@ -53,6 +57,7 @@ def wait_for_tasks(daemons: Path, before: dict[Path, int]) -> dict[Path, int]:
         time.sleep(0.05)
 
 
+@pytest.mark.slow(60)
 def test_spark_connect(tmp_path: Path) -> None:
     with connect_server(tmp_path / "daemons") as address, Driver(address, tmp_path / "driver", {}) as driver:
         assert driver.answers(same_work) == same_work.expected()

@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow(70)
 def test_the_second_act(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "2000", "--report", str(page)]

@@ -42,6 +42,7 @@ def test_custom_sink(spark: SparkSession, tmp_path: Path, capsys: pytest.Capture
 
 # The kernel is another process: what its libraries deprecate is not our business.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning")
+@pytest.mark.slow(60)
 def test_the_notebook() -> None:
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)  # type: ignore[no-untyped-call]
     nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()

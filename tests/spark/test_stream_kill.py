@@ -157,6 +157,7 @@ def kill_and_check(
 QUERIES = {"log": {"maxOffsetsPerTrigger": "40"}, "topics": {"subscribePattern": ".*"}}
 
 
+@pytest.mark.slow(40)
 def test_the_driver_is_killed(spark: "SparkSession", tmp_path: Path) -> None:
     """With two queries at once, each at a micro-batch of its own."""
     kill_and_check(spark, tmp_path, 1, QUERIES, seed=1)

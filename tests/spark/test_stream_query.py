@@ -17,7 +17,7 @@ from embermq.format.config_json import parse_config
 from embermq.settings import FlushDisk
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
-from tests.support import golden
+from tests.support import golden, waiting
 from tests.support.surveys import frames_of
 
 if TYPE_CHECKING:
@@ -74,13 +74,12 @@ def builder(tmp_path: Path) -> StoreBuilder:
     return StoreBuilder(tmp_path / "store", **numbered.TINY)
 
 
-def wait_until(reached: Callable[[], bool], query: StreamingQuery) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not reached():
+def wait_for(reached: Callable[[], bool], query: StreamingQuery) -> None:
+    def goes_on() -> None:
         problem = query.exception()
         assert problem is None, problem
-        assert time.monotonic() < deadline, query.lastProgress
-        time.sleep(0.05)
+
+    waiting.wait_until(reached, "a batch of the query", look_seconds=0.05, check=goes_on)
 
 
 def rows_read(query: StreamingQuery) -> int:
@@ -125,7 +124,7 @@ def test_a_store_that_is_being_written(tmp_path: Path, sink: Sink, flush: FlushD
         try:
             for _ in range(2):
                 query = sink.start(builder.root, startingOffsets="earliest")
-                wait_until(lambda query=query: len([p for p in query.recentProgress if p.numInputRows]) >= 3, query)  # type: ignore[misc]
+                wait_for(lambda query=query: len([p for p in query.recentProgress if p.numInputRows]) >= 3, query)  # type: ignore[misc]
                 query.stop()
         finally:
             stop.set()
@@ -139,10 +138,10 @@ def test_topics_that_come_later(builder: StoreBuilder, sink: Sink) -> None:
     with builder.open() as store:
         store.append(Message("orders-1", b"x"))
         query = sink.start(builder.root, startingOffsets="earliest", subscribePattern="orders-.*")
-        wait_until(lambda: rows_read(query) == 1, query)
+        wait_for(lambda: rows_read(query) == 1, query)
         store.append_many([Message(f"orders-{n}", b"x", queue_id=n) for n in (2, 3)])
         store.append(Message("other", b"x"))
-        wait_until(lambda: rows_read(query) == 3, query)
+        wait_for(lambda: rows_read(query) == 3, query)
         query.stop()
         assert {name[0] for name in sink.names()} == {"orders-1", "orders-2", "orders-3"}
 
@@ -170,9 +169,9 @@ def test_progress_of_a_group(builder: StoreBuilder, sink: Sink) -> None:
     with builder.open() as store:
         store.append_many([Message("t", b"x", queue_id=n % 2) for n in range(9)])
         query = sink.start(builder.root, startingOffsets="earliest", groupId="lake")
-        wait_until(lambda: progress_of(builder.root) == {"t@lake": {0: 5, 1: 4}}, query)
+        wait_for(lambda: progress_of(builder.root) == {"t@lake": {0: 5, 1: 4}}, query)
         store.append(Message("t", b"x", queue_id=0))
-        wait_until(lambda: progress_of(builder.root) == {"t@lake": {0: 6, 1: 4}}, query)
+        wait_for(lambda: progress_of(builder.root) == {"t@lake": {0: 6, 1: 4}}, query)
         query.stop()
 
 
@@ -215,7 +214,7 @@ def test_nothing_to_do_takes_no_time(spark: "SparkSession", builder: StoreBuilde
     with builder.open() as store:
         numbered.append_until(store, 0, 64)
         query = sink.start(builder.root, {"processingTime": "100 milliseconds"}, startingOffsets="earliest")
-        wait_until(lambda: rows_read(query) > 0, query)
+        wait_for(lambda: rows_read(query) > 0, query)
         looks: list[int] = []
 
         def looked() -> bool:
@@ -224,7 +223,7 @@ def test_nothing_to_do_takes_no_time(spark: "SparkSession", builder: StoreBuilde
                 looks.append(progress.durationMs["latestOffset"])
             return len(looks) >= 5
 
-        wait_until(looked, query)
+        wait_for(looked, query)
         query.stop()
         spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
         assert min(looks) < 500, looks

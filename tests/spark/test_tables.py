@@ -192,6 +192,7 @@ def test_mistakes_are_said_at_once(spark: SparkSession, store: Path) -> None:
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="a Python without the package is needed")
+@pytest.mark.slow(15)
 def test_a_session_whose_python_has_no_package(store: Path, tmp_path: Path) -> None:
     """Made otherwise than by us, with another `python3` on the path: what to do is said, without Java's stack."""
     code = """
@@ -210,7 +211,9 @@ for call in (embermq.spark.table, embermq.spark.stream):
 """
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").symlink_to(sys._base_executable)  # type: ignore[attr-defined]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")} | {
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_HOME"))
+    } | {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
         "JAVA_HOME": str(embermq.spark.find_java().home),
         "SPARK_LOCAL_IP": "127.0.0.1",

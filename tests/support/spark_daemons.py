@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
-
 from embermq.spark.runtime.java import find_java
-from tests.support.jvm import SHORT_LIVED_JVM
+from tests.support.jvm import SHORT_LIVED_JVM, spark_home
 
-SPARK_HOME = Path(pyspark.__file__).parent
+_found = spark_home()
+assert _found is not None, "these tests need pyspark"
+SPARK_HOME = _found
 
 # A JVM on a busy machine takes its time to start; nothing waits this long unless something is wrong.
 PATIENCE_SECONDS = 180.0

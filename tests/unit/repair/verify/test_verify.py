@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tests.crash import disks, numbered
 from tests.crash.disks import ROOT
 from tests.support.bad_disk import BadDisk
 from tests.support.kernels import force_compiled, force_plain
+from tests.support.waiting import wait_until
 
 COUNT = 120
 SLOTS, ENTRIES = 16, 40  # As in numbered.TINY.
@@ -570,15 +571,6 @@ def busy(store: MessageStore, bytes_max: int = 1 << 40) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(12_000):
-        if done():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 @pytest.mark.parametrize("flush", list(FlushDisk))

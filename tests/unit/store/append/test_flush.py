@@ -14,8 +14,9 @@ from embermq.errors import AppendRefused, FlushFailed
 from embermq.store.append.flush import Flusher, Waiter
 from embermq.store.futures import settle
 from embermq.testing import ManualClock
+from tests.support.waiting import wait_until
 
-LONG = 30.0  # Seconds nothing here should ever take.
+LONG = 120.0  # Seconds nothing here should ever take.
 
 
 class NumberLog:
@@ -124,15 +125,6 @@ class Door:
     def __call__(self) -> None:
         self.reached.set()
         assert self.opened.wait(LONG)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    waited = threading.Event()
-    for _ in range(int(LONG / 0.005)):
-        if condition():
-            return
-        waited.wait(0.005)
-    raise AssertionError("it did not happen")
 
 
 def joined(rig: Rig) -> bool:

@@ -1,7 +1,5 @@
 """When queue entries are written out, and queues and index synced: by the clock, and before that when there is much."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +9,9 @@ from embermq.store.queues import consume_queues
 from embermq.store.services import housekeeping
 from embermq.store.services.housekeeping import unproven_bytes_max
 from embermq.testing.builder import StoreBuilder
+from tests.support.waiting import wait_until
 
 MIB = 1 << 20
-PATIENCE_SECONDS = 30.0
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +62,7 @@ def test_many_entries_are_written_out_before_their_time(tmp_path: Path, monkeypa
 def test_whoever_takes_many_has_them_written_out_and_proven_between_ticks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "TICK_SECONDS", 10 * PATIENCE_SECONDS)
+    monkeypatch.setattr(housekeeping, "TICK_SECONDS", 1200.0)
     monkeypatch.setattr(consume_queues, "PENDING_ROWS_MANY", 1)
     monkeypatch.setattr(consume_queues, "PENDING_ROWS_PER_QUEUE", 1)
     with StoreBuilder(tmp_path / "store").open() as store:
@@ -79,10 +70,10 @@ def test_whoever_takes_many_has_them_written_out_and_proven_between_ticks(
         assert page is not None
         store.append(Message("orders", b"x" * 1000))
         end = store.max_physical
-        eventually(lambda: page.queues_written == end)
+        wait_until(lambda: page.queues_written == end)
         assert page.queues_durable < end
         monkeypatch.setattr(housekeeping, "UNPROVEN_BYTES", 1)
         monkeypatch.setattr(housekeeping, "UNPROVEN_BYTES_PER_FILE", 1)
         store.append(Message("orders", b"x" * 1000))
         end = store.max_physical
-        eventually(lambda: page.queues_durable == end)
+        wait_until(lambda: page.queues_durable == end)

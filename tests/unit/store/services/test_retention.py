@@ -24,6 +24,7 @@ from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles, keep_everything
+from tests.support.waiting import wait_until
 
 ROOT = Path("/store")
 LOG = ROOT / "commitlog"
@@ -453,15 +454,6 @@ def test_a_delayed_message_holds_its_file_until_it_is_delivered(disks: Disks, ca
         wait_until(lambda: store.engine.services.delayed is not None and store.engine.services.delayed.delivered == 1)
         assert store.delete_expired().segments >= 3
         assert [one.body for one in store.fetch("Later", 0, 0).messages] == [b"parked"]
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(6000):
-        if done():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def test_parked_messages_that_nobody_delivers_hold_nothing(disks: Disks) -> None:
