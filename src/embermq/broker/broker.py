@@ -69,6 +69,7 @@ class Broker:
         self.findings = [finding for table in tables if (finding := table.load()) is not None]
         topics, groups, offsets = tables
         self.offsets = ConsumerOffsets(offsets)
+        self._topics_are_new = asyncio.Event()
         self._saver = Saver({"topics": topics.save, "groups": groups.save, "offsets": offsets.save}, self._loop)
         self.topics = Topics(topics, settings, self._topics_changed)
         self.groups = Groups(groups, settings, self._saver.soon)
@@ -77,8 +78,8 @@ class Broker:
         self._locks = QueueLocks(LOCKS_MAX)
         self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
         self._hooks = Hooks(hooks)
-        self.table = RequestTable(self._rows())
         self.server = RemotingServer(RemotingLimits(connections=settings.connections_max), self._forget)
+        self.table = RequestTable(self._rows())
         self._connector = Connector()
         self._registration: Registration | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -104,6 +105,7 @@ class Broker:
             self.held,
             self._hooks,
             self._loop.time,
+            self.server.run_on_pool,
         )
         return [
             *self.sends.rows(),
@@ -132,6 +134,7 @@ class Broker:
             str(Host(self.store.settings.broker_ip, main.port + 1)),
             self.store.settings.broker_id,
         )
+        self._topics_are_new.clear()
         await self._registration.register_all()
         self._tasks = [
             self._loop.create_task(self._saver.run()),
@@ -139,6 +142,7 @@ class Broker:
             self._loop.create_task(self._every(settings.offsets_flush_ms / 1000, self._saver.soon)),
             self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
             self._loop.create_task(self._keep_registered()),
+            self._loop.create_task(self._announce_changes()),
         ]
         self._saver.soon()
 
@@ -187,13 +191,15 @@ class Broker:
         """Any thread: save the table, and announce it."""
         self._saver.soon()
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._announce)
+            self._loop.call_soon_threadsafe(self._topics_are_new.set)
 
-    def _announce(self) -> None:
-        if self._registration is not None:
-            task = self._loop.create_task(self._registration.register_all())
-            self._tasks.append(task)
-            task.add_done_callback(lambda done: self._tasks.remove(done) if done in self._tasks else None)
+    async def _announce_changes(self) -> None:
+        """Register soon after topics changed; changes that come together are announced together."""
+        assert self._registration is not None
+        while True:
+            await self._topics_are_new.wait()
+            self._topics_are_new.clear()
+            await self._registration.register_all()
 
 
 def _fast(table: RequestTable) -> RequestTable:

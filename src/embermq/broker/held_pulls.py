@@ -17,6 +17,8 @@ from embermq.store.services import ArrivalStep
 
 QueueKey = tuple[str, int]
 LOOK_SECONDS = 1.0
+# Every queue is looked at once in so many looks, whatever was announced.
+LOOKS_A_ROUND = 5
 
 
 class HeldPull(msgspec.Struct, eq=False):
@@ -35,7 +37,8 @@ class HeldPulls:
     def __init__(self, store: MessageStore, loop: asyncio.AbstractEventLoop, most: int) -> None:
         self._store, self._loop, self._most = store, loop, most
         self._by_queue: dict[QueueKey, list[HeldPull]] = {}
-        self._count = 0
+        self._keys_of: dict[int, set[QueueKey]] = {}  # by connection: the queues it has waited at
+        self._count = self._looks = 0
         self._end_hurry: Callable[[], None] | None = None
         self._stop_listening = store.on_arrival_step(self._note_step)
 
@@ -50,6 +53,7 @@ class HeldPulls:
             return False
         key = (topic, queue_id)
         self._by_queue.setdefault(key, []).append(pull)
+        self._keys_of.setdefault(id(pull.peer), set()).add(key)
         self._count += 1
         if self._end_hurry is None:
             self._end_hurry = self._store.hurry_dispatch()
@@ -59,15 +63,19 @@ class HeldPulls:
         return True
 
     def look(self) -> None:
-        """Let go of the pulls whose time is over, and of those whose queue has something new."""
+        """Let go of the pulls whose time is over; and of those whose queue has something new, a part of the queues at
+        each look."""
         now = self._loop.time()
-        for key in list(self._by_queue):
-            newest = self._store.max_offset(*key, wait=False)
+        self._looks += 1
+        for number, key in enumerate(list(self._by_queue)):
+            is_turn = number % LOOKS_A_ROUND == self._looks % LOOKS_A_ROUND
+            newest = self._store.max_offset(*key, wait=False) if is_turn else -1
             self._release(key, [pull for pull in self._by_queue[key] if pull.deadline <= now or newest > pull.offset])
 
     def forget(self, peer: Peer) -> None:
         """A connection is closed: its pulls are answered to no one."""
-        for key, pulls in list(self._by_queue.items()):
+        for key in self._keys_of.pop(id(peer), ()):
+            pulls = self._by_queue.get(key, [])
             left = [pull for pull in pulls if pull.peer is not peer]
             self._count -= len(pulls) - len(left)
             self._keep(key, left)

@@ -39,7 +39,7 @@ class OffsetRequests:
 
     def rows(self) -> list[Row]:
         return [
-            Row(RequestCode.QUERY_CONSUMER_OFFSET, QueryOffsetHeader, self.query, blocking=True),
+            Row(RequestCode.QUERY_CONSUMER_OFFSET, QueryOffsetHeader, self.query),
             Row(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateOffsetHeader, self.update),
             Row(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, TimeHeader, self.search, blocking=True),
             Row(RequestCode.GET_MAX_OFFSET, QueueHeader, self.newest),
@@ -54,7 +54,7 @@ class OffsetRequests:
             return _offset(known)
         # A group that is new on a young queue begins at its start, whatever its clients prefer.
         if self._store.min_offset(header.topic, header.queue_id, wait=False) <= 0 and not (
-            self._store.check_in_disk_by_consume_offset(header.topic, header.queue_id, 0)
+            self._store.check_in_disk_by_consume_offset(header.topic, header.queue_id, 0, wait=False)
         ):
             return _offset(0)
         return Reply(

@@ -23,11 +23,14 @@ from embermq.model.properties import KEYS, TAGS
 from embermq.model.status import FetchStatus
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row, write_json
 from embermq.settings import BrokerRole, BrokerSettings
-from embermq.store import MessageStore, RawRead
+from embermq.store import MessageFilter, MessageStore, RawRead
 from embermq.store.tables import PERM_READ, GroupConfig
 
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 HOLD_SECONDS_MAX = 60.0
+
+# Does the first on a thread, and gives what it returned or raised to the second, on the loop.
+RunOnPool = Callable[[Callable[[], RawRead], Callable[[RawRead | Exception], None]], None]
 
 
 class PullHeader(msgspec.Struct, rename="camel"):
@@ -58,9 +61,11 @@ class Pulls:
         held: HeldPulls,
         hooks: Hooks,
         now: Callable[[], float],
+        run_on_pool: RunOnPool,
     ) -> None:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._offsets, self._clients, self._held, self._hooks, self._now = offsets, clients, held, hooks, now
+        self._run_on_pool = run_on_pool
         self.delivered = 0  # messages since the start
 
     def rows(self) -> list[Row]:
@@ -84,12 +89,47 @@ class Pulls:
         if isinstance(subscription, Reply):
             return subscription
         wanted = subscription.filter()
-        try:
-            read = self._store.read_raw(
+
+        def read() -> RawRead:
+            return self._store.read_raw(
                 header.topic, header.queue_id, header.queue_offset, max(0, header.max_msg_nums), filter=wanted
             )
+
+        if self._is_cold(header):
+            self._run_on_pool(read, lambda outcome: self._finish_cold(call, group, wanted, outcome, is_first=is_first))
+            return None
+        try:
+            return self._finish(call, group, wanted, read(), is_first=is_first)
         except (ReadRefused, StoreClosed) as problem:
             return Reply(ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {problem}", {})
+
+    def _is_cold(self, header: PullHeader) -> bool:
+        """Whether the messages have probably left memory: reading them would hold up the loop."""
+        return self._store.check_in_disk_by_consume_offset(
+            header.topic, header.queue_id, header.queue_offset, wait=False
+        )
+
+    def _finish_cold(
+        self,
+        call: Call[PullHeader],
+        group: GroupConfig,
+        wanted: MessageFilter | None,
+        outcome: RawRead | Exception,
+        *,
+        is_first: bool,
+    ) -> None:
+        if isinstance(outcome, Exception):
+            reply: Reply | None = Reply(ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {outcome}", {})
+        else:
+            reply = self._finish(call, group, wanted, outcome, is_first=is_first)
+        if reply is not None:
+            call.answer(reply)
+
+    def _finish(
+        self, call: Call[PullHeader], group: GroupConfig, wanted: MessageFilter | None, read: RawRead, *, is_first: bool
+    ) -> Reply | None:
+        """The answer to what was read; None if the pull is held."""
+        header = call.header
         code = pull_code(read.status, header.queue_offset)
         if is_first and header.sys_flag & COMMIT_OFFSET and self._store.settings.role is not BrokerRole.SLAVE:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
@@ -115,8 +155,8 @@ class Pulls:
             reply = self._run(call, is_first=False)
         except StoreError as problem:
             reply = Reply(ResponseCode.SYSTEM_ERROR, str(problem))
-        assert reply is not None
-        call.answer(reply)
+        if reply is not None:  # None: it is being read from the disk.
+            call.answer(reply)
 
     # -- checks ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import logging
 import socket
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from embermq.errors import RemotingError
 from embermq.model.hosts import Host
@@ -26,6 +26,7 @@ from embermq.remoting.request_table import RequestTable, Row, run, unsupported
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 OnClosed = Callable[[Link, str], None]
 BLOCKING_THREADS = 4
 BACKLOG = 1024
@@ -116,6 +117,18 @@ class RemotingServer:
                 link.answer(request, reply)
 
         self._pool.submit(work)
+
+    def run_on_pool(self, work: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
+        """Do `work` on a thread of the pool; what it returned or raised goes to `then`, on the loop's thread."""
+
+        def run_it() -> None:
+            try:
+                outcome: T | Exception = work()
+            except Exception as problem:
+                outcome = problem
+            self._loop.call_soon_threadsafe(then, outcome)
+
+        self._pool.submit(run_it)
 
     def _refuse(self, link: Link, request: Command, why: str) -> None:
         self.counters.busy += 1

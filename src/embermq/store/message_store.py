@@ -273,9 +273,11 @@ class MessageStore:
         return self._by_queue.message_ids(topic, queue_id, start, end)
 
     @raises_store_errors
-    def check_in_disk_by_consume_offset(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+    def check_in_disk_by_consume_offset(
+        self, topic: str, queue_id: int, queue_offset: int, *, wait: bool = True
+    ) -> bool:
         """Whether a message has probably left memory (accessMessageInMemoryMaxRatio); False if there is none."""
-        return self._by_queue.is_on_disk(topic, queue_id, queue_offset)
+        return self._by_queue.is_on_disk(topic, queue_id, queue_offset, wait)
 
     # -- reading by key, id, place -----------------------------------------------------------------------------
 

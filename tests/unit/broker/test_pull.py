@@ -1,6 +1,7 @@
 """Pulls: every check in its order, the answers of a queue's edges, held pulls."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from embermq.broker import PullContext
 from embermq.remoting import BINARY, Command, Connector, RequestCode, ResponseCode, parse_json
 from embermq.settings import FlushDisk
+from embermq.store import RawRead
 from embermq.store.tables import GroupConfig, TopicConfig
 from tests.support.brokers import RunningBroker, consumer, play, pull_fields, subscription, until
 
@@ -206,6 +208,30 @@ def test_a_pull_carries_a_commit(tmp_path: Path) -> None:
         await broker.pull("T", 0, sys_flag=5, commitOffset=-1)
         answer = await broker.call(14, {"consumerGroup": "g", "topic": "T", "queueId": 0})
         assert answer.ext == {"offset": "7"}
+
+    play(scenario, tmp_path)
+
+
+def test_old_messages_are_read_off_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    async def scenario(broker: RunningBroker) -> None:
+        await broker.send("T", b"old")
+        await asyncio.to_thread(broker.store.wait_for_dispatch)
+        monkeypatch.setattr(broker.store.engine.fetcher, "is_on_disk", lambda _offset: True)
+        read_raw = broker.store.read_raw
+
+        def noted(*arguments: Any, **more: Any) -> RawRead:
+            threads.append(threading.current_thread().name)
+            return read_raw(*arguments, **more)
+
+        monkeypatch.setattr(broker.store, "read_raw", noted)
+        answer = await broker.pull("T", 0, sys_flag=5, commitOffset=3)
+        assert (answer.code, offsets(answer)) == (0, (1, 0, 1))
+        assert b"old" in answer.body
+        assert threads[0].startswith("embermq-request")
+        broker.store.set_readable(False)
+        assert (await broker.pull("T", 0)).code == ResponseCode.SYSTEM_ERROR
 
     play(scenario, tmp_path)
 

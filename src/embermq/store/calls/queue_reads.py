@@ -123,8 +123,9 @@ class QueueReads:
         queue = self._seen(topic, queue_id)
         return {} if queue is None else message_ids(queue, start, end, Host(*self._engine.settings.store_host))
 
-    def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        entry = self._entry(topic, queue_id, queue_offset)
+    def is_on_disk(self, topic: str, queue_id: int, queue_offset: int, wait: bool) -> bool:
+        queue = self._seen(topic, queue_id, wait)
+        entry = queue.entry(queue_offset) if queue is not None else None
         return entry is not None and self._engine.fetcher.is_on_disk(entry[0])
 
     def topics(self) -> dict[str, list[int]]:
