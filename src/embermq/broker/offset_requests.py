@@ -65,7 +65,13 @@ class OffsetRequests:
 
     def update(self, call: Call[UpdateOffsetHeader]) -> Reply:
         header = call.header
-        self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        if not self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset):
+            return Reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"the offset of queue {header.queue_id} is not kept: there are too many topics and groups, or the name"
+                " or the queue id is too large",
+                {},
+            )
         return Reply(ext={})
 
     def search(self, call: Call[TimeHeader]) -> Reply:

@@ -4,6 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from embermq.store.tables import ConfigTable, TopicGroup, commit_offsets
 
+# Nothing else bounds what a client may commit: RocketMQ asks neither for the topic nor for the group.
+PAIRS_MAX = 200_000
+QUEUES_MAX = 65_536
+NAME_CHARACTERS_MAX = 255
+
 
 class ConsumerOffsets:
     """The offset table."""
@@ -11,10 +16,19 @@ class ConsumerOffsets:
     def __init__(self, table: ConfigTable[TopicGroup, Mapping[int, int]]) -> None:
         self._table = table
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset, backwards too. A negative one means that nothing was read, and changes nothing."""
-        if offset >= 0:
-            commit_offsets(self._table, topic, group, [(queue_id, offset)])
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Set an offset, backwards too. A negative one means that nothing was read, and changes nothing. False, and
+        nothing changed, where the table would grow past its bounds."""
+        if offset < 0:
+            return True
+        key = TopicGroup(topic, group)
+        if key not in self._table:
+            if len(self._table) >= PAIRS_MAX or len(topic) > NAME_CHARACTERS_MAX or len(group) > NAME_CHARACTERS_MAX:
+                return False
+        if not 0 <= queue_id < QUEUES_MAX:
+            return False
+        commit_offsets(self._table, topic, group, [(queue_id, offset)])
+        return True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset to read; -1 if none is known."""
