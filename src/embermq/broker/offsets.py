@@ -21,11 +21,9 @@ class ConsumerOffsets:
         nothing changed, where the table would grow past its bounds."""
         if offset < 0:
             return True
-        key = TopicGroup(topic, group)
-        if key not in self._table:
-            if len(self._table) >= PAIRS_MAX or len(topic) > NAME_CHARACTERS_MAX or len(group) > NAME_CHARACTERS_MAX:
-                return False
-        if not 0 <= queue_id < QUEUES_MAX:
+        is_too_long = max(len(topic), len(group)) > NAME_CHARACTERS_MAX
+        is_new = TopicGroup(topic, group) not in self._table
+        if not 0 <= queue_id < QUEUES_MAX or (is_new and (is_too_long or len(self._table) >= PAIRS_MAX)):
             return False
         commit_offsets(self._table, topic, group, [(queue_id, offset)])
         return True
