@@ -11,6 +11,9 @@
     │  ├─ ConnectFailed              a peer that cannot be reached
     │  ├─ ConnectionLost             the connection ended before the answer came
     │  └─ CallTimeout                no answer in time
+    ├─ NamesrvError
+    │  ├─ LimitReached               a table of the name server is full: nothing was changed
+    │  └─ KvConfigFailed             a change of the KV config could not be written down: it was not made
     ├─ StoreError
     │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
     │  │  └─ PlaceUnavailable        a file system does not answer, or not now: trying again may help
@@ -132,6 +135,26 @@ class CallTimeout(RemotingError):
     def __init__(self, address: str, what: str, seconds: float) -> None:
         super().__init__(f"{address} did not answer {what} within {seconds:g} s")
         self.address, self.what, self.seconds = address, what, seconds
+
+
+class NamesrvError(EmberError):
+    """The name server cannot do what was asked."""
+
+
+class LimitReached(NamesrvError):
+    """A table of the name server is as large as it may get."""
+
+    def __init__(self, what: str, limit: int, setting: str = "") -> None:
+        super().__init__(f"{what}: the limit is {limit:,}{f' ({setting})' if setting else ''}")
+        self.what, self.limit, self.setting = what, limit, setting
+
+
+class KvConfigFailed(NamesrvError):
+    """The KV config cannot be written down."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"the KV config was not changed: {path} {reason}")
+        self.path, self.reason = path, reason
 
 
 class StoreError(EmberError):

@@ -156,10 +156,13 @@ def _hash_of(paths: Iterable[Path]) -> str:
 
 def _cache_folder() -> Path:
     chosen = os.environ.get("EMBERMQ_REFERENCE_CACHE")
-    if chosen:
-        return Path(chosen)
+    return Path(chosen) if chosen else cache_of("reference", POM)
+
+
+def cache_of(name: str, pom: Path) -> Path:
+    """Where what a pom.xml asks for is kept: another folder for another content."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(caches) / "embermq" / f"reference-{_hash_of([POM])[:12]}"
+    return Path(caches) / "embermq" / f"{name}-{_hash_of([pom])[:12]}"
 
 
 def _build(folder: Path, sources: list[Path]) -> None:
@@ -194,9 +197,13 @@ def _build(folder: Path, sources: list[Path]) -> None:
 
 def java_command(main: str, arguments: Sequence[str], *, jvm: Sequence[str] = ()) -> list[str]:
     """The command line that runs one of our Java mains."""
+    return ["java", *jvm, *jvm_options(), "-cp", class_path(), f"embermq.{main}", *arguments]
+
+
+def jvm_options() -> list[str]:
+    """What every JVM of ours gets."""
     opened = _OPEN_MODULES if java_version() >= 9 else []
-    always = ["-Dfile.encoding=UTF-8", "-Duser.timezone=UTC", *opened]
-    return ["java", *jvm, *always, "-cp", class_path(), f"embermq.{main}", *arguments]
+    return ["-Dfile.encoding=UTF-8", "-Duser.timezone=UTC", *opened]
 
 
 def setting_words(settings: Mapping[str, str]) -> list[str]:

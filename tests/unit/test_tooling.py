@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tools import settings_page, spark_pages
+from tools import namesrv_page, settings_page, spark_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -29,6 +29,11 @@ def test_the_settings_page_is_current() -> None:
 def test_the_tables_of_the_spark_page_are_current() -> None:
     page = spark_pages.PAGE.read_text(encoding="utf-8")
     assert page == spark_pages.render(page), "run `make docs`"
+
+
+def test_the_tables_of_the_name_server_page_are_current() -> None:
+    page = namesrv_page.PAGE.read_text(encoding="utf-8")
+    assert page == namesrv_page.render(page), "run `make docs`"
 
 
 def test_a_table_that_is_missing_from_the_spark_page_is_noticed() -> None:
@@ -158,6 +163,7 @@ def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
         ("spark/jobs/audit", "import embermq.columns.operations"),
         ("cli/spark/audit", "import embermq.spark.jobs.audit"),
         ("store/log/walk", "import embermq.store.services"),
+        ("cli/namesrv", "import embermq.namesrv.route_table"),
     ],
 )
 def test_an_import_against_the_layers_is_caught(tmp_path: Path, module: str, line: str) -> None:

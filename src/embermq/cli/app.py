@@ -24,6 +24,7 @@ from embermq.errors import EmberError, SettingsWarning
 # that `embermq --help` does not wait for what only one of them needs.
 NOUNS = {
     "demo": ("embermq.cli.demo:demo", "See a store being written, killed and recovered, and Spark following it."),
+    "namesrv": ("embermq.cli.namesrv:namesrv", "Run a name server."),
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
     "spark": ("embermq.cli.spark:spark", "Work on stores with Spark."),
     "store": ("embermq.cli.store:store", "Look into, check, dump, load and append to a store directory."),

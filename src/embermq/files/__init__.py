@@ -5,6 +5,7 @@
     allocation.py            the thread that makes the next files ahead; warming.py: their pages before the first use
     open_files.py            a bounded number of descriptors over any number of derived files
     locking.py               the lock of a store directory
+    backed_up_file.py        one small JSON file with its backup
     pool.py, memory.py       private buffers; advice about mapped memory
     bell.py, work_thread.py  waking and waiting for threads, where signal handlers may raise
     trees.py, limits.py, mounts.py, fault_tolerant_files.py
@@ -13,6 +14,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.files.allocation import SegmentAllocator
+from embermq.files.backed_up_file import BackedUpFile, Decoded, read_with_backup
 from embermq.files.bell import Bell
 from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
 from embermq.files.directories import Kind, OpenDirectory
@@ -45,6 +47,7 @@ from embermq.files.work_thread import WorkThread
 
 __all__ = [
     "BLOCK_BYTES",
+    "BackedUpFile",
     "BadBlock",
     "Bell",
     "Bytes",
@@ -52,6 +55,7 @@ __all__ = [
     "CheckedBlocks",
     "Checksums",
     "Data",
+    "Decoded",
     "DiskUsage",
     "Entry",
     "FaultTolerantFiles",
@@ -93,6 +97,7 @@ __all__ = [
     "populate_for_reading",
     "put_aside",
     "read_whole",
+    "read_with_backup",
     "remove_tree",
     "replace_durably",
     "size_told",

@@ -1,14 +1,16 @@
-"""Settings of a store and of a broker, under the names of Apache RocketMQ's broker.conf and under ours.
+"""Settings of a store, a broker and a name server, under the names of Apache RocketMQ's files and under ours.
 
 store_settings.py   StoreSettings: every setting, one declaration each; where values come from
 broker_settings.py  BrokerSettings: what a broker in front of the store has besides
+namesrv_settings.py NamesrvSettings: the same for a name server
 values.py           one value: from text, checked, back to text
 names.py            what to say about keys that are unknown, foreign or without effect
 java_properties.py  the syntax of broker.conf
 """
 
 from embermq.settings.broker_settings import BrokerSettings
+from embermq.settings.namesrv_settings import NamesrvSettings
 from embermq.settings.store_settings import StoreSettings
 from embermq.settings.values import BrokerRole, FlushDisk, KernelUse
 
-__all__ = ["BrokerRole", "BrokerSettings", "FlushDisk", "KernelUse", "StoreSettings"]
+__all__ = ["BrokerRole", "BrokerSettings", "FlushDisk", "KernelUse", "NamesrvSettings", "StoreSettings"]

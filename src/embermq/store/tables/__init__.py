@@ -1,7 +1,5 @@
 """Config tables: what a broker keeps beside the log, in RocketMQ's JSON files below config/.
 
-    backed_up_file.py      one file with its backup: fallback, atomic replacement, evidence of damage
-    data_version.py        the version of a table
     config_table.py        ConfigTable: a map in memory with a version, loaded and saved; TableFormat: how it lies there
     entry_codec.py         entries that are JSON objects, as dataclasses
     topics_and_groups.py   topics.json, subscriptionGroup.json
@@ -18,8 +16,8 @@ A room of its own below layout: the tables know files and JSON, and nothing of a
 face, not from the modules behind it.
 """
 
+from embermq.model.data_version import DataVersion
 from embermq.store.tables.config_table import CONFIG, ConfigTable, TableFormat, load_entries
-from embermq.store.tables.data_version import DataVersion
 from embermq.store.tables.filters import FILTERS, ConsumerFilter, bloom_filter_data
 from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, TopicGroup, commit_offsets
 from embermq.store.tables.overview import ConfigFile, ConsumerProgress, config_files, consumer_progress

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from embermq.clock import Clock
-from embermq.files import Files
+from embermq.files import BackedUpFile, Decoded, Files, read_with_backup
 from embermq.format.config_json import format_config
-from embermq.store.tables.backed_up_file import BackedUpFile, Decoded, read_with_backup
-from embermq.store.tables.data_version import DATA_VERSION, DataVersion, parse_data_version
+from embermq.model.data_version import DATA_VERSION, DataVersion, parse_data_version
 
 CONFIG = "config"  # The directory below a store's root.
 

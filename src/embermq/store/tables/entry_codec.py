@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from embermq.store.tables.backed_up_file import Decoded
+from embermq.files import Decoded
 
 T = TypeVar("T")
 OTHERS = "others"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from embermq.store.tables.backed_up_file import Decoded
+from embermq.files import Decoded
 from embermq.store.tables.config_table import TableFormat
 from embermq.store.tables.entry_codec import decode_entry, encode_entry
 from embermq.store.tables.offsets import TopicGroup

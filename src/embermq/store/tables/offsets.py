@@ -9,8 +9,8 @@ Integer keys are read with and without quotes, and written without, as RocketMQ 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from embermq.files import Decoded
 from embermq.format.config_json import with_integer_keys
-from embermq.store.tables.backed_up_file import Decoded
 from embermq.store.tables.config_table import ConfigTable, TableFormat
 
 _SEPARATOR = "@"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embermq.files import Files, entries_of
-from embermq.store.tables.backed_up_file import Decoded, read_with_backup
+from embermq.files import Decoded, Files, entries_of, read_with_backup
 from embermq.store.tables.config_table import CONFIG, TableFormat, load_entries
 from embermq.store.tables.filters import FILTERS
 from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS

@@ -1,4 +1,4 @@
-"""One file of the config directory with its backup: read with a fallback, replaced atomically, evidence kept.
+"""One small JSON file with its backup: read with a fallback, replaced atomically, evidence kept.
 
     topics.json             what counts
     topics.json.bak         the version before it, as RocketMQ keeps it
@@ -10,7 +10,7 @@ what it finds, and never writes. Saving replaces first the backup by the last go
 synced temporary file, a rename and a sync of the directory: after a crash at any step the old or the new version is
 there. Content that could not be read is copied aside before it is replaced, and never becomes the backup.
 
-One thread at a time; the table that owns the file takes care of that.
+One thread at a time; the owner of the file takes care of that.
 """
 
 import logging
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from embermq.files import Files
+from embermq.files.files import Files
 from embermq.format.config_json import parse_config
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,7 @@ class BackedUpFile(Generic[T]):
     def __init__(self, files: Files, path: Path, decode: Decode[T]) -> None:
         self._files, self.path, self._decode = files, path, decode
         self._content: bytes | None = None  # What the file holds, when that is known to be good.
+        self._is_known = False  # Whether the file is as `_content` says: None means that there is none.
         self._damaged: list[tuple[Path, bytes | None]] = []  # Files to keep a copy of before they are replaced.
         self.finding: str | None = None  # What was wrong when it was loaded.
 
@@ -114,6 +115,7 @@ class BackedUpFile(Generic[T]):
         """What the file says, or its backup; None if neither says anything. Reads only."""
         first, backup, self.finding = read_with_backup(self._files, self.path, self._decode)
         self._content = first.content if first.fault is None else None
+        self._is_known = first.fault in (None, "missing")
         reads = [(self.path, first)] + ([(backup_of(self.path), backup)] if backup is not None else [])
         self._damaged = [(path, read.content) for path, read in reads if read.is_damaged]
         if self.finding is not None:
@@ -131,8 +133,14 @@ class BackedUpFile(Generic[T]):
             self._damaged.pop()
         if self._content is not None:
             self._files.replace_file(backup_of(self.path), self._content)
+        # If this fails half way, the file may hold the old version or the new one.
+        self._content, self._is_known = None, False
         self._files.replace_file(self.path, content)
-        self._content = content
+        self._content, self._is_known = content, True
+
+    def is_changed_elsewhere(self) -> bool:
+        """Whether the file is not as it was loaded or saved last: another process, or a person, wrote it."""
+        return self._is_known and _read_bytes(self._files, self.path) != self._content
 
     def _keep_aside(self, path: Path, content: bytes | None) -> None:
         """Content is copied, so that a crash before the file is replaced changes nothing; what cannot be read moves."""
