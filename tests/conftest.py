@@ -20,6 +20,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.jvm import shorten_every_start
+from tests.support.memory_disk import directory_in, memory_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,9 @@ settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 shorten_every_start()
+
+# Folders whose tests need no real disk.
+IN_MEMORY = ("unit", "columns", "compat", "property")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +45,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif "spark" in getattr(item, "fixturenames", ()):
             seconds[item.path] += 1
     items.sort(key=lambda item: -seconds[item.path])
+
+
+@pytest.fixture(scope="session")
+def memory() -> Path | None:
+    return memory_disk()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, memory: Path | None) -> Iterator[Path]:
+    """In memory for the tests of single parts, on the disk for all others and those that are marked `disk`."""
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    if memory is not None and folder in IN_MEMORY and request.node.get_closest_marker("disk") is None:
+        with directory_in(memory) as made:
+            yield made
+    else:
+        yield request.getfixturevalue("tmp_path")  # pytest's own
 
 
 @pytest.fixture(scope="session")

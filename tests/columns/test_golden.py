@@ -1,4 +1,4 @@
-"""Kernels on logs written by the reference: rows as the plain scan has them, entries and index files as its own."""
+"""Kernels on logs written by RocketMQ: rows as the plain scan has them, entries and index files as its own."""
 
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def test_entries_follow_from_rows(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "slots", "entries"), [("index", 50, 200)])
-def test_index_files_are_those_of_the_reference(name: str, slots: int, entries: int, tmp_path: Path) -> None:
+def test_index_files_are_those_of_rocketmq(name: str, slots: int, entries: int, tmp_path: Path) -> None:
     store = golden.restore(name, tmp_path)
     expected = [path.read_bytes() for path in sorted(store.glob("index/*"))]
     assert len(expected) > 1

@@ -146,7 +146,7 @@ def test_a_line_that_fits_nowhere_is_left_to_the_plain_way() -> None:
 
 @pytest.mark.parametrize("name", ["basic", "compressed", "index", "ipv6", "odd", "retry-dlq", "transaction"])
 @pytest.mark.parametrize("form", FORMS)
-def test_logs_of_the_reference(name: str, form: BodyForm, tmp_path: Path) -> None:
+def test_logs_of_rocketmq(name: str, form: BodyForm, tmp_path: Path) -> None:
     count = 0
     for start, data in golden.segments(golden.restore(name, tmp_path)):
         count += len(assert_same(data, start, form, 200_000)[0])

@@ -1,4 +1,4 @@
-"""Which rows are wanted: kernel == twin for every kind of wish, on whatever a scan accepts."""
+"""Which rows are wanted: kernel == twin for every kind of condition, on whatever a scan accepts."""
 
 import pickle
 from typing import Any
@@ -27,9 +27,9 @@ def columns_of(data: bytes, *, check: bool = True) -> RecordColumns:
     return RecordColumns(MEMORY.hold(data), BASE, rows[:count])
 
 
-def chosen(records: RecordColumns, **wishes: Any) -> list[int]:
+def chosen(records: RecordColumns, **conditions: Any) -> list[int]:
     """What kernel and twin agree on."""
-    selection = Selection(**wishes)
+    selection = Selection(**conditions)
     ours = select(records, selection)
     assert ours.dtype == np.int64
     assert ours.tolist() == select_rows(records, selection).tolist()
@@ -54,16 +54,16 @@ def log() -> RecordColumns:
 
 
 def some(draw: st.DrawFn, values: list[Any], strange: st.SearchStrategy[Any]) -> frozenset[Any] | None:
-    """A wish among what is there and what is not, or none."""
+    """A condition on what is there and what is not, or none."""
     known = st.sampled_from(values) if values else strange
-    wish: frozenset[Any] | None = draw(
+    condition: frozenset[Any] | None = draw(
         st.one_of(st.none(), st.frozensets(st.one_of(known, known, strange), max_size=4))
     )
-    return wish
+    return condition
 
 
 @st.composite
-def wishes(draw: st.DrawFn, records: RecordColumns) -> Selection:
+def selections(draw: st.DrawFn, records: RecordColumns) -> Selection:
     texts = st.text(max_size=4)
     numbers = range(len(records))
     topics = [records.topic(i) for i in numbers]
@@ -93,16 +93,16 @@ def wishes(draw: st.DrawFn, records: RecordColumns) -> Selection:
 @given(st.one_of(logs(), hostile_logs()), st.booleans(), st.data())
 def test_kernel_is_twin(data: bytes, check: bool, draw: st.DataObject) -> None:
     records = columns_of(data, check=check)
-    selection = draw.draw(wishes(records))
+    selection = draw.draw(selections(records))
     assert select(records, selection).tolist() == select_rows(records, selection).tolist()
 
 
 @settings(max_examples=200, deadline=None)
 @given(logs(), st.data())
 def test_one_condition_at_a_time(data: bytes, draw: st.DataObject) -> None:
-    """All wishes at once seldom leave a row."""
+    """All conditions at once seldom leave a row."""
     records = columns_of(data)
-    drawn = draw.draw(wishes(records))
+    drawn = draw.draw(selections(records))
     for name in ("topics", "queues", "queue_ids", "tags", "keys", "begin_ms", "end_ms", "physical_end"):
         for include_system in (False, True):
             chosen(records, **{name: getattr(drawn, name)}, include_system=include_system)
@@ -165,8 +165,8 @@ def test_the_hash_alone_is_not_enough() -> None:
     made = LogOfRecords()
     for name in ("Aa", "BB"):
         made.append(name, 0, 0, tags=name, keys=name)
-    for wish in ("topics", "tags", "keys"):
-        assert chosen(made.columns(), **{wish: frozenset({"BB"})}) == [1]
+    for condition in ("topics", "tags", "keys"):
+        assert chosen(made.columns(), **{condition: frozenset({"BB"})}) == [1]
     assert chosen(made.columns(), queues={("BB", 0): (0, 1)}) == [1]
 
 

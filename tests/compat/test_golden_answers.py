@@ -1,4 +1,4 @@
-"""A store the Java reference closed cleanly, opened by us, gives every recorded answer.
+"""A store RocketMQ closed cleanly, opened by us, gives every recorded answer.
 
 Also with read_only=True, and then no byte and no time in the directory changes.
 """
@@ -49,9 +49,9 @@ def test_read_only_changes_nothing(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", golden.CLEAN_STORES)
 def test_opening_and_closing_keeps_the_data(name: str, tmp_path: Path) -> None:
-    """A visit without a write leaves log, queues and index as the reference wrote them.
+    """A visit without a write leaves log, queues and index as RocketMQ wrote them.
 
-    The first time the index is made again, since nothing vouches for it: other names, the same contents.
+    The first time the index is made again, since nothing proves it: other names, the same contents.
     """
     facts = golden.manifest(name)
     copy = golden.restore(name, tmp_path)
@@ -61,7 +61,7 @@ def test_opening_and_closing_keeps_the_data(name: str, tmp_path: Path) -> None:
     with open_copy(copy, facts):
         pass
     assert {family: golden.content(copy / family) for family in families} == before
-    if facts.answers.min_phy_offset == 0:  # Else the reference's index still has keys of deleted messages.
+    if facts.answers.min_phy_offset == 0:  # Else RocketMQ's index still has keys of deleted messages.
         assert golden.content(copy / "index", names=False) == index_before
     assert not (copy / "abort").exists()
 

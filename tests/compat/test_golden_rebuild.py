@@ -1,8 +1,8 @@
-"""The same input gives the same files: what the reference was handed, handed to us, byte for byte.
+"""The same input gives the same files: what RocketMQ was handed, handed to us, byte for byte.
 
 Two ways to rebuild a store. From the puts: with the clock held at the recorded times, log, queues and index
-must come out as the reference's files. From the log: given only `commitlog` and `config`, the queues and the
-index derived from it must be the reference's as well.
+must come out as RocketMQ's files. From the log: given only `commitlog` and `config`, the queues and the
+index derived from it must be RocketMQ's as well.
 """
 
 import shutil
@@ -24,18 +24,18 @@ from tests.support import golden
 PUT_DIFFERENCES = {
     ("odd", 21): (
         "MESSAGE_ILLEGAL",
-        "a topic name outside [%|a-zA-Z0-9_-]: the reference's store takes it, its broker never lets it in",
+        "a topic name outside [%|a-zA-Z0-9_-]: RocketMQ's store takes it, its broker never lets it in",
     ),
     ("odd", 28): (
         "MESSAGE_ILLEGAL",
-        "one byte too large for a log file: the reference says PUT_OK, stores nothing and blanks a file",
+        "one byte too large for a log file: RocketMQ says PUT_OK, stores nothing and blanks a file",
     ),
 }
 
 # Stores whose derived files the log alone cannot give: name -> why.
 NOT_FROM_THE_LOG = {
     "cqext": "bit maps of the extension come from SQL registrations, which only a broker evaluates",
-    "deleted-segments": "old entries and keys of deleted messages are still in the reference's first files",
+    "deleted-segments": "old entries and keys of deleted messages are still in RocketMQ's first files",
 }
 
 Outcome = tuple[object, ...]
@@ -194,7 +194,7 @@ def resent(message: StoredMessage) -> Message:
 
 
 def was_delivered(message: StoredMessage) -> bool:
-    """Came out of the schedule topic: the reference leaves DELAY in the record, and must not park it again."""
+    """Came out of the schedule topic: RocketMQ leaves DELAY in the record, and must not park it again."""
     return message.topic != SCHEDULE_TOPIC and int(message.properties.get(DELAY, "0")) > 0
 
 

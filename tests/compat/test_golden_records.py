@@ -1,7 +1,7 @@
 """The bytes of the golden stores against the format layer: no store is opened here.
 
-Every record decodes as the reference decodes it and encodes back to the same bytes; the property codec, ids,
-tag codes, blanks, index files and config files agree with what the reference wrote.
+Every record decodes as RocketMQ decodes it and encodes back to the same bytes; the property codec, ids,
+tag codes, blanks, index files and config files agree with what RocketMQ wrote.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from tests.support import golden
 DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
-# Where encode_properties and the reference part ways. Strings that come encoded are stored as they are.
+# Where encode_properties and RocketMQ part ways. Strings that come encoded are stored as they are.
 PROPERTY_DIFFERENCES = {
     ("odd", 1): "empty values are refused: no reader gives them back",
     ("odd", 12): "an empty name or value and a separator in a name are refused: they read back as others",
@@ -118,7 +118,7 @@ def walk(store: Path, log_end: int) -> tuple[list[golden.Record], list[tuple[byt
                     break
                 case frame.End():
                     break
-                case _:  # Lost pages: where the reference finds the end, too.
+                case _:  # Lost pages: where RocketMQ finds the end, too.
                     assert start + at == log_end, f"{verdict} in the file that starts at {start}"
                     return met, frames
     return met, frames
@@ -142,7 +142,7 @@ def test_archive_is_what_the_manifest_describes(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
-def test_records_decode_as_in_the_reference_and_encode_to_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_records_decode_as_in_rocketmq_and_encode_to_the_same_bytes(name: str, tmp_path: Path) -> None:
     facts = golden.manifest(name)
     met, frames = walk(golden.restore(name, tmp_path), facts.answers.max_phy_offset)
     assert met == [comparable(record) for record in facts.records]
@@ -226,7 +226,7 @@ def test_client_batches(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*golden.CLEAN_STORES} - {"default-size", "deleted-segments"}))
 def test_index_files(name: str, tmp_path: Path) -> None:
-    """The plain index writer, fed with the log, gives the reference's files.
+    """The plain index writer, fed with the log, gives RocketMQ's files.
 
     Left out: `deleted-segments`, whose index still knows the deleted messages, and `default-size` (420 MB).
     """
@@ -249,7 +249,7 @@ def test_index_files(name: str, tmp_path: Path) -> None:
 
 
 def rolled_over(full: bytearray) -> bytearray:
-    """A fresh file begins with the end of the one before it, as in the reference."""
+    """A fresh file begins with the end of the one before it, as in RocketMQ."""
     end = index_format.decode_header(full)
     begin = index_format.IndexHeader(
         end.end_timestamp, end.end_timestamp, end.end_physical, end.end_physical, slot_count=0, count=0
@@ -283,7 +283,7 @@ def test_config_of_delayed_messages(tmp_path: Path) -> None:
 
 
 def test_extension_entries(tmp_path: Path) -> None:
-    """Entries, placed by our rule one after another, give the reference's files and addresses."""
+    """Entries, placed by our rule one after another, give RocketMQ's files and addresses."""
     store = golden.restore("cqext", tmp_path)
     facts = golden.manifest("cqext")
     file_bytes = int(facts.settings["mappedFileSizeConsumeQueueExt"])

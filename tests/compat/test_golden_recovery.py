@@ -1,4 +1,4 @@
-"""Stores the reference left broken: we recover what it recovers, or more.
+"""Stores RocketMQ left broken: we recover what it recovers, or more.
 
 `DIFFERENCES` names every point where our result is meant to be another one; everything else is equal.
 """
@@ -14,17 +14,15 @@ from tests.support import golden, golden_answers
 # name -> why. The tests below name the entry where they allow the difference.
 DIFFERENCES = {
     "due times survive recovery": (
-        "the reference reads the delay levels only after an abnormal recovery: messages parked there"
+        "RocketMQ reads the delay levels only after an abnormal recovery: messages parked there"
         " get a tag hash in place of their due time and are delivered at once; ours keep their due time"
     ),
-    "no index entry past the log": (
-        "after lost pages the reference keeps the keys of messages that are gone; ours are cut"
-    ),
-    "no key twice": "the reference may index the message at the border of a full index file a second time",
+    "no index entry past the log": ("after lost pages RocketMQ keeps the keys of messages that are gone; ours are cut"),
+    "no key twice": "RocketMQ may index the message at the border of a full index file a second time",
     "a short log file is opened": (
-        "the reference refuses to start when a log file has the wrong length; ours keeps its whole records"
+        "RocketMQ refuses to start when a log file has the wrong length; ours keeps its whole records"
     ),
-    "stale bytes": ("the reference leaves old bytes behind the point where it cut log and queues; ours may differ"),
+    "stale bytes": ("RocketMQ leaves old bytes behind the point where it cut log and queues; ours may differ"),
 }
 
 
@@ -80,7 +78,7 @@ def test_unclean_store_is_recovered(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", golden.UNCLEAN_STORES)
 def test_recovered_files(name: str, tmp_path: Path) -> None:
-    """Log and queue files are those of `after/`, up to the ends the reference gives them."""
+    """Log and queue files are those of `after/`, up to the ends RocketMQ gives them."""
     facts = golden.manifest(name)
     recovered = facts.recovered
     assert recovered is not None

@@ -1,6 +1,6 @@
 """Rounds of kill -9: a real process appends and reports, is killed, and what it left is looked at and opened again.
 
-    child       tests.crash.writer_child or retention_child, told where to go on
+    child       tests.crash.writer_child or retention_child, which gets where to go on
     moment      any: after a random number of messages, or after a random time, in the middle of its start too
     looked at   `verify` of what lies there, then the store opened, every message checked, and `verify` after closing
 

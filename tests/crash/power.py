@@ -77,7 +77,8 @@ class PowerCuts:
     ) -> None:
         """`survives`: what acknowledged messages survive: "power", "kill", or "nothing" until they are flushed.
 
-        Every `stride`-th step is a moment to cut; each gets the kill and the next few of the other cuts in turn.
+        Every `stride`-th step and every `stride`-th acknowledgement is a moment to cut; each gets the kill and the
+        next few of the other cuts in turn.
         """
         assert survives in ("power", "kill", "nothing")
         self.disk = LossyFiles()
@@ -88,6 +89,7 @@ class PowerCuts:
         self.delivered = 0  # as many messages were given to a consumer
         self._builder, self._survives, self._seeds = builder, survives, seeds
         self._cuts_per_moment, self._turn = cuts_per_moment, 0
+        self._stride, self._acknowledgements = stride, 0
         self._mutex = threading.Lock()
         for step in range(1, _STEPS_MAX, stride):
             self.files.before(step=step, call=self.cut)
@@ -106,7 +108,9 @@ class PowerCuts:
 
     def acknowledge(self, n: int) -> None:
         self.acknowledged = n
-        self.cut()
+        self._acknowledgements += 1
+        if self._acknowledgements % self._stride == 0:
+            self.cut()
 
     def cut(self) -> None:
         """Check what power cuts and a kill at this moment would leave."""

@@ -132,7 +132,7 @@ class Expected:
         return is_odd or ((lock.is_symlink() or lock.exists()) and not stat.S_ISREG(lock.lstat().st_mode))
 
     def _odd_log_files(self) -> set[str]:
-        """What has the name of a log file and is none, or is longer: left to the operator, and told by `verify`."""
+        """What has the name of a log file and is none, or is longer: left to the operator, and reported by `verify`."""
         logs = self.root / "commitlog"
         size = self.truth.settings.segment_bytes
         found = sorted(logs.iterdir()) if logs.is_dir() else []

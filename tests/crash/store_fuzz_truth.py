@@ -9,7 +9,7 @@ is deleted, old files that expire, a restart in between, and how the store ends:
     durable     the same after everything was synced
 
 `Truth.records` is the log, record by record, compared with every receipt when it is made. A copy of a store
-(`copy_tree`) keeps what its state page vouches for: the page is given the identity of the copy.
+(`copy_tree`) keeps what its state page proves: the page is given the identity of the copy.
 """
 
 import os
@@ -80,7 +80,7 @@ class Truth:
     log_end: int
     records: list[Record]
     blanks: list[int]  # Where log files are closed by a blank.
-    trusting: bool  # Starts believe what earlier runs vouch for, as in a store that is larger than its tail.
+    trusting: bool  # Starts believe what earlier runs proved, as in a store that is larger than its tail.
     deletes: bool
     by_start: dict[int, Record] = field(default_factory=dict)
 
@@ -101,7 +101,7 @@ class Truth:
 @contextmanager
 def tails(trusting: bool) -> Iterator[None]:
     """A start reads the log's tail again, tens of megabytes of it, which here would be everything. Made short, so that
-    what the proofs of earlier runs vouch for is believed in a round as it is in a large store."""
+    what the proofs of earlier runs cover is believed in a round as it is in a large store."""
     with mock.patch.object(tail_mark, "TAIL_BYTES", 400 if trusting else tail_mark.TAIL_BYTES):
         yield
 
@@ -280,7 +280,7 @@ class _Writing:
     def _records(self, messages: list[StoredMessage], root: Path) -> list[Record]:
         found = {one.physical_offset: (one.queue_offset, one.body) for one in messages}
         first = messages[0].physical_offset
-        expected = {at: told for at, told in self.acknowledged.items() if at >= first}
+        expected = {at: reported for at, reported in self.acknowledged.items() if at >= first}
         assert {at: body for at, (_, body) in found.items()} == {at: body for at, (_, body) in expected.items()}
         size = self.settings.segment_bytes
         files = {int(path.name): path.read_bytes() for path in (root / "commitlog").iterdir()}

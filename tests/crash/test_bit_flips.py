@@ -8,7 +8,7 @@ Queues and index have no sums, and a start that believes them does not read them
 middle may hide the message it is about. After a kill the proven part of the log is believed in the same way:
 a damaged record there is never delivered, and it is reported by the next start that walks there.
 
-The reference's format has a sum over the body only. What a flip in the other fields of a record may do is
+RocketMQ's format has a sum over the body only. What a flip in the other fields of a record may do is
 therefore bounded, not excluded: the record may be delivered with a changed field the format cannot check
 (its time, host, flag or a property), never with another body or place. A changed queue offset or system flag
 puts the record elsewhere in its queue, or into it, and nothing in the format tells: these are left out here. A

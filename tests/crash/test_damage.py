@@ -1,4 +1,4 @@
-"""Damage in the middle of a log: what is after it survives, what was there is kept aside, and it is told once."""
+"""Damage in the middle of a log: what is after it survives, what was there is kept aside, and it is reported once."""
 
 import json
 import tracemalloc
@@ -34,7 +34,7 @@ def reports(disk: LossyFiles) -> list[dict[str, object]]:
     return [json.loads(line) for line in disk.read_all(REPORT).splitlines()]
 
 
-def check_second_start(disk: LossyFiles, alive: list[int], told: int) -> None:
+def check_second_start(disk: LossyFiles, alive: list[int], reported: int) -> None:
     """Nothing new to tell, nothing more to do, and the store goes on."""
     with PLAN.on(disk).open() as again:
         assert again.recovery.clean
@@ -42,7 +42,7 @@ def check_second_start(disk: LossyFiles, alive: list[int], told: int) -> None:
         assert not again.recovery.findings
         numbered.check(again, alive, damaged=True)
         end = numbered.append_until(again, alive[-1] + 1, alive[-1] + 2)
-    assert len(reports(disk)) == told
+    assert len(reports(disk)) == reported
     with PLAN.on(disk).open() as again:
         now = [*alive, *range(alive[-1] + 1, end)]
         assert numbered.numbers_in(again) == now
@@ -69,20 +69,20 @@ def test_a_damaged_record_in_the_middle(number: int, fill: str) -> None:
     alive = [n for n in range(len(places)) if n != number]
     with PLAN.on(disk).open() as store:
         numbered.check(store, alive, damaged=True)
-        (told,) = store.recovery.damages
-    assert (told.physical_offset, told.length) == (start, end - start)
-    assert told.action == "replaced by a filler record"
+        (reported,) = store.recovery.damages
+    assert (reported.physical_offset, reported.length) == (start, end - start)
+    assert reported.action == "replaced by a filler record"
     if fill == "zeros":
-        assert told.kept_in is None  # There is nothing to keep.
+        assert reported.kept_in is None  # There is nothing to keep.
     else:
-        assert told.kept_in is not None
-        kept = disk.read_all(disks.ROOT / told.kept_in)
+        assert reported.kept_in is not None
+        kept = disk.read_all(disks.ROOT / reported.kept_in)
         assert len(kept) == end - start
         if fill == "body":
             assert kept[: body_at - start] != b""
     (line,) = reports(disk)
-    assert (line["physical_offset"], line["length"], line["reason"]) == (start, end - start, told.reason)
-    check_second_start(disk, alive, told=1)
+    assert (line["physical_offset"], line["length"], line["reason"]) == (start, end - start, reported.reason)
+    check_second_start(disk, alive, reported=1)
 
 
 def test_several_records_in_a_row_are_one_damage() -> None:
@@ -93,9 +93,9 @@ def test_several_records_in_a_row_are_one_damage() -> None:
     alive = [n for n in range(len(places)) if not 3 <= n <= 6]
     with PLAN.on(disk).open() as store:
         numbered.check(store, alive, damaged=True)
-        (told,) = store.recovery.damages
-        assert (told.physical_offset, told.length) == (start, end - start)
-    check_second_start(disk, alive, told=1)
+        (reported,) = store.recovery.damages
+        assert (reported.physical_offset, reported.length) == (start, end - start)
+    check_second_start(disk, alive, reported=1)
 
 
 def test_the_end_of_a_segment_is_closed_by_a_blank() -> None:
@@ -107,10 +107,10 @@ def test_the_end_of_a_segment_is_closed_by_a_blank() -> None:
     alive = [n for n in range(len(places)) if n != last]
     with PLAN.on(disk).open() as store:
         numbered.check(store, alive, damaged=True)
-        (told,) = store.recovery.damages
-        assert told.action == "segment closed by a blank"
-        assert (told.physical_offset, told.length) == (start, SEGMENT_BYTES - start)
-    check_second_start(disk, alive, told=1)
+        (reported,) = store.recovery.damages
+        assert reported.action == "segment closed by a blank"
+        assert (reported.physical_offset, reported.length) == (start, SEGMENT_BYTES - start)
+    check_second_start(disk, alive, reported=1)
 
 
 def test_a_whole_segment_of_rubbish() -> None:
@@ -122,8 +122,8 @@ def test_a_whole_segment_of_rubbish() -> None:
     with PLAN.on(disk).open() as store:
         numbered.check(store, alive, damaged=True)
         assert store.recovery.damages
-        told = len(store.recovery.damages)
-    check_second_start(disk, alive, told=told)
+        reported = len(store.recovery.damages)
+    check_second_start(disk, alive, reported=reported)
 
 
 def test_a_missing_segment_in_the_middle() -> None:
@@ -134,13 +134,17 @@ def test_a_missing_segment_in_the_middle() -> None:
     with PLAN.on(disk).open() as store:
         numbered.check_queues(store, alive, range(len(places)))
         numbered.check_keys(store, alive)
-        (told,) = store.recovery.damages
-        assert (told.physical_offset, told.length, told.reason) == (SEGMENT_BYTES, SEGMENT_BYTES, "log file missing")
-    check_second_start(disk, alive, told=1)
+        (reported,) = store.recovery.damages
+        assert (reported.physical_offset, reported.length, reported.reason) == (
+            SEGMENT_BYTES,
+            SEGMENT_BYTES,
+            "log file missing",
+        )
+    check_second_start(disk, alive, reported=1)
 
 
 def test_a_damaged_end_of_a_segment_before_a_missing_one() -> None:
-    """Both are told, and the missing file is replaced: the second start has nothing to do."""
+    """Both are reported, and the missing file is replaced: the second start has nothing to do."""
     disk = disks.closed(COUNT, PLAN)
     places = disks.places(disk, PLAN)
     last = max(n for n, (start, _) in enumerate(places) if start < SEGMENT_BYTES)
@@ -151,9 +155,9 @@ def test_a_damaged_end_of_a_segment_before_a_missing_one() -> None:
     with PLAN.on(disk).open() as store:
         numbered.check_queues(store, alive, range(len(places)))
         numbered.check_keys(store, alive)
-        assert [told.physical_offset for told in store.recovery.damages] == [start, SEGMENT_BYTES]
+        assert [reported.physical_offset for reported in store.recovery.damages] == [start, SEGMENT_BYTES]
     assert verify(disks.ROOT, files=disk).is_sound
-    check_second_start(disk, alive, told=2)
+    check_second_start(disk, alive, reported=2)
 
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
@@ -167,8 +171,8 @@ def test_missing_segments_at_the_end_are_told(closed: bool) -> None:
     with PLAN.on(disk).open() as store:
         numbered.check(store, alive)
         if closed:
-            (told,) = store.recovery.damages
-            assert (told.physical_offset, told.reason) == (SEGMENT_BYTES, "log files missing at the end")
+            (reported,) = store.recovery.damages
+            assert (reported.physical_offset, reported.reason) == (SEGMENT_BYTES, "log files missing at the end")
         else:
             assert any("commitlog: ends at 8192" in finding for finding in store.recovery.findings)
     with PLAN.on(disk).open() as again:
@@ -185,10 +189,10 @@ def test_two_damages_are_told_one_by_one() -> None:
         damage(disk, places[number][0], b"\xff" * 8)
     alive = [n for n in range(len(places)) if n not in (2, 30)]
     with PLAN.on(disk).open() as store:
-        assert [told.physical_offset for told in store.recovery.damages] == [places[2][0], places[30][0]]
+        assert [reported.physical_offset for reported in store.recovery.damages] == [places[2][0], places[30][0]]
         numbered.check(store, alive, damaged=True)
     assert len(reports(disk)) == 2
-    check_second_start(disk, alive, told=2)
+    check_second_start(disk, alive, reported=2)
 
 
 def test_a_reader_reports_damage_and_changes_nothing() -> None:
@@ -197,7 +201,7 @@ def test_a_reader_reports_damage_and_changes_nothing() -> None:
     damage(disk, places[7][0], b"\xff" * 8)
     before = disks.contents(disk)
     with PLAN.on(disk).open(read_only=True) as store:
-        assert [told.physical_offset for told in store.recovery.damages] == [places[7][0]]
+        assert [reported.physical_offset for reported in store.recovery.damages] == [places[7][0]]
         assert [n for _, n in numbered.fetch_all(store, numbered.BATCH_TOPIC, 1)][:2] == [8, 9]
     assert disks.contents(disk) == before
 

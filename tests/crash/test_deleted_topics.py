@@ -171,7 +171,7 @@ def test_a_new_life_without_the_note_and_with_damage_elsewhere(kept: str) -> Non
     file.pwrite(b"\xff" * 50, hit.physical_offset + 100)
     file.close()
     with builder.open() as store:
-        assert [told.physical_offset for told in store.recovery.damages] == [hit.physical_offset]
+        assert [reported.physical_offset for reported in store.recovery.damages] == [hit.physical_offset]
         assert [one.body for one in store.fetch("apples", 0, 0).messages] == [b"new 0", b"new 1", b"new 2"]
         assert store.append(Message("apples", b"next")).queue_offset == 3
     assert verify(ROOT, files=disk).is_sound

@@ -86,7 +86,7 @@ def fail(kind: str, nth: int, times: int | None, error: int, flush: FlushDisk = 
     """One attempt with one fault, and what must be true of each way to go on.
 
     Under ASYNC_FLUSH a power cut may take what was acknowledged, and so may a sync that failed: what is left is
-    whole and in order, and the next append is told. Anything else that fails takes nothing.
+    whole and in order, and the next append reports it. Anything else that fails takes nothing.
     """
     disk = closed_store()
     files = FaultyFiles(disk)

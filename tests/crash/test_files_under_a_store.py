@@ -79,7 +79,7 @@ def delivered(store: MessageStore) -> set[int]:
 
 
 def delivered_but_for_errors(store: MessageStore, error: int) -> tuple[set[int], int]:
-    """What a consumer gets that asks for every offset, and how often it is told of this error instead."""
+    """What a consumer gets that asks for every offset, and how often it gets this error instead."""
     found, refused = set(), 0
     for topic, queue_ids in store.topics().items():
         for queue_id in queue_ids:
@@ -106,11 +106,11 @@ def test_a_full_log_file(tmp_path: Path, what: Callable[[Path], None]) -> None:
         end = numbered.append_until(store, end, end + 20)  # Appends go on.
         store.wait_for_dispatch()
     with plan.open() as store:
-        told = store.recovery.damages
+        reported = store.recovery.damages
         alive = numbered.numbers_in(store)
         assert set(alive) >= {*intact, *range(COUNT, end)}
         assert delivered(store) == {n for n in alive if numbered.known(n).queued}
-    assert told or what in (halve, empty)
+    assert reported or what in (halve, empty)
     # Keys of what is gone may still lead there; nobody is given anything wrong, and `rebuild --index` drops them.
     assert all(flaw.family == "index" for flaw in verify(plan.root).flaws if flaw.is_fault)
 
@@ -124,7 +124,7 @@ def test_a_log_file_that_cannot_be_read(tmp_path: Path, error: int) -> None:
         store.wait_for_dispatch()
         intact = survivors(store)
         files.fail("pread", path_contains=SECOND, times=None, error=error)
-        # A consumer is told, and not handed the rest as if nothing was there; one that goes past it gets the rest.
+        # A consumer gets an error, not the rest as if nothing was there; one that goes past it gets the rest.
         got, refused = delivered_but_for_errors(store, error)
         assert got == {n for n in intact if numbered.known(n).queued}
         assert refused == len({n for n in range(end) if numbered.known(n).queued} - got)

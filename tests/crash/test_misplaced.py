@@ -87,7 +87,7 @@ def check_answers(store: MessageStore) -> None:
     assert all(store.find(("apples", "pears")[number % 2], f"k{number}") for number in range(0, COUNT, 7))
 
 
-def check_mended(root: Path, name: str, *, told: str = "put aside") -> None:
+def check_repaired(root: Path, name: str, *, reported: str = "put aside") -> None:
     """Readers and tools ignore what is in the way, a writer puts it aside, and the next one knows nothing of it."""
     verify(root)
     with MessageStore.open(root, SETTINGS, read_only=True) as store:
@@ -95,7 +95,7 @@ def check_mended(root: Path, name: str, *, told: str = "put aside") -> None:
     with MessageStore.open(root, SETTINGS) as store:
         check_answers(store)
         assert any(name in finding for finding in store.recovery.findings), store.recovery.findings
-        assert any(told in finding for finding in store.recovery.findings), store.recovery.findings
+        assert any(reported in finding for finding in store.recovery.findings), store.recovery.findings
         assert store.append(Message("apples", b"more", keys="more")).ok
     assert [flaw for flaw in verify(root).flaws if flaw.is_fault] == []
     with MessageStore.open(root, SETTINGS) as store:
@@ -111,14 +111,14 @@ def asides(root: Path) -> list[Path]:
 def test_a_directory_in_the_place_of_a_small_file(root: Path, name: str) -> None:
     put_directory(root / name)
     assert any(flaw.file == name and "is a directory" in flaw.fault for flaw in verify(root).flaws)
-    check_mended(root, name)
+    check_repaired(root, name)
     assert (root / f"{name}.not-a-file-1" / PRECIOUS).read_text() == "kept"
 
 
 @pytest.mark.parametrize("name", QUEUE_FILES)
 def test_a_directory_in_the_place_of_a_queue_file(root: Path, name: str) -> None:
     put_directory(root / name)
-    check_mended(root, name)
+    check_repaired(root, name)
     aside = root / "quarantine" / f"{name.replace('/', '.')}.not-a-file-1"  # RocketMQ reads all names beside it.
     assert (aside / PRECIOUS).read_text() == "kept"
 
@@ -127,14 +127,14 @@ def test_a_directory_in_the_place_of_a_queue_file(root: Path, name: str) -> None
 def test_a_directory_in_the_place_of_an_index_file(root: Path, number: int) -> None:
     name = sorted(path.name for path in (root / "index").iterdir())[number]
     put_directory(root / "index" / name)
-    check_mended(root, name)
+    check_repaired(root, name)
     assert (root / "quarantine" / f"index.{name}.not-a-file-1" / PRECIOUS).read_text() == "kept"
 
 
 @pytest.mark.parametrize("name", ["consumequeue/apples", "consumequeue/apples/0", "consumequeue_ext/pears"])
 def test_a_file_in_the_place_of_a_directory_of_queues(root: Path, name: str) -> None:
     put_file(root / name)
-    check_mended(root, name)
+    check_repaired(root, name)
     assert [path.read_text() for path in asides(root)] == ["kept"]
 
 

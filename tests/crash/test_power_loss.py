@@ -35,16 +35,18 @@ def run(cuts: PowerCuts, first: int, second: int) -> str:
     return cuts.report()
 
 
+@pytest.mark.slow(12)
 def test_sync_flush_keeps_everything_acknowledged() -> None:
-    run(PowerCuts(builder(FlushDisk.SYNC), survives="power", stride=3, cuts_per_moment=2), 40, 60)
+    run(PowerCuts(builder(FlushDisk.SYNC), survives="power", stride=5, cuts_per_moment=2), 40, 60)
 
 
+@pytest.mark.slow(12)
 @pytest.mark.parametrize("pool", [False, True])
 def test_async_flush_keeps_a_prefix(pool: bool) -> None:
     settings = builder(
         FlushDisk.ASYNC, flush_interval_ms=10, flush_pages_min=0, transient_pool=pool, transient_pool_buffers=4
     )
-    run(PowerCuts(settings, survives="nothing" if pool else "kill", stride=3, cuts_per_moment=2), 40, 60)
+    run(PowerCuts(settings, survives="nothing" if pool else "kill", stride=5, cuts_per_moment=2), 40, 60)
 
 
 @pytest.mark.slow(10)

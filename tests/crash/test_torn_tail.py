@@ -60,7 +60,7 @@ def test_the_last_record_is_cut_at_every_byte(rubbish: str, closed: bool) -> Non
 def cut_last_record(rubbish: str, closed: bool, stride: int) -> None:
     """`closed`: the disk had confirmed the record before, and lost it all the same; that is reported.
 
-    The format has no sum over the properties, at the end of a record: there only zeros can be told, which is
+    The format has no sum over the properties, at the end of a record: there only zeros can be recognised, which is
     what a file that was never written to holds, and only as long as nobody has confirmed the record.
     """
     whole = disks.closed(COUNT, PLAN) if closed else disks.killed(COUNT, PLAN)

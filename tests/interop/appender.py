@@ -22,7 +22,7 @@ from tests.interop.workload import Put, mixed
 def opened(
     directory: Path, settings: Mapping[str, str], *, read_only: bool = False, clock: Clock | None = None
 ) -> MessageStore:
-    """Our store over `directory`, with settings spelled as the reference spells them."""
+    """Our store over `directory`, with settings spelled as RocketMQ spells them."""
     return MessageStore.open(
         directory, StoreSettings.from_properties(settings), read_only=read_only, clock=clock or SystemClock()
     )

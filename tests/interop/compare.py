@@ -1,6 +1,6 @@
 """What both sides say about one store, laid side by side.
 
-The reference is asked first and its answers are kept, since only one of the two can have a store open; then
+RocketMQ is asked first and its answers are kept, since only one of the two can have a store open; then
 ours is asked the same.
 """
 
@@ -27,16 +27,16 @@ _ENTRY = struct.Struct(">qiq")
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """The reference's view of a store."""
+    """RocketMQ's view of a store."""
 
     dump: Dump
     found: dict[tuple[str, str], list[int]]
     times: dict[tuple[str, int, int], int]
-    indexed_from: int  # the reference finds by key every record from here on
+    indexed_from: int  # RocketMQ finds by key every record from here on
 
 
 def reference_answers(directory: Path, settings: Mapping[str, str], *, drop_empty_files: bool = False) -> Answers:
-    """What the reference says about a copy: first its records, then, with file times aligned, the queries."""
+    """What RocketMQ says about a copy: first its records, then, with file times aligned, the queries."""
     with copied(directory, drop_empty_files=drop_empty_files) as copy:
         with ReferenceSession(copy, settings) as session:
             session.settle()
@@ -47,7 +47,7 @@ def reference_answers(directory: Path, settings: Mapping[str, str], *, drop_empt
 
 
 def indexed_from(directory: Path, settings: Mapping[str, str], records: list[Record]) -> int:
-    """The physical offset from which the reference must still find everything by key.
+    """The physical offset from which RocketMQ must still find everything by key.
 
     After a clean close that is 0. After a kill it deletes each index file its checkpoint does not prove, and
     indexes again only from the log file its recovery begins in: the newest that starts, in store time, no
@@ -92,15 +92,15 @@ def _times_worth_asking(dump: Dump, physical_offsets: list[int]) -> list[int]:
 
 
 def assert_agree(store: MessageStore, theirs: Answers) -> None:
-    """Ours answers as the reference did."""
+    """Ours answers as RocketMQ did."""
     for record in theirs.dump.records:
         assert_same_record(store.at(record.phy), record)
-    # The reference makes a queue object when one is merely asked for; only those with messages count.
+    # RocketMQ makes a queue object when one is merely asked for; only those with messages count.
     queues = [queue for queue in theirs.dump.queues if queue.max > 0]
     mine = {(topic, queue_id) for topic, ids in store.topics().items() for queue_id in ids}
     assert mine == {(queue.topic, queue.queue_id) for queue in queues}
     for queue in queues:
-        assert not queue.odd, f"the reference cannot read {queue.topic}/{queue.queue_id}: {queue.odd}"
+        assert not queue.odd, f"RocketMQ cannot read {queue.topic}/{queue.queue_id}: {queue.odd}"
         assert store.min_offset(queue.topic, queue.queue_id) == queue.min
         assert store.max_offset(queue.topic, queue.queue_id) == queue.max
         assert pulled(store, queue.topic, queue.queue_id) == queue.phys
@@ -109,7 +109,7 @@ def assert_agree(store: MessageStore, theirs: Answers) -> None:
     for (topic, key), offsets in theirs.found.items():
         expected = {r.phy for r in theirs.dump.records if r.topic == topic and key in keys_of(r)}
         assert {message.physical_offset for message in store.find(topic, key=key)} == expected, (topic, key)
-        # The reference does not look at the key itself, so words of equal hash may come along.
+        # RocketMQ does not look at the key itself, so words of equal hash may come along.
         assert {offset for offset in expected if offset >= theirs.indexed_from} <= set(offsets), (topic, key)
 
 
@@ -127,7 +127,7 @@ def pulled(store: MessageStore, topic: str, queue_id: int) -> list[int]:
 
 def assert_same_record(ours: StoredMessage | None, theirs: Record) -> None:
     assert ours is not None, f"no record at {theirs.phy}"
-    told = {
+    reported = {
         "size": (ours.size, theirs.size),
         "msg_id": (ours.message_id, theirs.msg_id),
         "topic": (ours.topic, theirs.topic),
@@ -145,7 +145,7 @@ def assert_same_record(ours: StoredMessage | None, theirs: Record) -> None:
         "properties": (ours.properties, theirs.properties),
         "body": (hashlib.sha256(ours.body).hexdigest(), theirs.body_hash),
     }
-    assert not {name: pair for name, pair in told.items() if pair[0] != pair[1]}, theirs.phy
+    assert not {name: pair for name, pair in reported.items() if pair[0] != pair[1]}, theirs.phy
 
 
 def _plain(host: tuple[str, int]) -> tuple[object, int]:
@@ -153,7 +153,7 @@ def _plain(host: tuple[str, int]) -> tuple[object, int]:
 
 
 def assert_holds(records: dict[int, Record], physical_offset: int, put: Put) -> None:
-    """The reference reads at `physical_offset` what was put there, a batch item by item."""
+    """RocketMQ reads at `physical_offset` what was put there, a batch item by item."""
     if isinstance(put, MessageBatch):
         shared = put.header.all_properties()
         for item in put.items:
@@ -182,7 +182,7 @@ def destination(message: Message) -> tuple[str, int, dict[str, str]]:
 def align_queue_times(directory: Path, records: list[Record]) -> None:
     """Gives each queue file the modification time of its newest message.
 
-    The reference picks a queue file for a time query by that; ours by what is in the file. Only so aligned
+    RocketMQ picks a queue file for a time query by that; ours by what is in the file. Only so aligned
     is one answer right for both.
     """
     stored = {record.phy: record.store_timestamp for record in records}
@@ -193,7 +193,7 @@ def align_queue_times(directory: Path, records: list[Record]) -> None:
 
 
 def assert_finds_every_key(theirs: Answers) -> None:
-    """The reference finds every record by each of its keys, however old, also after a kill of ours."""
+    """RocketMQ finds every record by each of its keys, however old, also after a kill of ours."""
     for (topic, key), offsets in theirs.found.items():
         expected = {record.phy for record in theirs.dump.records if record.topic == topic and key in keys_of(record)}
         assert expected <= set(offsets), (topic, key)

@@ -1,4 +1,4 @@
-"""Fixtures of the interoperability tests: the reference or a skip that says why, and bounded disk use."""
+"""Fixtures of the interoperability tests: RocketMQ or a skip that says why, and bounded disk use."""
 
 import shutil
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.interop import reference
 
 @pytest.fixture(scope="session", autouse=True)
 def _reference_built() -> None:
-    """Fetches and compiles the reference once, or skips every test of this folder with the reason."""
+    """Fetches and compiles RocketMQ once, or skips every test of this folder with the reason."""
     try:
         reference.class_path()
     except reference.ReferenceMissing as why:

@@ -1,4 +1,4 @@
-"""The Java reference behind a pipe: fetched and compiled once, then started as often as a test likes.
+"""RocketMQ behind a pipe: fetched and compiled once, then started as often as a test likes.
 
 Built into $EMBERMQ_REFERENCE_CACHE, or else $XDG_CACHE_HOME/embermq/reference-<hash of pom.xml> (~/.cache
 where XDG_CACHE_HOME is not set). The first build needs Maven and the network; later ones need neither, unless
@@ -28,7 +28,7 @@ SOURCES = (ROOT / "tests" / "interop" / "java", ROOT / "bench" / "peers" / "java
 BUILD_SECONDS_MAX = 900
 SESSION_SECONDS_MAX = 120
 
-# The reference reaches into the JDK to unmap files; Java 9 and later must be told to let it.
+# RocketMQ reaches into the JDK to unmap files; Java 9 and later must be made to allow it.
 _OPEN_MODULES = [
     f"--add-{what}=java.base/{package}=ALL-UNNAMED"
     for what, package in (
@@ -45,15 +45,15 @@ Json = dict[str, Any]
 
 
 class ReferenceMissing(Exception):
-    """The reference cannot run here; the text says why, in words fit for a skip."""
+    """RocketMQ cannot run here; the text says why, in words fit for a skip."""
 
 
 class ReferenceFailed(Exception):
-    """The reference ended or answered otherwise than asked; the text holds what it printed."""
+    """RocketMQ ended or answered otherwise than asked; the text holds what it printed."""
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """A record as the reference decodes it."""
+    """A record as RocketMQ decodes it."""
 
     phy: int
     size: int
@@ -79,7 +79,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Queue(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue as the reference serves it; `odd` names pulls inside the bounds that gave nothing."""
+    """A queue as RocketMQ serves it; `odd` names pulls inside the bounds that gave nothing."""
 
     topic: str
     queue_id: int
@@ -90,7 +90,7 @@ class Queue(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """Everything the reference reads in a store."""
+    """Everything RocketMQ reads in a store."""
 
     records: list[Record]
     queues: list[Queue]
@@ -117,13 +117,13 @@ def java_version() -> int:
     """Major version of the java on the PATH; ReferenceMissing when there is none, or it is too old."""
     java = shutil.which("java")
     if java is None:
-        raise ReferenceMissing("java is not on the PATH; a JDK, 8 or later, is needed to run the reference")
+        raise ReferenceMissing("java is not on the PATH; a JDK, 8 or later, is needed to run RocketMQ")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     if found is None:
         raise ReferenceMissing(f"java -version was not understood: {said.strip()!r}")
     if int(found[1]) < 8:
-        raise ReferenceMissing(f"java is version {found[1]}; the reference needs 8 or later")
+        raise ReferenceMissing(f"java is version {found[1]}; RocketMQ needs 8 or later")
     return int(found[1])
 
 
@@ -168,7 +168,7 @@ def cache_of(name: str, pom: Path) -> Path:
 def _build(folder: Path, sources: list[Path]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise ReferenceMissing("mvn is not on the PATH; Maven is needed once, to build the reference")
+        raise ReferenceMissing("mvn is not on the PATH; Maven is needed once, to build RocketMQ")
     for stale in ("src", "classes", "target"):
         shutil.rmtree(folder / stale, ignore_errors=True)
     (folder / "src" / "embermq").mkdir(parents=True)
@@ -192,7 +192,7 @@ def _build(folder: Path, sources: list[Path]) -> None:
         output = ran.stdout + ran.stderr
     if "COMPILATION ERROR" in output:
         raise ReferenceFailed(f"the Java sources do not compile:\n{output}")
-    raise ReferenceMissing(f"mvn could not fetch the reference (no network?): {output.strip()[:600]}")
+    raise ReferenceMissing(f"mvn could not fetch RocketMQ (no network?): {output.strip()[:600]}")
 
 
 def java_command(main: str, arguments: Sequence[str], *, jvm: Sequence[str] = ()) -> list[str]:
@@ -211,7 +211,7 @@ def setting_words(settings: Mapping[str, str]) -> list[str]:
 
 
 class ReferenceSession:
-    """The reference with one store open. Leaving the `with` block closes the store, an exception kills it."""
+    """RocketMQ with one store open. Leaving the `with` block closes the store, an exception kills it."""
 
     def __init__(
         self, directory: Path, settings: Mapping[str, str] | None = None, *, deliver_delayed: bool = False
@@ -230,7 +230,7 @@ class ReferenceSession:
             self.opened = self._hear()
             if self.opened["is"] != "open":
                 empty = [str(path) for path in _empty_files(directory)]
-                raise ReferenceFailed(f"the reference refuses to load {directory}; empty files: {empty}")
+                raise ReferenceFailed(f"RocketMQ refuses to load {directory}; empty files: {empty}")
         except ReferenceFailed:
             self.kill()
             self._release()
@@ -288,7 +288,7 @@ class ReferenceSession:
                 yield msgspec.convert(msgspec.json.decode(line), PutAnswer)
 
     def dump(self) -> Dump:
-        """Everything in the store, through the reference's reads."""
+        """Everything in the store, through RocketMQ's reads."""
         self._tell({"do": "dump"})
         records: list[Record] = []
         queues: list[Queue] = []
@@ -329,7 +329,7 @@ class ReferenceSession:
         self._tell({"do": "close"})
         last = self._hear()
         if last["is"] != "closed":
-            raise ReferenceFailed(f"asked to close, the reference answered {last}")
+            raise ReferenceFailed(f"asked to close, RocketMQ answered {last}")
         self._process.wait()
 
     def kill(self) -> None:
@@ -356,13 +356,13 @@ class ReferenceSession:
             self._process.stdin.write(msgspec.json.encode(question) + b"\n")
             self._process.stdin.flush()
         except (BrokenPipeError, ValueError):
-            raise ReferenceFailed(f"the reference is gone:\n{self._errors()}") from None
+            raise ReferenceFailed(f"RocketMQ is gone:\n{self._errors()}") from None
 
     def _hear(self) -> Json:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
-            raise ReferenceFailed(f"the reference ended early:\n{self._errors()}")
+            raise ReferenceFailed(f"RocketMQ ended early:\n{self._errors()}")
         heard: Json = msgspec.json.decode(line)
         return heard
 
@@ -374,7 +374,7 @@ class ReferenceSession:
 
 
 def _empty_files(directory: Path) -> list[Path]:
-    """Log and queue files of no length: one is enough for the reference to refuse a store."""
+    """Log and queue files of no length: one is enough for RocketMQ to refuse a store."""
     families = [directory / "commitlog", directory / "consumequeue"]
     paths = [path for family in families for path in family.rglob("*")]
     return [path for path in paths if path.is_file() and path.stat().st_size == 0]
@@ -384,7 +384,7 @@ def _empty_files(directory: Path) -> list[Path]:
 def copied(directory: Path, *, drop_empty_files: bool = False) -> Iterator[Path]:
     """A sparse copy of a store, so that looking at it changes nothing.
 
-    `drop_empty_files` is for stores the reference itself was killed on, and for no others: it creates a file and
+    `drop_empty_files` is for stores RocketMQ itself was killed on, and for no others: it creates a file and
     sizes it in two steps, and killed in between it refuses its own store. A store written here must load as it
     is, so there an empty file has to show.
     """

@@ -24,7 +24,7 @@ Sides = tuple[MessageStore, ReferenceSession]
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    """The same store open on both sides at once: ours, and a copy in the reference's hands."""
+    """The same store open on both sides at once: ours, and a copy in RocketMQ's hands."""
     folder = tmp_path_factory.mktemp("queries")
     clock = ManualClock(START_MS)
     with opened(folder / "ours", SMALL_FILES, clock=clock) as store:

@@ -25,7 +25,7 @@ def assert_as_dumped(survey: Survey, dump: Dump) -> None:
     seen = seen_by(survey)
     assert seen.places == [record.phy for record in dump.records]
     assert not seen.damages
-    # Queues without a message are there in the reference's memory only.
+    # Queues without a message are there in RocketMQ's memory only.
     queues = {(queue.topic, queue.queue_id): (queue.min, queue.max) for queue in dump.queues if queue.max}
     assert bounds_of(survey) == queues
     for queue in dump.queues:
@@ -64,7 +64,7 @@ def test_a_broker_that_is_writing(settings: Mapping[str, str], directory: Path, 
         assert looks > 3
         assert_as_dumped(survey, dump)
         assert_as_dumped(Survey.open(directory), dump)
-        # Copied as it runs: nobody vouches for queue files, and nothing is missing.
+        # Copied as it runs: nothing proves the queue files, and nothing is missing.
         shutil.copytree(directory, tmp_path / "copy")
         assert_as_dumped(Survey.open(tmp_path / "copy"), dump)
         keyed = next(record for record in dump.records[-200:] if record.keys)

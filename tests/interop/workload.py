@@ -1,4 +1,4 @@
-"""Messages of every kind, the same for both sides: as values of ours, and as puts for the reference.
+"""Messages of every kind, the same for both sides: as values of ours, and as puts for RocketMQ.
 
 Deterministic from a seed. Hosts and born times are always given, so that the same message makes the same
 bytes wherever it is stored; only the store time is left to a clock.
@@ -105,11 +105,11 @@ def _properties(chance: random.Random, name: str) -> dict[str, str]:
 
 
 def put_of(put: Put, clock_ms: int | None = None) -> Json:
-    """The same put for the reference; without a clock it stamps the wall time."""
+    """The same put for RocketMQ; without a clock it stamps the wall time."""
     header = put.header if isinstance(put, MessageBatch) else put
     assert header.born_host is not None
     assert header.store_host is not None
-    told: Json = {
+    reported: Json = {
         "topic": header.topic,
         "queueId": header.queue_id,
         "properties": list(header.all_properties().items()),
@@ -124,8 +124,8 @@ def put_of(put: Put, clock_ms: int | None = None) -> Json:
         "clock": clock_ms,
     }
     if isinstance(put, MessageBatch):
-        told["items"] = [
+        reported["items"] = [
             {"body": {"hex": item.body.hex()}, "flag": item.flag, "properties": list(item.properties.items())}
             for item in put.items
         ]
-    return told
+    return reported

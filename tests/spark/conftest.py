@@ -32,7 +32,7 @@ def make_store(tmp_path: Path) -> StoreMaker:
 
 @pytest.fixture
 def golden_store(tmp_path: Path) -> Callable[[str], Path]:
-    """`golden_store("basic")`: a fresh copy of a store that the Java reference wrote; answers its directory."""
+    """`golden_store("basic")`: a fresh copy of a store that RocketMQ wrote; answers its directory."""
 
     def restore(name: str) -> Path:
         return golden.restore(name, tmp_path / f"golden-{name}")

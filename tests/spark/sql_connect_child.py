@@ -1,4 +1,4 @@
-"""Asks a store over Spark Connect, where there is no parser to use, and prints what it was told as JSON."""
+"""Asks a store over Spark Connect, where there is no parser to use, and prints the answers as JSON."""
 
 import json
 import sys

@@ -44,13 +44,13 @@ def main() -> None:
         rows = spark.readStream.format("rocketmq").options(**options).load(store)
         running[name] = start(rows, place / name, available_now=False)
     print("begun", flush=True)
-    told = dict.fromkeys(running, -1)
+    reported = dict.fromkeys(running, -1)
     while all(query.isActive for query in running.values()):
         for name, query in running.items():
             progress = query.lastProgress
-            if progress is not None and progress.batchId > told[name] and progress.numInputRows:
-                told[name] = progress.batchId
-                print("batch", name, told[name], flush=True)
+            if progress is not None and progress.batchId > reported[name] and progress.numInputRows:
+                reported[name] = progress.batchId
+                print("batch", name, reported[name], flush=True)
         time.sleep(0.01)
     for query in running.values():
         query.awaitTermination()

@@ -143,7 +143,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", golden.CLEAN_STORES)
 @pytest.mark.usefixtures("either_gather")
 def test_golden_stores(name: str, tmp_path: Path) -> None:
-    """Every record of the reference, whole, compressed, transactional, parked, IPv6 or in a batch."""
+    """Every record of RocketMQ, whole, compressed, transactional, parked, IPv6 or in a batch."""
     met = 0
     for base, data in golden.segments(golden.restore(name, tmp_path)):
         records = scanned(data, base)

@@ -256,9 +256,9 @@ def test_planted_faults_are_found_as_verify_finds_them(
             report.queue_entries,
             report.index_entries,
         )
-        told = [one for one in store.findings if words in one.fault]
-        assert told, (plant.__name__, store.findings)
-        assert {one.kind for one in told} == {kind}
+        reported = [one for one in store.findings if words in one.fault]
+        assert reported, (plant.__name__, store.findings)
+        assert {one.kind for one in reported} == {kind}
         assert faults(store), plant.__name__
         assert sum(messages for messages, _ in store.totals.topics().values()) == store.report.records
 
@@ -284,7 +284,7 @@ def test_a_damaged_range_has_its_place_and_its_end(
 def test_sound_stores_have_no_faults(
     spark: "SparkSession", sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of the Java reference as well: what `verify` calls sound, and neither duplicates nor silences."""
+    """Those of RocketMQ as well: what `verify` calls sound, and neither duplicates nor silences."""
     monkeypatch.setattr(verify_log, "PIECE_BYTES", 1500)
     roots = [sound, *(golden.restore(name, tmp_path / name) for name in golden.ALL_STORES)]
     before = golden.content(tmp_path)
@@ -352,12 +352,12 @@ def test_duplicates_by_unique_key(
         for one in store.scan():
             if one.topic == "orders":
                 places.setdefault(one.properties["UNIQ_KEY"], []).append(one.physical_offset)
-    told = {one.physical_offset: one for one in found.findings}
-    assert set(told) == {places["key-7"][1], places["key-100"][1]}
-    seven = told[places["key-7"][1]]
+    reported = {one.physical_offset: one for one in found.findings}
+    assert set(reported) == {places["key-7"][1], places["key-100"][1]}
+    seven = reported[places["key-7"][1]]
     assert (seven.topic, seven.queue_id, seven.times, seven.severity) == ("orders", 1, 2, "fault")
     assert "key-7 is there 3 times: at " + ", ".join(f"{place:,}" for place in places["key-7"]) in seven.fault
-    assert told[places["key-100"][1]].times == 1
+    assert reported[places["key-100"][1]].times == 1
 
 
 def test_a_silence(spark: "SparkSession", tmp_path: Path) -> None:
@@ -489,9 +489,9 @@ def test_findings_are_a_table_that_can_be_saved(
     root = Path(shutil.copytree(sound, tmp_path / "broker-a"))
     body_bit(root)
     wrong_slot(root)
-    told: list[tuple[str, int, int]] = []
-    found = audit(spark, [str(root), str(sound)], on_progress=lambda *numbers: told.append(numbers))
-    assert told[-1][1] == told[-1][2] > 1
+    reported: list[tuple[str, int, int]] = []
+    found = audit(spark, [str(root), str(sound)], on_progress=lambda *numbers: reported.append(numbers))
+    assert reported[-1][1] == reported[-1][2] > 1
     assert found.stores[0].broker_name == "broker-a"
     rows = found.frame(spark).where("severity = 'fault'").select("kind", "physicalOffset").collect()
     assert {row["kind"] for row in rows} == {"log", "index"}

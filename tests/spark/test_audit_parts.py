@@ -134,7 +134,7 @@ def test_topics_by_which_messages_come_again(topic: str, counts: bool) -> None:
 
 
 def silences(tmp_path: Path, gaps_ms: list[int], pieces: int = 1) -> list[tuple[str, Gap, int]]:
-    """What is told of a topic with these gaps, counted in so many pieces."""
+    """What is reported of a topic with these gaps, counted in so many pieces."""
     clock = ManualClock(START_MS)
     builder = StoreBuilder(tmp_path / "store", clock=clock)
     with builder.open() as opened:

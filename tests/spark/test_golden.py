@@ -1,4 +1,4 @@
-"""Stores of the Java reference as tables: every record with its fields, and the reference's own answers.
+"""Stores of RocketMQ as tables: every record with its fields, and RocketMQ's own answers.
 
 Each store is read in all three ways: the log in order, through queue entries, and by the index.
 """
@@ -94,8 +94,8 @@ def test_by_default_what_a_consumer_would_see(name: str, golden_store: StoreCopy
 
 @pytest.mark.usefixtures("by_queue")
 @pytest.mark.parametrize("name", golden.CLEAN_STORES)
-def test_every_queue_as_the_reference_has_it(name: str, golden_store: StoreCopy) -> None:
-    """All records of the queue, and of those the reference was asked for, the same places."""
+def test_every_queue_as_rocketmq_has_it(name: str, golden_store: StoreCopy) -> None:
+    """All records of the queue, and of those RocketMQ was asked for, the same places."""
     store, facts = golden_store(name), golden.manifest(name)
     shown = [record for record in records_of(name) if is_shown(record)]
     for queue in facts.answers.entries:
@@ -136,8 +136,8 @@ def test_queues_of_other_topics_messages(spark: "SparkSession", topic: str, gold
 
 @pytest.mark.usefixtures("by_queue")
 @pytest.mark.parametrize("name", golden.CLEAN_STORES)
-def test_tags_as_the_reference_answers(name: str, golden_store: StoreCopy) -> None:
-    """By hash and then by text: the reference's stage in the queue lets colliding tags pass, a consumer does not."""
+def test_tags_as_rocketmq_answers(name: str, golden_store: StoreCopy) -> None:
+    """By hash and then by text: RocketMQ's stage in the queue lets colliding tags pass, a consumer does not."""
     store, facts = golden_store(name), golden.manifest(name)
     records = {record.phy: record for record in records_of(name) if record.properties_string is not None}
     topics = {record.topic for record in records_of(name) if is_shown(record)}
@@ -158,7 +158,7 @@ def tag_of(record: Record) -> str | None:
     return decode_properties((record.properties_string or "").encode()).get("TAGS")
 
 
-def test_keys_as_the_reference_answers(golden_store: StoreCopy) -> None:
+def test_keys_as_rocketmq_answers(golden_store: StoreCopy) -> None:
     store, facts = golden_store("index"), golden.manifest("index")
     shown = [record for record in records_of("index") if is_shown(record)]
     asked = 0
@@ -184,7 +184,7 @@ def keys_of(record: Record) -> list[str]:
 
 @pytest.mark.usefixtures("by_queue")
 def test_offsets_by_time(golden_store: StoreCopy) -> None:
-    """The times the reference was asked for: what is stored from then on, and what before."""
+    """The times RocketMQ was asked for: what is stored from then on, and what before."""
     store, facts = golden_store("basic"), golden.manifest("basic")
     times = {record.phy: record.store_timestamp for record in records_of("basic")}
     queue = facts.answers.get_offset_in_queue_by_time[0]
@@ -235,7 +235,7 @@ def test_stores_of_a_killed_broker(name: str, golden_store: StoreCopy) -> None:
 def test_torn_tails(golden_store: StoreCopy, tmp_path: Path) -> None:
     """The last record is torn in nine ways: all before it are there, and it is nowhere.
 
-    Two of the ways change what no sum covers; the record is whole then, as it is for the reference."""
+    Two of the ways change what no sum covers; the record is whole then, as it is for RocketMQ."""
     records = [record.phy for record in records_of("basic")]
     for number, case in enumerate(golden.torn_tail().patches):
         store = golden.restore("basic", tmp_path / str(number))

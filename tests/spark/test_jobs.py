@@ -178,7 +178,7 @@ def test_only_what_consumers_see_goes_again(spark: "SparkSession", builder: Stor
 def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
     orders(builder, 8)
     at, pauses = 1000.0, list[float]()
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     def sleep(seconds: float) -> None:
         nonlocal at
@@ -194,11 +194,11 @@ def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, t
         rate=0.01,
         sleep=sleep,
         now=lambda: at,
-        on_progress=lambda *numbers: told.append(numbers),
+        on_progress=lambda *numbers: reported.append(numbers),
     )
     assert done.appended == 8
     assert pauses == pytest.approx([100.0] * 7)
-    assert told == [(count, 8) for count in range(1, 9)]
+    assert reported == [(count, 8) for count in range(1, 9)]
 
 
 @pytest.mark.parametrize(("rate", "batch"), [(0.5, 1), (10, 1), (100, 10), (2000, 200), (1e6, 256), (None, 256)])

@@ -71,7 +71,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_process")
 def test_a_commit_is_never_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system without locks: who comes second is told, and leaves no rows behind."""
+    """On a file system without locks: the second one gets an error, and leaves no rows behind."""
     survey = fill(StoreBuilder(tmp_path / "a", **numbered.TINY), 0, 40)
     root = str(tmp_path / "lake")
     first, second = Lake.open(root, include_system=True), Lake.open(root)

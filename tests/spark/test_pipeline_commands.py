@@ -1,4 +1,4 @@
-"""`embermq spark pipeline` as a user types it: all damage is told, each batch at once, and signals end it cleanly."""
+"""`embermq spark pipeline` as a user types it: damage is reported, each batch at once, signals end it cleanly."""
 
 import json
 import os
@@ -56,13 +56,13 @@ def test_damage_of_the_first_of_many_batches(
 
 
 def test_of_batches_without_end_the_last_are_kept_and_the_sums_of_all() -> None:
-    told = verb._Run()
+    reported = verb._Run()
     for number in range(200):
         figures = SinkFigures(1, 1, [f"place {number}"] if number < 3 else [], undecoded=1)
-        told.add(BatchProgress(number, 1, 1, 1.0, 0, {}, {"lake": figures}), 50)
-    assert [one.batch for one in told.done] == list(range(150, 200))
-    assert (told.undecoded, told.damage_count) == (200, 3)
-    assert told.damages == ["place 0", "place 1", "place 2"]
+        reported.add(BatchProgress(number, 1, 1, 1.0, 0, {}, {"lake": figures}), 50)
+    assert [one.batch for one in reported.done] == list(range(150, 200))
+    assert (reported.undecoded, reported.damage_count) == (200, 3)
+    assert reported.damages == ["place 0", "place 1", "place 2"]
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])

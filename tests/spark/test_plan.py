@@ -170,7 +170,7 @@ def test_slice_counts(sizes: list[int], limits: SliceLimits, expected: list[int]
     st.integers(1 << 20, 1 << 36),
     st.integers(1, 64),
 )
-def test_wishes_are_granted(sizes: list[int], least: int, most_bytes: int, parallelism: int) -> None:
+def test_requests_are_granted(sizes: list[int], least: int, most_bytes: int, parallelism: int) -> None:
     counts = slice_counts(sizes, SliceLimits(least, most_bytes, parallelism))
     assert all(count >= 1 for count in counts)
     if sum(sizes):

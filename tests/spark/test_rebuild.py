@@ -224,7 +224,7 @@ def test_killed_again_and_again(spark: "SparkSession", live: StoreBuilder, tmp_p
 
 
 def test_json_of_settings_found(live: StoreBuilder) -> None:
-    """What tasks are told can be told: sizes as the files have them."""
+    """Settings for tasks go through JSON: sizes as the files have them."""
     found = found_settings(live.root)
     assert (found.queue_file_bytes, found.index_slots_max, found.index_entries_max) == (160, 16, 40)
     assert json.dumps(found.to_properties(changed_only=True))

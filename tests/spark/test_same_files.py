@@ -1,6 +1,6 @@
 """One log, one answer: every derived file has the same SHA-256, whoever derived it.
 
-    live        the dispatcher of the store that wrote the log, or, of the golden stores, the reference itself
+    live        the dispatcher of the store that wrote the log, or, of the golden stores, RocketMQ itself
     start       our own store, opened with the log alone
     rebuild     `embermq store rebuild`
     spark       `embermq spark rebuild`
@@ -124,7 +124,7 @@ PLAIN = [name for name in FROM_THE_LOG if name not in ("lmq", "default-size")]
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_golden(spark: "SparkSession", tmp_path: Path, name: str) -> None:
-    """Byte for byte what the reference made itself."""
+    """Byte for byte what RocketMQ made itself."""
     store = golden.restore(name, tmp_path / "reference")
     settings = StoreSettings.from_properties(golden.manifest(name).properties())
     all_ways(spark, store, settings, tmp_path, sums(store), "pipeline")

@@ -118,7 +118,7 @@ def test_back_into_a_store(builder: StoreBuilder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in golden.ALL_STORES if name != "default-size"])
 def test_golden_stores(name: str, golden_store: Callable[[str], Path], tmp_path: Path) -> None:
-    """Of the reference: everything it stores, what no consumer sees included."""
+    """Of RocketMQ: everything it stores, what no consumer sees included."""
     store = golden_store(name)
     ship(store, tmp_path / "far")
     (place,) = find_stores([str(store)])

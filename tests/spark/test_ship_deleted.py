@@ -97,7 +97,7 @@ def topics_at(path: Path) -> set[str]:
     return {topic for topic, _ in spans_at(path)}
 
 
-WISHES: list[dict[str, str]] = [
+FILTERS: list[dict[str, str]] = [
     {},
     {"topic": "again"},
     {"topic": "steady,again"},
@@ -119,7 +119,7 @@ WISHES: list[dict[str, str]] = [
 def assert_same(store: Path, target: Path) -> None:
     """Whatever is asked, store and copy answer the same."""
     assert spans_at(target) == spans_at(store)
-    for limits in WISHES:
+    for limits in FILTERS:
         here, there = rows_of(read_at(store, **limits)), rows_of(read_at(target, **limits))
         assert there == here, limits
 

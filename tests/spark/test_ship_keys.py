@@ -213,8 +213,8 @@ def test_answers_and_what_they_take(root: Path, tmp_path: Path) -> None:
     survey = survey_at(target / "broker-a")
     assert survey.find_key("orders", "o-700", 0, 1) == [found.rows[0]["physicalOffset"]]
     assert survey.bytes_read < 0.1 * log_bytes, "three lists, a block of each"
-    (told,) = explain_read({"path": str(target), "keys": "o-700"})
-    assert told.reason == "1 record can be meant, by the index"
+    (reported,) = explain_read({"path": str(target), "keys": "o-700"})
+    assert reported.reason == "1 record can be meant, by the index"
     many = read_at(target, keys="all")
     assert len(many.rows) == 1300
     assert len(many.slices) <= 4, "many places are no reason for many tasks"

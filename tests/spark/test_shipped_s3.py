@@ -92,9 +92,9 @@ def test_round_trip(builder: StoreBuilder, endpoint: str, monkeypatch: pytest.Mo
     one = read_at(address(endpoint, "bucket/a/b/broker-a"), topic="returns")
     assert rows_of(one) == rows_of(read_at(builder.root, topic="returns"))
     assert bytes_read(one.slices) < 0.65 * bytes_read(every.slices), "only where the topic is"
-    (told,) = explain_read({"path": target, "topic": "returns"})
-    assert told.path == "s3://bucket/a/b/broker-a"
-    assert told.bytes < 0.65 * log_bytes
+    (reported,) = explain_read({"path": target, "topic": "returns"})
+    assert reported.path == "s3://bucket/a/b/broker-a"
+    assert reported.bytes < 0.65 * log_bytes
 
 
 def test_times_rule_out_parts_of_the_log(builder: StoreBuilder, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,8 +169,8 @@ def test_with_spark(
     monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
     words = ["spark", "ship", str(builder.root), "--to", target, "--tail"]
     assert run([*words, "--output", "json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["shipped"]
-    assert (told["records"], told["start"]) == (30, done.end)
+    (reported,) = json.loads(capsys.readouterr().out)["shipped"]
+    assert (reported["records"], reported["start"]) == (30, done.end)
     names = ("topic", "queueId", "queueOffset")
     expected = {tuple(row[name] for name in names) for row in read_at(builder.root, schema=names).rows}
     for file in (builder.root / "commitlog").iterdir():

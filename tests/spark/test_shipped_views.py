@@ -68,7 +68,7 @@ def test_a_part_of_the_log_by_places(builder: StoreBuilder, tmp_path: Path) -> N
     ship(builder.root, tmp_path / "far")
     rows = rows_of(read_at(builder.root))
     edges = [0, 1, rows[30]["physicalOffset"], rows[30]["physicalOffset"] + 1, SEGMENT_BYTES, 1 << 40]
-    wishes: list[tuple[dict[str, str], Callable[[dict[str, object]], bool]]] = [
+    filters: list[tuple[dict[str, str], Callable[[dict[str, object]], bool]]] = [
         ({}, lambda row: True),
         ({"topic": "returns"}, lambda row: row["topic"] == "returns"),
         ({"topic": "orders", "queues": "1"}, lambda row: row["topic"] == "orders" and row["queueId"] == 1),
@@ -77,7 +77,7 @@ def test_a_part_of_the_log_by_places(builder: StoreBuilder, tmp_path: Path) -> N
     ]
     for source in (builder.root, tmp_path / "far"):
         for start, end in [(a, b) for a in edges for b in edges if a <= b]:
-            for limits, fits in wishes:
+            for limits, fits in filters:
                 found = read_at(source, startingPhysicalOffset=str(start), endingPhysicalOffset=str(end), **limits)
                 expected = [row for row in rows if start <= row["physicalOffset"] < end and fits(row)]
                 assert rows_of(found) == expected, (start, end, limits)

@@ -198,7 +198,7 @@ def test_no_permission_is_said_at_once(builder: StoreBuilder) -> None:
 
 
 def test_others_keep_their_entries(builder: StoreBuilder) -> None:
-    """As the reference writes it, 5.x fields included; quoted and bare numbers."""
+    """As RocketMQ writes it, 5.x fields included; quoted and bare numbers."""
     file_of(builder.root).parent.mkdir(exist_ok=True)
     file_of(builder.root).write_text(
         '{\n\t"dataVersion":{"counter":3},\n\t"offsetTable":{\n\t\t"t@other":{0:7,1:2\n\t\t},\n'
@@ -213,7 +213,7 @@ def test_others_keep_their_entries(builder: StoreBuilder) -> None:
     assert not list(file_of(builder.root).parent.glob("*.tmp"))
 
 
-def test_the_text_is_the_references(builder: StoreBuilder) -> None:
+def test_the_text_is_rocketmqs(builder: StoreBuilder) -> None:
     GroupProgress(builder.root, "g").write({("t", 1): 6, ("t", 0): 5, ("u", 0): 1})
     text = file_of(builder.root).read_text()
     assert text == '{\n\t"offsetTable":{\n\t\t"t@g":{0:5,1:6\n\t\t},\n\t\t"u@g":{0:1\n\t\t}\n\t}\n}'

@@ -156,7 +156,7 @@ def test_system_topics_when_asked_for(builder: StoreBuilder) -> None:
 
 
 def test_topics_queues_tags_and_keys(builder: StoreBuilder, store: MessageStore) -> None:
-    wishes: dict[str, tuple[dict[str, str], Any]] = {
+    filters: dict[str, tuple[dict[str, str], Any]] = {
         "topic": ({"topic": "Topic1"}, lambda row, n: row[0] == "Topic1"),
         "queues": ({"queues": '{"Topic0": [1]}'}, lambda row, n: row[:2] == ("Topic0", 1)),
         "tags": ({"subExpression": "tag1"}, lambda row, n: numbered.known(n).tags == "tag1"),
@@ -167,14 +167,16 @@ def test_topics_queues_tags_and_keys(builder: StoreBuilder, store: MessageStore)
         ),
     }
     n = fill(store, 32)
-    drives = {name: Drive(builder.root, startingOffsets="earliest", **options) for name, (options, _) in wishes.items()}
+    drives = {
+        name: Drive(builder.root, startingOffsets="earliest", **options) for name, (options, _) in filters.items()
+    }
     for _ in range(3):
         for drive in drives.values():
             drive.step()
         n = fill(store, 32, n)
     for name, drive in drives.items():
         drive.run()
-        wanted = [row for row in visible(builder.root) if wishes[name][1](row, int(row[3].split(b"|")[0]))]
+        wanted = [row for row in visible(builder.root) if filters[name][1](row, int(row[3].split(b"|")[0]))]
         assert wanted, name
         assert Counter(drive.rows) == Counter(wanted), name
 

@@ -137,7 +137,7 @@ def test_an_empty_frame_makes_an_empty_store(spark: SparkSession, store: Path) -
     assert messages(store) == []
 
 
-def test_a_store_of_the_reference_is_continued(spark: SparkSession, golden_store: Any) -> None:
+def test_a_store_of_rocketmq_is_continued(spark: SparkSession, golden_store: Any) -> None:
     path = golden_store("basic")
     sizes = {file.stat().st_size for file in (path / "consumequeue").rglob("0" * 20)}
     with MessageStore.open(path, read_only=True) as opened:

@@ -114,7 +114,7 @@ def test_what_was_cut_short_can_be_completed_alone(sink: Sink, monkeypatch: pyte
 
 
 def test_staged_rows_that_are_gone_are_not_forgotten(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever comes next is told, until somebody decides to give the rest up."""
+    """The next commit refuses, until the rest is given up explicitly."""
     cut_short(sink, monkeypatch, 2)
     (file, *_) = sorted((sink.root / "embermq.staging" / sink.query / "0").iterdir())
     content = file.read_bytes()

@@ -255,7 +255,7 @@ def test_row_numbers_go_on_over_batches() -> None:
 # -- unique keys -----------------------------------------------------------------------------------------------
 
 
-def test_unique_keys_have_the_references_layout_and_are_all_different() -> None:
+def test_unique_keys_have_rocketmqs_layout_and_are_all_different() -> None:
     keys = UniqueKeys(PartitionId("q", 1, 2), BORN_MS)
     first = list(keys.take(70_000))
     assert len(set(first)) == 70_000

@@ -1,6 +1,6 @@
 """The golden stores as tests see them: typed manifests, and copies restored into a directory.
 
-A golden store was written by the Java reference; tests/golden/README.md tells how. This file unpacks and
+A golden store was written by RocketMQ; tests/golden/README.md tells how. This file unpacks and
 decodes them. It must not judge: what has to hold is said in tests/compat. Nothing here opens a store.
 """
 
@@ -98,7 +98,7 @@ class PutItem(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class Put(msgspec.Struct, rename="camel", kw_only=True):
-    """One call of the reference's put, with its answer."""
+    """One call of RocketMQ's put, with its answer."""
 
     kind: str
     topic: str
@@ -121,7 +121,7 @@ class Put(msgspec.Struct, rename="camel", kw_only=True):
     result: PutResult
 
     def message(self) -> Message:
-        """What the reference was handed; the property string goes in as it is, as a broker has it."""
+        """What RocketMQ was handed; the property string goes in as it is, as a broker has it."""
         return Message(
             self.topic,
             self.body.content() if self.body else b"",
@@ -146,7 +146,7 @@ class Put(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """A record as the reference decodes it. A blank has a place and nothing else."""
+    """A record as RocketMQ decodes it. A blank has a place and nothing else."""
 
     phy: int
     blank: bool = False

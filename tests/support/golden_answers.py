@@ -1,7 +1,7 @@
-"""What the reference answered, asked again of our store: one function per family of answers.
+"""What RocketMQ answered, asked again of our store: one function per family of answers.
 
 Each function takes an open store and the manifest and asserts. They are used on a reopened copy, on a
-recovered copy and on a read-only one. The few places where we answer more than the reference are said at
+recovered copy and on a read-only one. The few places where we answer more than RocketMQ are said at
 the assertion that allows it.
 """
 
@@ -69,7 +69,7 @@ def topics(store: MessageStore, facts: Manifest) -> None:
 
 
 def last_entries(store: MessageStore, facts: Manifest) -> None:
-    """The last entry of each queue points to where the reference's memory says the queue ends."""
+    """The last entry of each queue points to where RocketMQ's memory says the queue ends."""
     for row in facts.answers.queues:
         if row.max > row.min:
             physical = store.physical_offset(row.topic, row.queue_id, row.max - 1)
@@ -147,7 +147,7 @@ def look_ups(store: MessageStore, facts: Manifest) -> None:
 def earliest_times(store: MessageStore, facts: Manifest) -> None:
     for row in facts.answers.queues:
         assert store.earliest_time(row.topic, row.queue_id) == row.earliest_message_time, row.topic
-    # The reference needs 8 MiB behind the first record to answer, and says -1 for all these small stores.
+    # RocketMQ needs 8 MiB behind the first record to answer, and says -1 for all these small stores.
     assert facts.answers.earliest_message_time == -1
     first = next((record for record in facts.records if not record.blank), None)
     assert first is not None
@@ -163,9 +163,9 @@ def indexed_keys(record: Record, properties: bytes) -> list[str]:
 
 
 def key_queries(store: MessageStore, facts: Manifest) -> None:
-    """`find` gives what the reference gives to that very key, colliding keys left out.
+    """`find` gives what RocketMQ gives to that very key, colliding keys left out.
 
-    It may give more: the reference stops at 64 entries with collisions counted in, and its seconds make it
+    It may give more: RocketMQ stops at 64 entries with collisions counted in, and its seconds make it
     miss entries at the edge of a window. It never gives a record without the key, or outside the window.
     """
     texts = {r.phy: r for r in facts.records if not r.blank and r.properties_string is not None}
@@ -191,7 +191,7 @@ def raw_index_answer(store: MessageStore, query: KeyQuery) -> list[int]:
 
 
 def index_offsets(store: MessageStore, facts: Manifest) -> None:
-    """The index files themselves answer as in the reference: newest first, collisions, cap and all.
+    """The index files themselves answer as in RocketMQ: newest first, collisions, cap and all.
 
     Where messages were deleted from the log, our index (made again, unless read-only) forgets them. It then
     begins at another time, and since it counts seconds from there, windows cut it at other places.
@@ -218,7 +218,7 @@ def unknown_topic(store: MessageStore, facts: Manifest) -> None:
 
 
 def scanned(store: MessageStore, facts: Manifest) -> None:
-    """A walk over the whole log meets every record the reference met, with the same fields."""
+    """A walk over the whole log meets every record RocketMQ met, with the same fields."""
     got = [
         (
             message.physical_offset,

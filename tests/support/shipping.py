@@ -21,7 +21,7 @@ STRETCH_BYTES = 64 << 10
 def run_here(monkeypatch: pytest.MonkeyPatch, parallel: int = 2) -> None:
     """Tasks run here, one after the other; stretches are small, as the stores of tests are."""
 
-    def run(spark: Any, function: Callable[[Any], Any], pieces: Sequence[Any], title: str, told: Any) -> list[Any]:
+    def run(spark: Any, function: Callable[[Any], Any], pieces: Sequence[Any], title: str, reported: Any) -> list[Any]:
         return [pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(piece))))) for piece in pieces]
 
     monkeypatch.setattr(ship_store, "run", run)

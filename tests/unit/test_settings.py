@@ -13,7 +13,7 @@ from embermq.errors import SettingsError, SettingsWarning
 from embermq.settings import BrokerRole, FlushDisk, KernelUse, StoreSettings
 from embermq.settings.store_settings import NAMES, PROPERTIES, SECTIONS
 
-# The reference's MessageStoreConfig, complete, with its defaults as a broker.conf would write them.
+# RocketMQ's MessageStoreConfig, complete, with its defaults as a broker.conf would write them.
 REFERENCE_DEFAULTS = {
     "storePathCommitLog": "",
     "storePathDLedgerCommitLog": "",
@@ -109,12 +109,12 @@ REFERENCE_DEFAULTS = {
 # --- the list ----------------------------------------------------------------------------------------
 
 
-def test_defaults_are_those_of_the_reference() -> None:
+def test_defaults_are_those_of_rocketmq() -> None:
     written = StoreSettings().to_properties()
     assert {name: written.get(name) for name in REFERENCE_DEFAULTS} == REFERENCE_DEFAULTS
 
 
-def test_whatever_is_not_the_references_is_ours_by_name() -> None:
+def test_whatever_is_not_rocketmqs_is_ours_by_name() -> None:
     others = NAMES.attributes.keys() - REFERENCE_DEFAULTS.keys() - {"storePathRootDir", "brokerIP1"}
     assert others
     assert all(name.startswith("ember") for name in others)
@@ -382,7 +382,7 @@ def test_one_warning_for_everything_unheard() -> None:
     )
 
 
-def test_a_python_name_in_a_file_leads_to_the_references_name() -> None:
+def test_a_python_name_in_a_file_leads_to_rocketmqs_name() -> None:
     with pytest.warns(SettingsWarning, match=r"segment_bytes \(did you mean mappedFileSizeCommitLog\?\)"):
         StoreSettings.from_properties({"segment_bytes": "65536"})
 

@@ -39,11 +39,11 @@ print("all there")
 def test_how_far_it_is_raised(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, count: int, is_enough: bool, raised_to: int | None
 ) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
-    monkeypatch.setattr(resource, "setrlimit", lambda which, both: told.append(both[0]))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, both: reported.append(both[0]))
     assert limits.allow_log_files(count) is is_enough
-    assert told == ([] if raised_to is None else [raised_to])
+    assert reported == ([] if raised_to is None else [raised_to])
 
 
 def test_what_the_system_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,17 +89,17 @@ def test_work_that_fails_is_reported_and_has_ended(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_thread_does_not_wait_for_itself() -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def wait_for_oneself() -> None:
         with pytest.raises(RuntimeError) as problem:
             thread.join()
-        told.append(str(problem.value))
+        reported.append(str(problem.value))
 
     thread = WorkThread(wait_for_oneself, "embermq-test")
     thread.start()
     thread.join()
-    assert told == ["embermq-test cannot wait for its own end"]
+    assert reported == ["embermq-test cannot wait for its own end"]
 
 
 def test_many_may_wait(work: Work) -> None:

@@ -1,4 +1,4 @@
-"""The reference's JSON dialect."""
+"""RocketMQ's JSON dialect."""
 
 from typing import Any
 

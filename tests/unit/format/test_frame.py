@@ -1,4 +1,4 @@
-"""Commit-log records, on records written by the reference and on damaged ones."""
+"""Commit-log records, on records written by RocketMQ and on damaged ones."""
 
 import struct
 from typing import Any

@@ -21,7 +21,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", ["basic", "default-size", "index", "retry-dlq"])
-def test_sizes_of_the_reference(name: str, tmp_path: Path) -> None:
+def test_sizes_of_rocketmq(name: str, tmp_path: Path) -> None:
     store = golden.restore(name, tmp_path)
     written = StoreSettings.from_properties(golden.manifest(name).properties())
     found = sizes_found(FILES, store)

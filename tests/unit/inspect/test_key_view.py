@@ -111,7 +111,7 @@ def test_any_shape_of_index_file_is_adopted(tmp_path: Path, slots: int, entries:
     builder = StoreBuilder(tmp_path / "store", **settings)
     root = closed(builder, 60)
     check_keys(Survey.open(root), frames_of(root))
-    # As the reference leaves it: nothing says how many slots there are.
+    # As RocketMQ leaves it: nothing says how many slots there are.
     for name in ("embermq.index.json", "embermq.state", "embermq.inventory.json"):
         (root / name).unlink()
     check_keys(Survey.open(root), frames_of(root))
@@ -180,7 +180,7 @@ def test_an_index_file_that_was_cut(builder: StoreBuilder, which: int, size: int
     assert Survey.open(root).index_shape() is None
 
 
-def test_none_after_a_kill_nobody_vouches_for(builder: StoreBuilder, tmp_path: Path) -> None:
+def test_none_after_a_kill_without_proof(builder: StoreBuilder, tmp_path: Path) -> None:
     """Copied while it ran: the index may have been copied before the log."""
     with builder.open() as store:
         fill(store, 50)

@@ -50,13 +50,13 @@ def lineages(survey: Survey, key: str, topic: str | None = None) -> list[Lineage
     return lineages_of(survey, seeds_by_key(survey, key, topic))
 
 
-def told(lineage: Lineage) -> list[tuple[str, str]]:
+def reported(lineage: Lineage) -> list[tuple[str, str]]:
     return [(str(step.kind), step.message.topic) for step in lineage.steps]
 
 
 def test_retried_until_it_is_dead(stores: Stores) -> None:
     [lineage] = lineages(stores.survey("retry-dlq"), "rk0")
-    assert told(lineage) == [
+    assert reported(lineage) == [
         ("stored", "RetryTopic"),
         ("parked", SCHEDULE_TOPIC),
         ("retried", "%RETRY%CG_retry"),
@@ -72,7 +72,7 @@ def test_retried_until_it_is_dead(stores: Stores) -> None:
 
 def test_retried_once(stores: Stores) -> None:
     [lineage] = lineages(stores.survey("retry-dlq"), "rk1")
-    assert told(lineage) == [("stored", "RetryTopic"), ("parked", SCHEDULE_TOPIC), ("retried", "%RETRY%CG_retry")]
+    assert reported(lineage) == [("stored", "RetryTopic"), ("parked", SCHEDULE_TOPIC), ("retried", "%RETRY%CG_retry")]
     assert lineage.outcome(LATE) == "retried in %RETRY%CG_retry: 1 retry so far"
     assert lineage.outcome(LATE, ["CG_retry"]) == "consumed by CG_retry after 1 retry"
     assert lineage.outcome(LATE, ["another"]) == "retried in %RETRY%CG_retry: 1 retry so far"
@@ -80,7 +80,7 @@ def test_retried_once(stores: Stores) -> None:
 
 def test_nothing_special(stores: Stores) -> None:
     [lineage] = lineages(stores.survey("retry-dlq"), "rk2")
-    assert told(lineage) == [("stored", "RetryTopic")]
+    assert reported(lineage) == [("stored", "RetryTopic")]
     assert lineage.outcome(LATE) == "delivered to RetryTopic"
 
 
@@ -88,7 +88,7 @@ def test_delayed_and_delivered(stores: Stores) -> None:
     survey = stores.survey("delay")
     found = [lineage for lineage in lineages(survey, "dk1") if lineage.steps[0].message.queue_offset == 0]
     [lineage] = found
-    assert told(lineage) == [("parked", SCHEDULE_TOPIC), ("delivered", "DelayTopic")]
+    assert reported(lineage) == [("parked", SCHEDULE_TOPIC), ("delivered", "DelayTopic")]
     assert lineage.outcome(LATE) == "delivered to DelayTopic"
     due_ms, delivered = lineage.steps[0].due_ms, lineage.steps[1].message
     assert due_ms is not None

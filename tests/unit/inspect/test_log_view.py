@@ -188,7 +188,7 @@ def test_files_made_ahead_are_no_data(builder: StoreBuilder) -> None:
 
 @pytest.fixture
 def foreign(tmp_path: Path) -> Path:
-    """A small store of which nobody vouches for anything, as the reference leaves one when it is killed."""
+    """A small store without any proof, as RocketMQ leaves one when it is killed."""
     builder = StoreBuilder(tmp_path / "foreign", segment_bytes=4096)
     with builder.open() as store:
         store.append_many(MESSAGES[:4])
@@ -221,7 +221,7 @@ def test_a_torn_tail_at_every_byte(foreign: Path, rest: bytes) -> None:
 
 
 def test_a_record_is_copied_in_front_of_our_eyes(foreign: Path) -> None:
-    """The reference copies a record from front to back into zeros; it is seen when its last byte is there."""
+    """RocketMQ copies a record from front to back into zeros; it is seen when its last byte is there."""
     frames = frames_of(foreign)
     path = foreign / "commitlog" / "0".zfill(20)
     whole = path.read_bytes()
@@ -269,7 +269,7 @@ def test_a_nul_followed_by_a_record_is_believed(foreign: Path) -> None:
 
 
 def test_a_filler_counts_once_the_next_file_is_there(foreign: Path) -> None:
-    """The reference, killed between the two, goes on where the filler begins: one who has read past it would miss
+    """RocketMQ, killed between the two, goes on where the filler begins: one who has read past it would miss
     what is written there."""
     frames = frames_of(foreign)
     end, first = frames[-1].end, foreign / "commitlog" / "0".zfill(20)
@@ -291,9 +291,7 @@ def test_a_filler_counts_once_the_next_file_is_there(foreign: Path) -> None:
 
 @pytest.mark.parametrize("aborted", [False, True])
 @pytest.mark.parametrize("torn", golden.torn_tail().patches, ids=lambda torn: torn.what[:40].replace(" ", "-"))
-def test_the_references_torn_tails_end_where_it_ended_them(
-    torn: golden.TornPatch, aborted: bool, tmp_path: Path
-) -> None:
+def test_rocketmqs_torn_tails_end_where_it_ended_them(torn: golden.TornPatch, aborted: bool, tmp_path: Path) -> None:
     base = golden.torn_tail().base
     root = golden.restore(base, tmp_path)
     places = [record.phy for record in golden.manifest(base).records if not record.blank]
@@ -491,7 +489,7 @@ def test_looking_does_not_give_our_lock_up(builder: StoreBuilder, hold: Callable
         assert lock_holder(builder.root) == os.getpid()
 
 
-def test_the_reference_takes_over_a_killed_store(tmp_path: Path, hold: Callable[[Path], int]) -> None:
+def test_rocketmq_takes_over_a_killed_store(tmp_path: Path, hold: Callable[[Path], int]) -> None:
     """Our page says SYNC_FLUSH and stands still, while somebody else writes on: his records are seen."""
     root = tmp_path / "store"
     child = Child.writing(root, 0, numbered.TINY | {"flush": FlushDisk.SYNC})

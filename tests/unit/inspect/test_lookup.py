@@ -76,7 +76,7 @@ def expected_places(topic: str, key: str) -> list[int]:
 
 
 @pytest.mark.parametrize("which", ["index_store", "no_index_store"])
-def test_every_key_of_the_reference(which: str, request: pytest.FixtureRequest) -> None:
+def test_every_key_of_rocketmq(which: str, request: pytest.FixtureRequest) -> None:
     survey = Survey.open(request.getfixturevalue(which))
     manifest = golden.manifest("index")
     queries = {(query.topic, query.key) for query in manifest.answers.query_message if query.key}

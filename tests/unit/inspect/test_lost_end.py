@@ -1,4 +1,4 @@
-"""The end of a log that is gone: told by a dump as far as somebody vouches for it, and by nobody else."""
+"""The end of a log that is gone: reported by a dump as far as it was proved, and by nothing else."""
 
 import os
 import random
@@ -45,11 +45,11 @@ def ours(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("how", ["removed", "empty", "noise", "zeros"])
-@pytest.mark.parametrize("whose", ["ours", "a copy of ours", "the reference's"])
+@pytest.mark.parametrize("whose", ["ours", "a copy of ours", "RocketMQ's"])
 def test_the_last_file_is_lost(tmp_path: Path, ours: Path, whose: str, how: str) -> None:
-    root = golden.restore("basic", tmp_path) if whose == "the reference's" else ours
+    root = golden.restore("basic", tmp_path) if whose == "RocketMQ's" else ours
     if whose == "a copy of ours":
-        root = shutil.copytree(ours, tmp_path / "copy")  # Its state page vouches for nothing there.
+        root = shutil.copytree(ours, tmp_path / "copy")  # Its state page proves nothing there.
     survey = Survey.open(root)
     (count, damages), end = dumped(survey), survey.log_end
     assert not damages
@@ -105,7 +105,7 @@ def test_of_a_store_that_was_not_closed_entries_vouch_for_nothing(tmp_path: Path
     assert survey.lost_end() == survey.log_end
 
 
-def test_of_a_killed_store_of_ours_the_page_vouches() -> None:
+def test_of_a_killed_store_of_ours_the_page_is_the_proof() -> None:
     disk: LossyFiles = disks.killed(60)
     survey = Survey.open(ROOT, files=disk)
     end = survey.log_end

@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", golden.CLEAN_STORES)
-def test_queues_of_the_reference(name: str, tmp_path: Path) -> None:
+def test_queues_of_rocketmq(name: str, tmp_path: Path) -> None:
     path = golden.restore(name, tmp_path)
     facts = {(one.span.topic, one.span.queue_id): one for one in overview.queue_facts(Survey.open(path))}
     records = {record.phy: record for record in golden.manifest(name).records if not record.blank}
@@ -119,7 +119,7 @@ def test_the_plan_is_what_a_start_does(store: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["basic", "unclean", "delay"])
-def test_a_store_of_the_reference_is_walked(name: str, tmp_path: Path) -> None:
+def test_a_store_of_rocketmq_is_walked(name: str, tmp_path: Path) -> None:
     path = golden.restore(name, tmp_path)
     settings = SMALL.replace(**sizes_found(RealFiles(), path), delayed_delivery=False)
     plan, started = plan_and_start(path, settings)

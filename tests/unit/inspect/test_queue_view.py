@@ -82,7 +82,7 @@ def test_queue_files_that_cannot_be_used(builder: StoreBuilder, disaster: str, a
 
 
 @pytest.mark.parametrize("disaster", [name for name in DISASTERS if "gone" not in name])
-def test_queue_files_of_the_reference_that_cannot_be_used(builder: StoreBuilder, disaster: str) -> None:
+def test_queue_files_of_rocketmq_that_cannot_be_used(builder: StoreBuilder, disaster: str) -> None:
     """Without a page nobody knows how many files there should be; those that are there must be right."""
     root = closed(builder)
     (root / "embermq.state").unlink()
@@ -318,7 +318,7 @@ def test_times_are_found_exactly(tmp_path: Path, with_files: bool, monkeypatch: 
 
 
 def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
-    """No first place can be told then, but the answer is late enough and what stands before it is not."""
+    """No first place can be given then, but the answer is late enough and what stands before it is not."""
     clock = ManualClock()
     builder = StoreBuilder(tmp_path / "store", clock=clock, **numbered.TINY)
     times = timed(builder, clock, [10] * 40 + [-300] + [10] * 40)

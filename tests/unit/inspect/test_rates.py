@@ -83,7 +83,7 @@ def test_a_running_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
-def test_a_store_of_the_reference_at_rest(name: str, tmp_path: Path) -> None:
+def test_a_store_of_rocketmq_at_rest(name: str, tmp_path: Path) -> None:
     path = golden.restore(name, tmp_path)
     before = golden.tree_state(path)
     glance = Watch(path).look()
@@ -97,7 +97,7 @@ def test_a_store_of_the_reference_at_rest(name: str, tmp_path: Path) -> None:
     assert golden.tree_state(path) == before, "watching writes nothing"
 
 
-def test_queues_of_the_reference_that_are_behind(tmp_path: Path) -> None:
+def test_queues_of_rocketmq_that_are_behind(tmp_path: Path) -> None:
     """The last entries of some queues are taken away, as if they were not dispatched yet."""
     path = golden.restore("basic", tmp_path)
     records = [record for record in golden.manifest("basic").records if not record.blank]

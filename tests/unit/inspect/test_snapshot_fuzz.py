@@ -110,7 +110,7 @@ def test_derived_files_with_anything_in_them(store: Path, tmp_path: Path, family
     if (root / "embermq.inventory.json").exists() and family != "":
         assert bounds_of(survey) == expected_bounds(frames)
         return
-    # Nobody but the queue files says how long a queue of the reference is; they cannot say more than the log has.
+    # Nobody but the queue files says how long a queue of RocketMQ is; they cannot say more than the log has.
     expected = expected_bounds(frames)
     for key, (low, high) in bounds_of(survey).items():
         assert expected[key][0] <= low <= high <= expected[key][1]

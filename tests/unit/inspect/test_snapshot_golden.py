@@ -1,4 +1,4 @@
-"""A survey of the reference's stores sees what the reference answered, and leaves every byte and time alone."""
+"""A survey of RocketMQ's stores sees what RocketMQ answered, and leaves every byte and time alone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,12 +39,12 @@ def records(facts: Manifest) -> list[golden.Record]:
 
 
 def expected_queues(facts: Manifest) -> dict[tuple[str, int], tuple[int, int]]:
-    """The reference's bounds, without queues of other topics' records."""
+    """RocketMQ's bounds, without queues of other topics' records."""
     topics = {record.topic for record in records(facts)}
     return {(row.topic, row.queue_id): (row.min, row.max) for row in facts.answers.queues if row.topic in topics}
 
 
-def test_the_log_is_the_references(store: tuple[Path, Manifest]) -> None:
+def test_the_log_is_rocketmqs(store: tuple[Path, Manifest]) -> None:
     root, facts = store
     survey = Survey.open(root)
     assert (survey.log_min, survey.log_end) == (facts.answers.min_phy_offset, facts.answers.max_phy_offset)
@@ -52,7 +52,7 @@ def test_the_log_is_the_references(store: tuple[Path, Manifest]) -> None:
     assert seen_by(survey, rows_max=3) == seen_by(survey)
 
 
-def test_queues_are_the_references(store: tuple[Path, Manifest]) -> None:
+def test_queues_are_rocketmqs(store: tuple[Path, Manifest]) -> None:
     root, facts = store
     assert bounds_of(Survey.open(root)) == expected_queues(facts)
 
@@ -130,7 +130,7 @@ def test_every_record_begins_where_one_is_looked_for(store: tuple[Path, Manifest
     assert survey.record_start(survey.log_end + 1) == survey.log_end
 
 
-def test_keys_are_found_as_the_reference_finds_them(store: tuple[Path, Manifest]) -> None:
+def test_keys_are_found_as_rocketmq_finds_them(store: tuple[Path, Manifest]) -> None:
     root, facts = store
     survey = Survey.open(root)
     has_index = bool(list((root / "index").iterdir())) if (root / "index").exists() else False

@@ -192,8 +192,8 @@ def test_filter_bits_that_fail_cost_only_themselves(tmp_path: Path, caplog: pyte
         with MessageStore.open(tmp_path, settings, bit_map_for=fail) as store:
             store.append(Message("t", b"x", tags="a"))
             assert len(store.fetch("t", 0, 0, tags="a").messages) == round_number
-    told = [record.getMessage() for record in caplog.records if "filter bits failed" in record.getMessage()]
-    assert len(told) == 2, "once for each run"
+    reported = [record.getMessage() for record in caplog.records if "filter bits failed" in record.getMessage()]
+    assert len(reported) == 2, "once for each run"
 
 
 @pytest.mark.parametrize("value", [65536, "65536", " 65536 "])

@@ -123,7 +123,7 @@ def test_what_just_fits(builder: StoreBuilder) -> None:
 
 
 def test_a_record_one_byte_too_large_for_a_whole_file(builder: StoreBuilder) -> None:
-    """The reference makes a fresh file one blank and answers PUT_OK."""
+    """RocketMQ makes a fresh file one blank and answers PUT_OK."""
     roomy = builder.changed(message_bytes_max=1 << 20, segment_bytes=8192)
     with roomy.open() as store:
         fitting = 8192 - 8 - 92  # blank, fixed fields and a topic of one character

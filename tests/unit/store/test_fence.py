@@ -1,4 +1,4 @@
-"""A writer that finds another token in the state page stops: nothing acknowledged, nothing vouched for or deleted."""
+"""A writer that finds another token in the state page stops: nothing acknowledged, nothing proved or deleted."""
 
 import os
 import threading

@@ -176,9 +176,9 @@ def in_a_fork(work: Callable[[], str]) -> str:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        told = answer.read().decode()
+        reported = answer.read().decode()
     os.waitpid(pid, 0)
-    return told
+    return reported
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")

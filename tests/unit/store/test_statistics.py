@@ -1,4 +1,4 @@
-"""Statistics: a hand-turned clock, and the text forms of the reference."""
+"""Statistics: a hand-turned clock, and the text forms of RocketMQ."""
 
 import threading
 
@@ -8,7 +8,7 @@ from embermq.store.statistics import PutCounters, StoreStats
 
 
 class HandClock:
-    """A clock that moves when told."""
+    """A clock that moves by hand."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0

@@ -87,5 +87,5 @@ def settings_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def restored(tmp_path: Path) -> Callable[[str], Path]:
-    """A golden store of the reference."""
+    """A golden store of RocketMQ."""
     return lambda name: golden.restore(name, tmp_path / f"golden-{name}")

@@ -62,10 +62,10 @@ def test_a_dry_run_tells_and_touches_nothing(command: Command, long: Path) -> No
 
 
 def test_what_a_dry_run_told_goes_and_the_rest_stays(command: Command, long: Path) -> None:
-    told = command("clean", long, "--dry-run", *NOW, "--output", "json").document
+    reported = command("clean", long, "--dry-run", *NOW, "--output", "json").document
     document = command("clean", long, *NOW, "--output", "json").document
-    assert document["files"] == told["files"]
-    assert document["cleaned"]["segments"] == told["cleaned"]["segments"]
+    assert document["files"] == reported["files"]
+    assert document["cleaned"]["segments"] == reported["cleaned"]["segments"]
     assert document["cleaned"]["queue_files"] > 0
     assert document["cleaned"]["index_files"] > 0
     assert document["cleaned"]["held_by"] is None
@@ -114,16 +114,16 @@ def test_a_dry_run_knows_of_delayed_messages(command: Command, tmp_path: Path) -
         for _ in range(100):
             store.append(Message("t", bytes(1500)))
     words = ("clean", root, "--all-before", "2099-01-01", "--output", "json")
-    told = command(*words, "--dry-run").document
-    assert (told["files"], told["cleaned"]["segments"]) == ([], 0)
-    assert told["cleaned"]["held_by"] == "a delayed message that is not delivered yet"
+    reported = command(*words, "--dry-run").document
+    assert (reported["files"], reported["cleaned"]["segments"]) == ([], 0)
+    assert reported["cleaned"]["held_by"] == "a delayed message that is not delivered yet"
     cleaned = command(*words).document["cleaned"]
-    assert (cleaned["segments"], cleaned["held_by"]) == (0, told["cleaned"]["held_by"])
+    assert (cleaned["segments"], cleaned["held_by"]) == (0, reported["cleaned"]["held_by"])
     assert "needed by  a delayed message" in command("clean", root, *NOW, "--dry-run").out
     never = ("--set", "emberDelayedDelivery=false")  # Then they hold nothing, in neither of the two.
-    told = command(*words, "--dry-run", *never).document
-    assert told["cleaned"]["segments"] == len(segments(root)) - 1
-    assert command(*words, *never).document["files"] == told["files"]
+    reported = command(*words, "--dry-run", *never).document
+    assert reported["cleaned"]["segments"] == len(segments(root)) - 1
+    assert command(*words, *never).document["files"] == reported["files"]
 
 
 def test_a_dry_run_knows_how_far_delayed_messages_are_delivered(command: Command, tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_dry_run_knows_how_far_delayed_messages_are_delivered(command: Command
             store.append(Message("t", bytes(1500)))
         store.append(Message("later", b"y", delay_level=1))  # In the last file, which stays anyway.
     words = ("clean", root, *NOW, "--output", "json")
-    told = command(*words, "--dry-run").document
-    assert told["cleaned"]["segments"] == len(segments(root)) - 1
-    assert command(*words).document["files"] == told["files"]
+    reported = command(*words, "--dry-run").document
+    assert reported["cleaned"]["segments"] == len(segments(root)) - 1
+    assert command(*words).document["files"] == reported["files"]
 
 
 def test_a_dry_run_reads_every_message_of_a_file(command: Command, tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_damage_is_told_with_its_place(command: Command, directory: Path) -> Non
     ran = command("dump", directory)
     assert ran.code == 1
     assert ran.lines == [lines[0], lines[2], lines[3]]
-    told, summary = ran.err.splitlines()
-    assert told == f"damaged: {directory}, physical offset {place:,} to {lines[2]['physicalOffset']:,}: bad crc"
+    reported, summary = ran.err.splitlines()
+    assert reported == f"damaged: {directory}, physical offset {place:,} to {lines[2]['physicalOffset']:,}: bad crc"
     assert summary.startswith("3 messages dumped; 1 damaged places hold ")
     report = command("dump", directory, "--output", "json")
     assert report.code == 1

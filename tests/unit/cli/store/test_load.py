@@ -35,7 +35,7 @@ def test_standard_input_and_text_bodies(
     assert (line["body"], line["tags"], line["keys"]) == ("hello", "paid", "k1")
 
 
-def test_a_store_of_the_reference_gets_more(
+def test_a_store_of_rocketmq_gets_more(
     command: Command, directory: Path, tmp_path: Path, restored: Callable[[str], Path]
 ) -> None:
     store = restored("retry-dlq")

@@ -72,7 +72,7 @@ def test_a_queue_that_is_not_there_says_what_is(
 
 
 @pytest.mark.parametrize("name", ["basic", "index", "transaction", "unclean", "deleted-segments"])
-def test_queues_of_the_reference(command: Command, restored: Callable[[str], Path], name: str) -> None:
+def test_queues_of_rocketmq(command: Command, restored: Callable[[str], Path], name: str) -> None:
     store = restored(name)
     by_queue: dict[tuple[str, int], list[int]] = {}
     for record in golden.manifest(name).records:
@@ -84,7 +84,7 @@ def test_queues_of_the_reference(command: Command, restored: Callable[[str], Pat
 
 
 @pytest.mark.parametrize("name", ["basic", "cqext", "delay"])
-def test_tags_of_the_reference(command: Command, restored: Callable[[str], Path], name: str) -> None:
+def test_tags_of_rocketmq(command: Command, restored: Callable[[str], Path], name: str) -> None:
     """By hash in the queue, by text in the record; in `cqext` the queue has addresses and no hashes."""
     store = restored(name)
     lines = [line for line in command("dump", store).lines if not line["sysFlag"] & 4]
@@ -286,8 +286,8 @@ def test_reading_beside_a_writer(command: Command, directory: Path, verb: str) -
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
-def test_stores_of_the_reference(command: Command, restored: Callable[[str], Path], name: str) -> None:
-    """Of whatever file sizes, clean or not: everything works without being told anything about it."""
+def test_stores_of_rocketmq(command: Command, restored: Callable[[str], Path], name: str) -> None:
+    """Of whatever file sizes, clean or not: everything works without any setting."""
     store = restored(name)
     before = golden.tree_state(store)
     first = next(record for record in golden.manifest(name).records if not record.blank)

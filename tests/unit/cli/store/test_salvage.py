@@ -51,7 +51,7 @@ def test_what_is_lost_is_told(command: Command, directory: Path, tmp_path: Path,
     assert "are lost" in text.out
 
 
-def test_a_store_of_the_reference(command: Command, restored: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_store_of_rocketmq(command: Command, restored: Callable[[str], Path], tmp_path: Path) -> None:
     store = restored("basic")
     assert command("salvage", store, "--into", tmp_path / "new").code == 0
     assert len(command("dump", tmp_path / "new").lines) == 200

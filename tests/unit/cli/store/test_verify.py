@@ -34,7 +34,7 @@ def test_json(command: Command, directory: Path, options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
-def test_stores_of_the_reference_are_sound(command: Command, restored: Callable[[str], Path], name: str) -> None:
+def test_stores_of_rocketmq_are_sound(command: Command, restored: Callable[[str], Path], name: str) -> None:
     for options in ([], ["--fast"]):
         document = command("verify", restored(name), "--output", "json", *options).document
         assert document["sound"] is True, document["findings"]

@@ -212,10 +212,10 @@ def test_under_sync_flush_everything_is_durable_in_the_end(tmp_path: Path) -> No
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[int] = []
+    reported: list[int] = []
     text = lines_of(*[{"topic": "t"}] * 50)
-    report = load(tmp_path / "new", text, progress=lambda report: told.append(report.messages))
-    assert told
+    report = load(tmp_path / "new", text, progress=lambda report: reported.append(report.messages))
+    assert reported
     assert report.bytes_read == len(text)
 
 

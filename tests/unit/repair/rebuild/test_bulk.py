@@ -80,7 +80,7 @@ def copied(builder: StoreBuilder, path: Path) -> Path:
 
 
 def proofs(root: Path) -> dict[str, bytes]:
-    """What vouches for derived files, but for the names of index files."""
+    """What proves derived files, but for the names of index files."""
     names = [path.name for path in sorted((root / "index").iterdir())]
     found = {}
     for path in sorted(root.glob("embermq.*.json")):
@@ -201,7 +201,7 @@ def test_queues_whose_messages_are_all_gone_keep_their_end(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
-def test_stores_of_the_reference(tmp_path: Path, name: str) -> None:
+def test_stores_of_rocketmq(tmp_path: Path, name: str) -> None:
     """The same as `embermq store rebuild` makes, whatever is in them."""
     settings = StoreSettings.from_properties(golden.manifest(name).properties())
     roots = [golden.restore(name, tmp_path / way) for way in ("walk", "slices")]

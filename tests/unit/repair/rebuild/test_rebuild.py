@@ -118,7 +118,7 @@ def test_a_store_that_was_killed() -> None:
 
 
 def test_without_proofs_nothing_is_claimed(live: LossyFiles) -> None:
-    """As in a store of the reference: then the next start of ours makes everything again anyway."""
+    """As in a store of RocketMQ: then the next start of ours makes everything again anyway."""
     disk = spoilt(live)
     for name in ("embermq.state", "embermq.index.json", "embermq.inventory.json"):
         disk.remove(ROOT / name)
@@ -182,12 +182,12 @@ def test_what_a_crash_left_behind_the_last_record_is_no_damage() -> None:
     assert verify(ROOT, files=disk).is_sound
     found = made(disk, into=ROOT.parent / "new")
     assert (found.log_end, found.damages) == (end, [])
-    assert found.torn_tail == []  # Nobody ever vouched for it, so there is nothing to tell.
+    assert found.torn_tail == []  # It was never proved, so there is nothing to report.
     assert {path: raw for path, raw in disks.contents(disk).items() if path in before} == before
 
 
-def test_without_anybody_who_vouches_a_torn_tail_is_told_and_no_damage() -> None:
-    """As in a store of the reference, or a copy."""
+def test_without_any_proof_a_torn_tail_is_reported_and_no_damage() -> None:
+    """As in a store of RocketMQ, or a copy."""
     disk = disks.killed(COUNT)
     end = append_garbage(disk)
     disk.remove(ROOT / "embermq.state")
@@ -234,7 +234,7 @@ def test_what_an_earlier_call_left_is_used_and_what_others_left_is_not_touched(l
 
 
 def test_a_damaged_log(live: LossyFiles) -> None:
-    """What is whole is in the queues; what is not is told."""
+    """What is whole is in the queues; what is not is reported."""
     disk = disks.copy(live)
     start, _ = disks.places(live)[30]
     segment = max(int(path.name) for path in disks.paths(disk, ROOT / "commitlog") if int(path.name) <= start)
@@ -247,8 +247,8 @@ def test_a_damaged_log(live: LossyFiles) -> None:
 
 
 @pytest.mark.parametrize("name", ["basic", "batch", "index", "transaction-raw", "delay-parked", "lmq", "ipv6"])
-def test_stores_of_the_reference(tmp_path: Path, name: str) -> None:
-    """Queue files byte for byte as the reference wrote them; the index by what it finds."""
+def test_stores_of_rocketmq(tmp_path: Path, name: str) -> None:
+    """Queue files byte for byte as RocketMQ wrote them; the index by what it finds."""
     store = golden.restore(name, tmp_path)
     manifest = golden.manifest(name)
     settings = StoreSettings.from_properties(golden.property_texts(manifest.settings))

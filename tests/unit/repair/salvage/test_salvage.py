@@ -235,7 +235,7 @@ def test_the_report_lies_in_the_new_store(whole: LossyFiles) -> None:
 
 
 @pytest.mark.parametrize("name", ["basic", "batch", "ipv6", "transaction-raw", "unclean", "deleted-segments"])
-def test_stores_of_the_reference(tmp_path: Path, name: str) -> None:
+def test_stores_of_rocketmq(tmp_path: Path, name: str) -> None:
     store = golden.restore(name, tmp_path)
     settings = StoreSettings.from_properties(golden.property_texts(golden.manifest(name).settings))
     before = golden.tree_state(store)

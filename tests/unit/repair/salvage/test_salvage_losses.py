@@ -49,7 +49,7 @@ def noise(file: Path) -> bytes:
 
 
 def lost_places(name: str, where: Callable[[int], bool]) -> int:
-    """How many records of queues the reference had at such places."""
+    """How many records of queues RocketMQ had at such places."""
     return sum(1 for record in golden.manifest(name).records if not record.blank and where(record.phy))
 
 
@@ -58,7 +58,7 @@ def lost_places(name: str, where: Callable[[int], bool]) -> int:
 
 @pytest.mark.parametrize("which", [0, 2, -1])
 @pytest.mark.parametrize("how", ["noise", "zeros", "empty", "removed"])
-def test_a_log_file_of_the_reference(tmp_path: Path, which: int, how: str) -> None:
+def test_a_log_file_of_rocketmq(tmp_path: Path, which: int, how: str) -> None:
     root = golden.restore("basic", tmp_path)
     file = log_files(root)[which]
     start, content = int(file.name), b""
@@ -168,7 +168,7 @@ def test_a_copy_and_a_foreign_file_are_no_loss(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in golden.ALL_STORES if name != "default-size"])
 def test_of_a_sound_store_nothing_is_lost(tmp_path: Path, name: str) -> None:
-    """With a file that is one blank, with files made ahead, with a torn tail that nobody vouches for."""
+    """With a file that is one blank, with files made ahead, with a torn tail that nothing proves."""
     root = golden.restore(name, tmp_path)
     assert verify(root).is_sound
     found = saved_from(root)

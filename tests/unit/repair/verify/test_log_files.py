@@ -1,4 +1,4 @@
-"""Verify on names and lengths of log files: nobody is told to cut off what may hold records."""
+"""Verify on names and lengths of log files: no advice to cut off what may hold records."""
 
 import os
 import shutil

@@ -100,7 +100,7 @@ def test_what_a_kill_leaves_is_sound(flush: FlushDisk) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_a_power_cut_leaves_is_sound(seed: int) -> None:
-    """Whatever it leaves: the next start mends it by itself."""
+    """Whatever it leaves: the next start repairs it by itself."""
     disk = LossyFiles()
     store = disks.builder().on(disk).open()
     end = numbered.append_until(store, 0, 60)
@@ -243,7 +243,7 @@ def test_a_turned_bit_in_a_body(sound: LossyFiles, tools: str) -> None:
 
 
 def test_everything_else_is_still_compared(sound: LossyFiles) -> None:
-    """Damage in the log hides no damage in queues and index, and is not told as theirs."""
+    """Damage in the log hides no damage in queues and index, and is not reported as theirs."""
     disk = disks.copy(sound)
     start, _ = disks.places(sound)[30]
     path, base = segment_of(sound, start)
@@ -315,10 +315,10 @@ def test_damage_that_was_mended_is_known_and_no_fault(sound: LossyFiles) -> None
         assert len(store.recovery.damages) == 1
     report = look(disk)
     assert report.is_sound, report.flaws
-    told = "\n".join(flaw.fault for flaw in report.flaws)
-    assert "records of topic EMBERMQ_DAMAGED stand where damage was" in told
-    assert "put aside earlier" in told
-    assert "of the queue are lost" in told
+    reported = "\n".join(flaw.fault for flaw in report.flaws)
+    assert "records of topic EMBERMQ_DAMAGED stand where damage was" in reported
+    assert "put aside earlier" in reported
+    assert "of the queue are lost" in reported
 
 
 def test_a_torn_tail_of_a_killed_store_is_a_note() -> None:
@@ -384,7 +384,7 @@ def test_queue_files_missing_short_and_zeroed(sound: LossyFiles, fast: bool) -> 
                 disks.overwrite(disk, path, 0, bytes(160))
             report = look(disk, fast=fast)
             is_last = path == files[-1]
-            if not (fast and change == "remove" and is_last):  # Who is not told of the log cannot know.
+            if not (fast and change == "remove" and is_last):  # Without the length of the log it cannot be known.
                 assert any("Topic0/1" in flaw.file for flaw in faults(report)), (path, change)
 
 
@@ -651,7 +651,7 @@ def test_a_file_that_retention_takes_between_two_others_is_no_hole(
 
 
 def test_a_log_alone_is_sound(sound: LossyFiles) -> None:
-    """The next start makes queues and index again: nothing is wrong that it would not mend."""
+    """The next start makes queues and index again: nothing is wrong that it would not repair."""
     disk = disks.copy(sound)
     for family in ("consumequeue", "index"):
         for path in paths(disk, family):

@@ -60,12 +60,12 @@ class NumberLog:
 
 
 class Rig:
-    """A flusher, its log, and what it told."""
+    """A flusher, its log, and what it reported."""
 
     def __init__(self, *, timeout_ms: int = 30_000, pooled: bool = False, start: bool = True) -> None:
         self.log = NumberLog()
         self.log.pooled = pooled
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         settings = StoreSettings(
             flush=FlushDisk.ASYNC if pooled else FlushDisk.SYNC,
             sync_flush_timeout_ms=timeout_ms,
@@ -77,8 +77,8 @@ class Rig:
             settings,
             SystemClock(),
             pooled=pooled,
-            on_progress=self.told.append,
-            on_failure=self.told.append,
+            on_progress=self.reported.append,
+            on_failure=self.reported.append,
         )
         if start:
             self.flusher.start()
@@ -136,7 +136,7 @@ def test_who_waits_is_served_by_the_flushers_thread(rig: Rig) -> None:
     assert rig.flusher.wait(rig.log.append())
     assert rig.flusher.wait(rig.log.append())
     assert rig.log.flushes == [(10, "embermq-flush"), (20, "embermq-flush")]
-    assert rig.told == [10, 20]
+    assert rig.reported == [10, 20]
 
 
 def test_what_is_durable_needs_no_sync(rig: Rig) -> None:
@@ -185,7 +185,7 @@ def test_waiting_from_many_threads_again_and_again(rig: Rig) -> None:
     for worker in workers:
         worker.join(LONG)
     assert outcomes == [True] * (threads * rounds)
-    assert rig.told == sorted(rig.told)
+    assert rig.reported == sorted(rig.reported)
     assert rig.log.flushed_offset == rig.log.wrote_offset
 
 
@@ -213,7 +213,7 @@ def test_a_failed_sync_fails_everybody_and_is_never_repeated(rig: Rig) -> None:
     rig.flusher.when_durable(rig.log.wrote_offset, heard.append)
     assert isinstance(heard[1].failure, FlushFailed)
     assert rig.log.flushes == []
-    assert [type(told) for told in rig.told] == [FlushFailed]
+    assert [type(reported) for reported in rig.reported] == [FlushFailed]
 
 
 def test_the_store_is_told_of_a_failure_before_anybody_who_waits(rig: Rig) -> None:
@@ -315,7 +315,7 @@ def test_a_failed_commit_is_a_failed_flush() -> None:
     rig.log.commit = fail  # type: ignore[method-assign]
     rig.log.append(1 << 20)
     rig.flusher.turn()
-    assert [type(told) for told in rig.told] == [FlushFailed]
+    assert [type(reported) for reported in rig.reported] == [FlushFailed]
     with pytest.raises(FlushFailed):
         rig.flusher.wait(10)
 
@@ -331,12 +331,12 @@ def test_a_callback_hears_of_a_time_out_while_the_disk_hangs() -> None:
 
     rig.log.script.append(lambda: assert_set(hangs))
     rig.flusher.when_durable(rig.log.append(), answer)
-    assert heard.wait(LONG), "told although the sync has not returned"
+    assert heard.wait(LONG), "answered although the sync has not returned"
     assert isinstance(answers[0].failure, TimeoutError)
     assert answers[0].is_told
     hangs.set()
     rig.flusher.stop()
-    assert len(answers) == 1, "and not told twice"
+    assert len(answers) == 1, "and not answered twice"
 
 
 def assert_set(event: threading.Event) -> None:
@@ -464,7 +464,7 @@ def test_four_waiting_pages_are_committed_before_the_thorough_look() -> None:
     log.append(1)  # commitCommitLogLeastPages
     assert log.woke()
     assert log.committed == 4 * PAGE
-    assert log.reached == [0, 0], "told that more can be read; nothing was flushed"
+    assert log.reached == [0, 0], "announced that more can be read; nothing was flushed"
     assert log.flushes == []
 
 

@@ -397,7 +397,7 @@ class Gate(FaultyFiles):
         return super().count(kind, path)
 
 
-class Told:
+class Reported:
     """A callback that remembers."""
 
     def __init__(self) -> None:
@@ -415,66 +415,66 @@ def open_sync(files: FaultyFiles, timeout_ms: int = 30_000) -> MessageStore:
 
 
 def test_a_batch_is_done_when_the_flushed_offset_reaches_its_end() -> None:
-    files, told = Gate(), Told()
+    files, reported = Gate(), Reported()
     with open_sync(files) as store:
         store.append(network_message(0))
         files.gate.clear()
         receipts = store.append_packed(packed(ORDERS))  # Does not wait.
-        receipts.when_done(told)
+        receipts.when_done(reported)
         assert store.flushed_offset < receipts.end
-        assert not told.outcomes
+        assert not reported.outcomes
         files.gate.set()
         assert receipts.wait() is PutStatus.PUT_OK
         assert store.flushed_offset >= receipts.end
-        assert told.done.wait(LONG)
-        assert told.outcomes == [PutStatus.PUT_OK]
+        assert reported.done.wait(LONG)
+        assert reported.outcomes == [PutStatus.PUT_OK]
 
 
 def test_a_slow_disk_is_a_timeout() -> None:
-    files, told = Gate(), Told()
+    files, reported = Gate(), Reported()
     with open_sync(files, timeout_ms=50) as store:
         store.append(network_message(0))
         files.gate.clear()
         receipts = store.append_packed(packed(ORDERS))
-        receipts.when_done(told)
+        receipts.when_done(reported)
         assert receipts.wait() is PutStatus.FLUSH_DISK_TIMEOUT
-        assert told.done.wait(LONG)
-        assert told.outcomes == [PutStatus.FLUSH_DISK_TIMEOUT]
+        assert reported.done.wait(LONG)
+        assert reported.outcomes == [PutStatus.FLUSH_DISK_TIMEOUT]
         files.gate.set()
 
 
 def test_a_failed_sync_is_not_acknowledged() -> None:
-    files, told = Gate(), Told()
+    files, reported = Gate(), Reported()
     store = open_sync(files)
     store.append(network_message(0))
     files.gate.clear()
     receipts = store.append_packed(packed(ORDERS))
-    receipts.when_done(told)
+    receipts.when_done(reported)
     files.fail("sync", path_contains="commitlog", times=None)
     files.gate.set()
     with pytest.raises(FlushFailed):
         receipts.wait()
-    assert told.done.wait(LONG)
-    assert isinstance(told.outcomes[0], FlushFailed)
+    assert reported.done.wait(LONG)
+    assert isinstance(reported.outcomes[0], FlushFailed)
     with pytest.raises(FlushFailed):
         store.append_packed(packed(ORDERS))
     store.close()
 
 
 def test_nothing_is_waited_for_when_no_sender_does() -> None:
-    files, told = Gate(), Told()
+    files, reported = Gate(), Reported()
     with open_sync(files) as store:
         store.append(network_message(0))
         files.gate.clear()
         receipts = store.append_packed(packed([network_message(1, encoded_properties=b"WAIT\x01false")] * 8))
         assert receipts.wait() is PutStatus.PUT_OK
-        receipts.when_done(told)
-        assert told.outcomes == [PutStatus.PUT_OK]
+        receipts.when_done(reported)
+        assert reported.outcomes == [PutStatus.PUT_OK]
         files.gate.set()
 
 
 def test_async_flush_has_nothing_to_wait_for(stores: Stores) -> None:
-    told = Told()
+    reported = Reported()
     receipts = stores.fast.append_packed(packed(ORDERS))
-    receipts.when_done(told)
-    assert told.outcomes == [PutStatus.PUT_OK]
+    receipts.when_done(reported)
+    assert reported.outcomes == [PutStatus.PUT_OK]

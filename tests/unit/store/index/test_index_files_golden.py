@@ -1,4 +1,4 @@
-"""Index files derived from the reference's logs have the reference's bytes, and give its answers."""
+"""Index files derived from RocketMQ's logs have RocketMQ's bytes, and give its answers."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def levels(name: str) -> str:
 @pytest.mark.parametrize("by_kernel", [False, True], ids=["plain", "kernel"])
 @pytest.mark.parametrize("batch", [1, 10_000])
 @pytest.mark.parametrize("name", REBUILT)
-def test_derived_index_has_the_bytes_of_the_reference(
+def test_derived_index_has_the_bytes_of_rocketmq(
     name: str, batch: int, by_kernel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (force_compiled if by_kernel else force_plain)(monkeypatch)

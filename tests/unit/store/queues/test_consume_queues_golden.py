@@ -1,4 +1,4 @@
-"""Consume queues derived from the reference's logs have the reference's bytes."""
+"""Consume queues derived from RocketMQ's logs have RocketMQ's bytes."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ REBUILT = [name for name in CLEAN_STORES if name not in ("deleted-segments", "de
 
 
 def bitmaps(facts: Manifest) -> dict[int, bytes]:
-    """The reference's bit map of each record, by physical offset."""
+    """RocketMQ's bit map of each record, by physical offset."""
     places = {
         (record.topic, record.queue_id, record.queue_offset): record.phy for record in facts.records if not record.blank
     }
@@ -55,7 +55,7 @@ def levels(name: str) -> str:
 
 @pytest.mark.parametrize("batch", [1, 7, 10_000])
 @pytest.mark.parametrize("name", REBUILT)
-def test_derived_queues_have_the_bytes_of_the_reference(name: str, batch: int, tmp_path: Path) -> None:
+def test_derived_queues_have_the_bytes_of_rocketmq(name: str, batch: int, tmp_path: Path) -> None:
     store = restore(name, tmp_path)
     queues = derived(name, tmp_path / "consumequeue")
     feed_golden(store, levels(name), queues, batch=batch)
@@ -128,19 +128,19 @@ def test_feeding_again_changes_nothing(name: str, tmp_path: Path) -> None:
 def test_a_replay_brings_queues_in_line_with_the_log(name: str, tmp_path: Path) -> None:
     store = restore(name, tmp_path)
     facts = manifest(name)
-    mended = derived(name, store / "consumequeue")
-    mended.load()
-    mended.begin_replay()
-    feed_golden(store, levels(name), mended)
-    mended.finish_replay(0, mended.position)
-    mended.flush()
+    repaired = derived(name, store / "consumequeue")
+    repaired.load()
+    repaired.begin_replay()
+    feed_golden(store, levels(name), repaired)
+    repaired.finish_replay(0, repaired.position)
+    repaired.flush()
     fresh = derived(name, tmp_path / "fresh")
     feed_golden(store, levels(name), fresh)
     fresh.flush()
     assert content(store / "consumequeue") == content(tmp_path / "fresh")
     assert facts.recovered is not None
     for (topic, queue_id), (low, high, _) in facts.recovered.after_start.by_queue().items():
-        queue = mended.find(topic, queue_id)
+        queue = repaired.find(topic, queue_id)
         assert ((0, 0) if queue is None else (queue.min_offset, queue.max_offset)) == (low, high)
 
 
@@ -158,7 +158,7 @@ def test_a_queue_whose_log_lost_its_beginning_starts_with_blanks(tmp_path: Path)
         assert (queue.min_offset, queue.max_offset) == (known.min, known.max)
         first = queue.peek(known.min - known.min % 10)
         assert first == (0, 0x7FFFFFFF, 0) or known.min % 10 == 0
-    # All files but the first of each queue are those of the reference.
+    # All files but the first of each queue are those of RocketMQ.
     after = content(store / "consumequeue")
     assert {path for path in before if before[path] == after.get(path)} >= {
         path for path in after if not _is_first(path, after)

@@ -122,7 +122,7 @@ def check(builder: StoreBuilder, number: int, scratch: Path, what: str) -> None:
 
 @pytest.mark.parametrize("again", [1, 2, 15])
 def test_a_topic_that_began_again_at_0_has_its_new_messages_alone(tmp_path: Path, again: int) -> None:
-    """Nobody has noted that it was deleted, as in a log of the reference; what follows a record of offset 0 tells."""
+    """Nobody has noted that it was deleted, as in a log of RocketMQ; what follows a record of offset 0 tells."""
     builder, _ = make(tmp_path / "store")
     with builder.open() as store:
         store.delete_topic("T")

@@ -93,7 +93,7 @@ def test_an_unclean_store_is_walked_from_its_oldest_proof() -> None:
 
 
 def test_what_was_written_counts_after_a_kill_and_what_was_synced_after_a_power_cut() -> None:
-    """The log may be written further than it is flushed: only where it was flushed is damage told from a torn end."""
+    """The log may be written further than it is flushed: only below that is damage distinguished from a torn end."""
     ahead = replace(PROOFS, flushed=5000, queues=7900, index=7800, tail_mark=7700)
     for written, walk_from in ((7900, 7700), (5000, 5000)):
         plan, index = make_plan(changed(clean=False), None, replace(ahead, written=written))

@@ -1,4 +1,4 @@
-"""A file in commitlog/ that has the name of a log file and is none: found, told, and left alone by everybody."""
+"""A file in commitlog/ that has the name of a log file and is none: found, reported, and left alone."""
 
 import hashlib
 from pathlib import Path
@@ -20,7 +20,7 @@ ROOMY = {"disk_full_percent": 100, "disk_clean_percent": 100, "delayed_delivery"
 
 @pytest.fixture(params=["between two", "inside the first", "a copy of the last", "noise", "empty", "far behind"])
 def stray(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The file, in a store of the reference with six log files of 64 KiB."""
+    """The file, in a store of RocketMQ with six log files of 64 KiB."""
     log = golden.restore("basic", tmp_path) / "commitlog"
     last = sorted(log.iterdir())[-1].read_bytes()
     start, content = {

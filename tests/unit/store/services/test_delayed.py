@@ -293,7 +293,7 @@ def test_a_deleted_part_of_the_queue_is_passed_over(topic: ScheduleTopic) -> Non
 # -- progress on disk ----------------------------------------------------------------------------------
 
 
-def test_progress_is_written_in_the_references_layout_after_the_log_is_durable(topic: ScheduleTopic) -> None:
+def test_progress_is_written_in_rocketmqs_layout_after_the_log_is_durable(topic: ScheduleTopic) -> None:
     for level in (1, 1, 2, 3):
         topic.park(level)
     topic.clock.advance(s=5)
@@ -303,7 +303,7 @@ def test_progress_is_written_in_the_references_layout_after_the_log_is_durable(t
     assert topic.path.read_bytes() == b'{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
 
 
-def test_progress_never_vouches_for_what_is_not_durable(topic: ScheduleTopic, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_never_counts_what_is_not_durable(topic: ScheduleTopic, caplog: pytest.LogCaptureFixture) -> None:
     topic.park(1)
     topic.clock.advance(s=1)
     topic.deliver()

@@ -1,4 +1,4 @@
-"""Delayed messages through a whole store: parked, delivered, and the same bytes as the reference leaves."""
+"""Delayed messages through a whole store: parked, delivered, and the same bytes as RocketMQ leaves."""
 
 import threading
 from pathlib import Path

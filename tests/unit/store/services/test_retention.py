@@ -36,7 +36,7 @@ NOON_MS = 1_704_067_200_000
 
 
 class Disks(FaultyFiles):
-    """A disk in memory that is as full as it is told to be, in percent, by directory name."""
+    """A disk in memory that is as full as a test says, in percent, by directory name."""
 
     def __init__(self) -> None:
         self.disk = LossyFiles()

@@ -1,4 +1,4 @@
-"""When old files go: the table of the reference, row by row, and at the edges of each mark."""
+"""When old files go: the table of RocketMQ, row by row, and at the edges of each mark."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_nothing_is_forced_where_that_is_switched_off() -> None:
 
 
 def test_a_disk_that_cannot_be_looked_at_is_no_reason() -> None:
-    """In the reference it is one, and a missing directory counts as full."""
+    """In RocketMQ it is one, and a missing directory counts as full."""
     assert verdict(None, None) == NOTHING
     assert verdict(None, 0.8).reason is not None
     assert verdict(None, None, hour=4).reason is not None

@@ -1,4 +1,4 @@
-"""The scrub: log, queues and index of a running store compared, what is derived mended, what is not reported."""
+"""The scrub: log, queues and index of a running store compared, what is derived repaired, what is not reported."""
 
 import json
 import threading
@@ -150,9 +150,9 @@ def test_damage_in_the_log_is_copied_and_reported_once(builder: StoreBuilder) ->
         assert [finding.split(":")[0] for finding in report.findings] == ["commitlog"]
         assert report.healed == 0
         lines = (builder.root / "quarantine" / "report.jsonl").read_bytes().splitlines()
-        told = json.loads(lines[0])
-        assert (len(lines), told["physical_offset"], told["filled"]) == (1, place, False)
-        assert (builder.root / told["kept_in"]).exists()
+        reported = json.loads(lines[0])
+        assert (len(lines), reported["physical_offset"], reported["filled"]) == (1, place, False)
+        assert (builder.root / reported["kept_in"]).exists()
         assert store.scrub().findings == []
         append(store, COUNT, COUNT + 10)
     with builder.open() as store:

@@ -1,4 +1,4 @@
-"""What was rebuilt or salvaged here: the reference opens it, and finds everything that is left."""
+"""What was rebuilt or salvaged here: RocketMQ opens it, and finds everything that is left."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from tests.interop.workload import SMALL_FILES, mixed
 pytestmark = pytest.mark.interop
 
 
-def test_the_reference_opens_what_was_salvaged(directory: Path, tmp_path: Path) -> None:
-    """Damage in the middle: the reference alone would cut everything behind it."""
+def test_rocketmq_opens_what_was_salvaged(directory: Path, tmp_path: Path) -> None:
+    """Damage in the middle: RocketMQ alone would cut everything behind it."""
     puts = mixed(400, seed=81)
     with opened(directory, SMALL_FILES) as store:
         placed = [append(store, put).physical_offset for put in puts]
@@ -35,7 +35,7 @@ def test_the_reference_opens_what_was_salvaged(directory: Path, tmp_path: Path) 
     assert_finds_every_key(theirs)
 
 
-def test_the_reference_opens_what_was_rebuilt(directory: Path) -> None:
+def test_rocketmq_opens_what_was_rebuilt(directory: Path) -> None:
     puts = mixed(400, seed=82)
     with opened(directory, SMALL_FILES) as store:
         placed = [append(store, put).physical_offset for put in puts]
