@@ -361,6 +361,7 @@ class SyncStoreModel(StoreModel):
 
 @pytest.mark.parametrize("machine", [StoreModel, SyncStoreModel])
 @pytest.mark.parametrize("tail_bytes", [500, 64 << 20], ids=["short tail", "whole tail"])
+@pytest.mark.slow(10)
 def test_the_store_and_its_model_agree(
     machine: type[StoreModel], tail_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

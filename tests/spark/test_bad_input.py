@@ -191,6 +191,7 @@ def stream_refusal(
     reader = spark.readStream.format("rocketmq").options(**options)
     frame = (reader if schema is None else reader.schema(schema)).load(str(store))
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(**trigger)
+    text = ""
     for _ in range(STARTS_MAX):
         with pytest.raises(StreamingQueryException) as raised:
             writer.start().awaitTermination(120)

@@ -32,6 +32,7 @@ def test_importing_the_package_loads_neither_numpy_nor_numba() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_small_store_never_loads_numba(tmp_path: Path) -> None:
     code = (
         "import sys, embermq as e\n"

@@ -105,6 +105,7 @@ def test_the_wheel_holds_the_package_and_what_spark_looks_for(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+@pytest.mark.slow
 def test_without_the_extra_it_works_and_says_what_spark_needs(missing: str) -> None:
     """The package is imported with one part of the extra out of reach, in a process of its own."""
     code = f"""
@@ -166,6 +167,7 @@ def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
         ("cli/namesrv", "import embermq.namesrv.route_table"),
     ],
 )
+@pytest.mark.slow(6)
 def test_an_import_against_the_layers_is_caught(tmp_path: Path, module: str, line: str) -> None:
     """Each line is put into a copy of the tree whose modules are empty, so only the contract counts."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -107,6 +107,7 @@ def test_closed_output_is_noticed_before_anything_is_done(words: list[str], tmp_
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow(2)
 def test_closed_errors_are_nobodys_loss(tmp_path: Path) -> None:
     done = run_with("2>&-", "store", "append", tmp_path / "new", "t", "x", "--set", "emberDiskFullPercent=100")
     assert (done.returncode, "PUT_OK" in done.stdout) == (0, True)
@@ -117,6 +118,7 @@ def test_closed_errors_are_nobodys_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["append", "STORE", "t"], ["append", "STORE", "t", "--lines"], ["load", "STORE"]])
+@pytest.mark.slow
 def test_closed_input_is_noticed_where_it_is_needed(words: list[str], tmp_path: Path) -> None:
     more = ["--from", "-"] if words[0] == "load" else []
     done = run_with("<&-", "store", *(tmp_path / "new" if word == "STORE" else word for word in words), *more)
@@ -124,6 +126,7 @@ def test_closed_input_is_noticed_where_it_is_needed(words: list[str], tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_terminal_without_our_characters_is_no_reason_to_fail() -> None:
     command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "100", "--no-spark"]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}

@@ -43,6 +43,7 @@ def test_a_foreign_body_is_no_event(body: bytes) -> None:
         event_number(body)
 
 
+@pytest.mark.slow(2)
 def test_the_check_finds_what_is_wrong(tmp_path: Path) -> None:
     events = order_events(200)
     with MessageStore.open(tmp_path / "store", demo_settings()) as store:
@@ -69,6 +70,7 @@ def test_a_writer_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
         writer.listen(5, 60, lambda _done: None)
 
 
+@pytest.mark.slow
 def test_the_whole_demo(tmp_path: Path) -> None:
     root = tmp_path / "kept"
     command = [sys.executable, "-m", "embermq.cli", "demo", "--messages", "3000", "--no-spark", "--output", "json"]

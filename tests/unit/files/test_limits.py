@@ -55,6 +55,7 @@ def test_what_the_system_refuses_is_no_error(monkeypatch: pytest.MonkeyPatch) ->
     assert not limits.allow_log_files(1000)
 
 
+@pytest.mark.slow
 def test_a_log_of_more_files_than_the_limit(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", MANY, str(tmp_path / "store")], capture_output=True, text=True)
     assert done.stdout == "all there\n", done.stderr

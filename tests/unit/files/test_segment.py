@@ -193,6 +193,7 @@ def test_an_empty_pool_means_the_map_is_written(tmp_path: Path) -> None:
     assert segment.read(0, 6) == b"mapped"
 
 
+@pytest.mark.slow
 def test_retire_deletes_now_and_lent_views_stay_readable(tmp_path: Path) -> None:
     files, segment = make(tmp_path)
     store(segment, b"x" * SIZE)

@@ -157,6 +157,7 @@ def test_size_of_files(found: list[tuple[int, int]], configured: int, size: int)
 
 
 @pytest.mark.parametrize("seed", range(200))
+@pytest.mark.slow
 def test_a_few_files_that_are_wrong_do_not_hide_the_size(seed: int) -> None:
     """Most files are whole. The others were cut, grew, or are none of the log, and some are missing."""
     chance = random.Random(seed)

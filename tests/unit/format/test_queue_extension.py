@@ -71,6 +71,7 @@ def test_murmur3_of_nothing() -> None:
 
 
 @given(st.lists(st.text(max_size=40), max_size=5))
+@pytest.mark.slow(2)
 def test_what_was_added_is_found(keys: list[str]) -> None:
     bloom = BloomFilter.sized()
     bitmap = bloom.bitmap(keys)

@@ -71,6 +71,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
+@pytest.mark.slow(8)
 def test_every_record_of_rocketmq(name: str, way: str, tmp_path: Path) -> None:
     path = golden.restore(name, tmp_path)
     before = golden.tree_state(path)

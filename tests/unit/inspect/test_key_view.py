@@ -106,6 +106,7 @@ def test_no_record_is_read_for_its_time_if_any_time_will_do(
 
 @pytest.mark.parametrize("slots", [1, 7, 16, 100])
 @pytest.mark.parametrize("entries", [40, 64, 333])
+@pytest.mark.slow(2)
 def test_any_shape_of_index_file_is_adopted(tmp_path: Path, slots: int, entries: int) -> None:
     settings = numbered.TINY | {"index_slots_max": slots, "index_entries_max": entries}
     builder = StoreBuilder(tmp_path / "store", **settings)

@@ -71,6 +71,7 @@ DISASTERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("aborted", [False, True])
 @pytest.mark.parametrize("disaster", DISASTERS)
+@pytest.mark.slow
 def test_queue_files_that_cannot_be_used(builder: StoreBuilder, disaster: str, aborted: bool) -> None:
     root = closed(builder)
     DISASTERS[disaster](root)
@@ -138,6 +139,7 @@ def test_entries_that_are_not_in_files_yet(builder: StoreBuilder, monkeypatch: p
 
 
 @pytest.mark.parametrize("filed", [0, 60, 200])
+@pytest.mark.slow
 def test_where_records_of_a_queue_lie(builder: StoreBuilder, filed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """From files, from the log, or partly so: the range holds them all, and the way back is exact."""
     monkeypatch.setattr(survey_queues, "STRETCH_BYTES_MIN", 900)

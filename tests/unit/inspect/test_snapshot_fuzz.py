@@ -58,6 +58,7 @@ def change(root: Path, family: str, made: list[Change]) -> list[tuple[Path, int,
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=changes)
+@pytest.mark.slow(2)
 def test_a_log_with_anything_in_it(store: Path, tmp_path: Path, made: list[Change]) -> None:
     frames = frames_of(store)
     root = tmp_path / "copy"
@@ -89,6 +90,7 @@ def test_a_log_with_anything_in_it(store: Path, tmp_path: Path, made: list[Chang
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=changes, family=st.sampled_from(["consumequeue", "index", "embermq", "checkpoint", ""]))
+@pytest.mark.slow(2)
 def test_derived_files_with_anything_in_them(store: Path, tmp_path: Path, family: str, made: list[Change]) -> None:
     """The log is untouched: whatever the other files say, log and queues are seen as they are."""
     frames = frames_of(store)

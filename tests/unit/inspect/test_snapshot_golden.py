@@ -130,6 +130,7 @@ def test_every_record_begins_where_one_is_looked_for(store: tuple[Path, Manifest
     assert survey.record_start(survey.log_end + 1) == survey.log_end
 
 
+@pytest.mark.slow(2)
 def test_keys_are_found_as_rocketmq_finds_them(store: tuple[Path, Manifest]) -> None:
     root, facts = store
     survey = Survey.open(root)

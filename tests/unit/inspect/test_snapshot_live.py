@@ -80,6 +80,7 @@ def test_a_thread_writes_and_one_reads(tmp_path: Path, flush: FlushDisk) -> None
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.slow(2)
 def test_a_process_writes_and_is_killed(tmp_path: Path, way: str) -> None:
     """What was seen before the kill is there after it, and a store that is opened again goes on from there."""
     root, settings = tmp_path / "store", numbered.TINY | {"segment_bytes": 1 << 16} | WAYS[way]

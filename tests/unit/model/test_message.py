@@ -34,6 +34,7 @@ def test_a_cut_body_is_an_error(kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", WAYS)
+@pytest.mark.slow
 def test_a_body_that_grows_without_end_is_refused_while_it_grows(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = {
         flags.COMPRESSION_ZLIB: zlib.compress,

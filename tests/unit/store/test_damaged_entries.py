@@ -100,6 +100,7 @@ def searched(store: MessageStore) -> int:
 
 
 @pytest.mark.parametrize("noise", [False, True], ids=["zeros", "noise"])
+@pytest.mark.slow
 def test_damage_in_the_log_costs_one_search(
     store: MessageStore, files: CountingFiles, noise: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -198,6 +199,7 @@ def test_damage_in_log_and_queue(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("size", [1 << 30, 0x7FFFFFFF, 1, -5])
+@pytest.mark.slow
 def test_an_entry_with_a_wrong_size_reads_no_more_of_the_log_than_its_record(
     store: MessageStore, files: CountingFiles, size: int
 ) -> None:

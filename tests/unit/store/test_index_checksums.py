@@ -95,6 +95,7 @@ CASES = [
 
 @pytest.mark.parametrize(("file", "place", "damage"), CASES)
 @pytest.mark.parametrize("read_only", [False, True], ids=["writing", "read-only"])
+@pytest.mark.slow(2)
 def test_look_ups_behind_a_damaged_page_are_complete(
     builder: StoreBuilder, file: int, place: str, damage: str, read_only: bool
 ) -> None:
@@ -105,6 +106,7 @@ def test_look_ups_behind_a_damaged_page_are_complete(
 
 @pytest.mark.parametrize("file", [0, 1, 2])
 @pytest.mark.parametrize("place", ["slots", "entries"])
+@pytest.mark.slow(2)
 def test_a_running_store_makes_a_damaged_file_again(builder: StoreBuilder, file: int, place: str) -> None:
     path = index_files(builder.root)[file]
     before = path.read_bytes()

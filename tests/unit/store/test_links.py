@@ -252,6 +252,7 @@ def faults(root: Path) -> list[Flaw]:
 
 
 @pytest.mark.parametrize("link", LINKS)
+@pytest.mark.slow(2)
 def test_one_operation_after_the_other(scene: Scene, link: str) -> None:
     scene.link(link)
     for operation in (append_more, rebuild_in_place, delete_old_files, delete_topic):
@@ -415,6 +416,7 @@ def test_the_lock_is_not_written_through_a_link(scene: Scene) -> None:
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a second file system")
+@pytest.mark.disk
 def test_queues_on_another_file_system_are_rebuilt_there(scene: Scene) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
         target = Path(other) / "queues"

@@ -628,6 +628,7 @@ def test_figures(store: MessageStore) -> None:
 
 
 @pytest.mark.parametrize("count", [64, 65, 129, 300])
+@pytest.mark.slow
 def test_any_number_of_queues_is_there_again(tmp_path: Path, count: int) -> None:
     with MessageStore.open(tmp_path, small()) as store:
         store.append_many(Message(f"t{number % 7}", b"x", queue_id=number) for number in range(count))

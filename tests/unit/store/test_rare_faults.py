@@ -300,6 +300,7 @@ def test_a_file_that_cannot_be_opened_for_its_sync_is_synced_later() -> None:
     assert [after.read_all(Path(f"/d/{name}"))[:1] for name in ("a", "b", "c")] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.slow
 def test_as_many_old_files_go_as_there_are(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, SMALL.replace(segment_bytes=4096, index=False)) as store:
         store.append_many(Message("t", bytes(3000)) for _ in range(230))

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from embermq import FlushDisk, Message
 from embermq.files.files import RealFiles
 from embermq.testing.builder import SMALL, StoreBuilder
@@ -54,6 +56,7 @@ def test_a_store_can_live_in_memory() -> None:
         assert [message.body for message in store.fetch("orders", 0, offset=0).messages] == [b"one"]
 
 
+@pytest.mark.slow
 def test_the_fixtures_work_in_a_project_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "from embermq import Message\n"

@@ -49,6 +49,7 @@ def damage(store: Path, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.slow(2)
 def test_damaged_stores(command: Command, restored: Callable[[str], Path], seed: int) -> None:
     chance = random.Random(seed)
     store = restored(NAMES[seed % len(NAMES)])

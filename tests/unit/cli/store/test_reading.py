@@ -84,6 +84,7 @@ def test_queues_of_rocketmq(command: Command, restored: Callable[[str], Path], n
 
 
 @pytest.mark.parametrize("name", ["basic", "cqext", "delay"])
+@pytest.mark.slow
 def test_tags_of_rocketmq(command: Command, restored: Callable[[str], Path], name: str) -> None:
     """By hash in the queue, by text in the record; in `cqext` the queue has addresses and no hashes."""
     store = restored(name)
@@ -277,6 +278,7 @@ def test_reading_changes_nothing(command: Command, directory: Path, verb: str) -
 
 
 @pytest.mark.parametrize("verb", sorted(READING))
+@pytest.mark.slow
 def test_reading_beside_a_writer(command: Command, directory: Path, verb: str) -> None:
     with MessageStore.open(directory) as store:
         store.append(Message("orders", b"one more", keys=["all"]))
@@ -286,6 +288,7 @@ def test_reading_beside_a_writer(command: Command, directory: Path, verb: str) -
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
+@pytest.mark.slow
 def test_stores_of_rocketmq(command: Command, restored: Callable[[str], Path], name: str) -> None:
     """Of whatever file sizes, clean or not: everything works without any setting."""
     store = restored(name)

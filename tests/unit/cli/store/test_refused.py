@@ -54,6 +54,7 @@ def locked(directory: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+@pytest.mark.slow(6)
 def test_a_directory_without_permission(locked: Path, tmp_path: Path, words: list[str]) -> None:
     code, out, err = ran_unprivileged(tmp_path, words[0], locked, *words[1:])
     assert (code, out) == (2, ""), err
@@ -62,6 +63,7 @@ def test_a_directory_without_permission(locked: Path, tmp_path: Path, words: lis
 
 
 @pytest.mark.parametrize("verb", ["rebuild", "salvage"])
+@pytest.mark.slow
 def test_a_place_where_nothing_may_be_made(directory: Path, tmp_path: Path, verb: str) -> None:
     (tmp_path / "shut").mkdir()
     (tmp_path / "shut").chmod(0o555)
@@ -72,6 +74,7 @@ def test_a_place_where_nothing_may_be_made(directory: Path, tmp_path: Path, verb
     assert not list((tmp_path / "shut").iterdir())
 
 
+@pytest.mark.slow
 def test_a_log_that_may_not_be_read(directory: Path, tmp_path: Path) -> None:
     file = next((directory / "commitlog").iterdir())
     file.chmod(0)

@@ -34,6 +34,7 @@ def test_json(command: Command, directory: Path, options: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
+@pytest.mark.slow
 def test_stores_of_rocketmq_are_sound(command: Command, restored: Callable[[str], Path], name: str) -> None:
     for options in ([], ["--fast"]):
         document = command("verify", restored(name), "--output", "json", *options).document
@@ -61,6 +62,7 @@ def test_a_fault_names_file_place_and_remedy(command: Command, directory: Path) 
     assert "faults: 1" in text.out
 
 
+@pytest.mark.slow
 def test_a_running_store(command: Command, tmp_path: Path, settings: StoreSettings) -> None:
     with MessageStore.open(tmp_path / "store", settings) as store:
         for number in range(50):

@@ -106,6 +106,7 @@ def flaws_of(root: Path) -> list[Flaw]:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow
 def test_any_slices_in_any_order(tmp_path: Path, seed: int) -> None:
     live = filled(tmp_path / "store")
     root = copied(live, tmp_path / "copy")
@@ -173,6 +174,7 @@ def test_a_log_that_begins_late(tmp_path: Path) -> None:
     check(root, live)
 
 
+@pytest.mark.slow
 def test_queues_whose_messages_are_all_gone_keep_their_end(tmp_path: Path) -> None:
     """One goes on with new messages that its files do not know, one stays as it is."""
     live = StoreBuilder(
@@ -201,6 +203,7 @@ def test_queues_whose_messages_are_all_gone_keep_their_end(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", golden.ALL_STORES)
+@pytest.mark.slow(2)
 def test_stores_of_rocketmq(tmp_path: Path, name: str) -> None:
     """The same as `embermq store rebuild` makes, whatever is in them."""
     settings = StoreSettings.from_properties(golden.manifest(name).properties())
@@ -218,6 +221,7 @@ def test_stores_of_rocketmq(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_a_damaged_log(tmp_path: Path, seed: int) -> None:
     """Damaged anywhere: the same holes are found, and filled in the same way, as by the walk from end to end."""
     chance = random.Random(seed)
@@ -284,6 +288,7 @@ def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_portions")
+@pytest.mark.slow
 def test_killed_anywhere_it_goes_on(tmp_path: Path) -> None:
     live = filled(tmp_path / "store", 100)
     whole = Hands()
@@ -304,6 +309,7 @@ def test_killed_anywhere_it_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_portions")
+@pytest.mark.slow
 def test_a_log_that_went_on_meanwhile(tmp_path: Path) -> None:
     """And one that is another: what was done before counts in the first case only."""
     live = filled(tmp_path / "store", 160)
@@ -432,6 +438,7 @@ def test_as_many_slices_for_each_core() -> None:
     assert rebuild_bulk._slice_count(2500, 4) == 3
 
 
+@pytest.mark.slow
 def test_a_damaged_log_is_read_a_second_time(tmp_path: Path) -> None:
     live = filled(tmp_path / "store", 120)
     path = sorted((live.root / "commitlog").iterdir())[0]

@@ -86,6 +86,7 @@ def test_delay_levels_of_the_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow
 def test_stopped_anywhere_and_taken_up_again(live: dict[str, bytes], bare: StoreBuilder, seed: int) -> None:
     """Each follower goes some way and is dropped, before or after it has said how far it is."""
     chance = random.Random(seed)

@@ -130,6 +130,7 @@ def test_without_proofs_nothing_is_claimed(live: LossyFiles) -> None:
 
 
 @pytest.mark.parametrize("extension", [False, True], ids=["", "extension"])
+@pytest.mark.slow
 def test_queues_whose_messages_are_all_gone_keep_their_end(extension: bool) -> None:
     disk = LossyFiles()
     extra = {"retention_hours": 0, "queue_extension": extension, "queue_extension_file_bytes": 2000}
@@ -147,6 +148,7 @@ def test_queues_whose_messages_are_all_gone_keep_their_end(extension: bool) -> N
         assert store.append(Message("Idle", b"y")).queue_offset == 11
 
 
+@pytest.mark.slow
 def test_a_queue_without_messages_and_without_its_extension_is_not_carried_over() -> None:
     """Its files are damaged: rebuilding goes on without them, and does not begin again and again."""
     disk = LossyFiles()
@@ -377,6 +379,7 @@ def killed_at(disk: LossyFiles, step: int) -> None:
 
 @pytest.mark.usefixtures("small_portions")
 @pytest.mark.parametrize("loses_power", [False, True])
+@pytest.mark.slow(10)
 def test_killed_at_some_steps_and_called_again(live: LossyFiles, loses_power: bool) -> None:
     count = steps_of_one_run(live)
     for step in range(1, count + 1, 9):

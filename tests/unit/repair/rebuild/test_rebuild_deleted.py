@@ -71,6 +71,7 @@ def both_rebuilds(live: StoreBuilder, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("again", "settings"), [(0, {}), (6, {}), (90, {}), (6, {"queue_extension": True}), (6, MANY_DISPATCH)]
 )
+@pytest.mark.slow(2)
 def test_deleted_topics(tmp_path: Path, again: int, settings: dict[str, Any]) -> None:
     live = builder_at(tmp_path / "live", **settings)
     with live.open() as store:

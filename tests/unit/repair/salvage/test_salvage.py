@@ -79,6 +79,7 @@ def test_a_whole_store_is_copied(whole: LossyFiles) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.slow(2)
 def test_damage_all_over_the_log(whole: LossyFiles, seed: int) -> None:
     """Bits turned over in some bodies, in files of all kinds."""
     source = random.Random(seed)
@@ -104,6 +105,7 @@ def test_damage_all_over_the_log(whole: LossyFiles, seed: int) -> None:
 
 @pytest.mark.parametrize("which", [0, 1, 2, -1])
 @pytest.mark.parametrize("how", ["remove", "empty", "garbage", "short"])
+@pytest.mark.slow(2)
 def test_a_log_file_is_lost(whole: LossyFiles, which: int, how: str) -> None:
     disk = disks.copy(whole)
     path = disks.paths(disk, ROOT / "commitlog")[which]

@@ -58,6 +58,7 @@ def lost_places(name: str, where: Callable[[int], bool]) -> int:
 
 @pytest.mark.parametrize("which", [0, 2, -1])
 @pytest.mark.parametrize("how", ["noise", "zeros", "empty", "removed"])
+@pytest.mark.slow
 def test_a_log_file_of_rocketmq(tmp_path: Path, which: int, how: str) -> None:
     root = golden.restore("basic", tmp_path)
     file = log_files(root)[which]
@@ -167,6 +168,7 @@ def test_a_copy_and_a_foreign_file_are_no_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in golden.ALL_STORES if name != "default-size"])
+@pytest.mark.slow
 def test_of_a_sound_store_nothing_is_lost(tmp_path: Path, name: str) -> None:
     """With a file that is one blank, with files made ahead, with a torn tail that nothing proves."""
     root = golden.restore(name, tmp_path)

@@ -69,6 +69,7 @@ def plain_store(messages: int) -> LossyFiles:
     return disk
 
 
+@pytest.mark.slow(8)
 def test_a_sound_log_is_walked_and_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     disk, walks = plain_store(400), Walks(monkeypatch)
     report = verify(ROOT, files=disk)
@@ -77,6 +78,7 @@ def test_a_sound_log_is_walked_and_nothing_is_read_twice(monkeypatch: pytest.Mon
     assert counts(report) == counts(by_steps(disk))
 
 
+@pytest.mark.slow
 def test_pieces_end_inside_records(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = plain_store(200)
     for size in (100, 333, 4000):
@@ -95,6 +97,7 @@ def test_a_piece_with_a_flaw_is_given_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow(2)
 def test_whatever_is_damaged_the_findings_are_those_of_the_steps(sound: LossyFiles, seed: int) -> None:
     choice = random.Random(seed)
     families = ("commitlog", "consumequeue", "index")

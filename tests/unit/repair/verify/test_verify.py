@@ -99,6 +99,7 @@ def test_what_a_kill_leaves_is_sound(flush: FlushDisk) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.slow(5)
 def test_what_a_power_cut_leaves_is_sound(seed: int) -> None:
     """Whatever it leaves: the next start repairs it by itself."""
     disk = LossyFiles()
@@ -133,6 +134,7 @@ def test_an_empty_store() -> None:
     assert (report.flaws, report.records, report.segments) == ([], 0, 0)
 
 
+@pytest.mark.slow
 def test_a_store_after_retention() -> None:
     disk = LossyFiles()
     plan = StoreBuilder(ROOT, flush=FlushDisk.SYNC, **(numbered.TINY | {"retention_hours": 0}))
@@ -213,6 +215,7 @@ CHECKED = [*range(16), *range(20, 36), *range(84, 88)]
 
 
 @pytest.mark.parametrize("record", [0, 3, 20])
+@pytest.mark.slow(3)
 def test_a_turned_bit_in_the_head_of_a_record(sound: LossyFiles, record: int) -> None:
     start, _ = disks.places(sound)[record]
     path, base = segment_of(sound, start)
@@ -344,6 +347,7 @@ def test_a_disk_with_bad_blocks(sound: LossyFiles) -> None:
 # -- damage in queues ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_queue_entry_counts(sound: LossyFiles) -> None:
     path = paths(sound, "consumequeue/Topic0/1")[0]
     for at in range(40):
@@ -425,6 +429,7 @@ def test_two_records_with_the_same_queue_offset(sound: LossyFiles) -> None:
 
 
 @pytest.mark.parametrize("size", [16 << 20, 700])
+@pytest.mark.slow(4)
 def test_every_byte_of_an_index_entry_counts(
     sound: LossyFiles, size: int, tools: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,6 +449,7 @@ def test_every_byte_of_an_index_entry_counts(
             assert all("rebuild /store --index" in flaw.remedy for flaw in found)
 
 
+@pytest.mark.slow(2)
 def test_slots_and_headers(sound: LossyFiles) -> None:
     for path in paths(sound, "index")[:2]:
         for at in (*range(32), 36, 39):
@@ -534,6 +540,7 @@ def test_config(sound: LossyFiles) -> None:
     assert "delivery of level 1 goes on at 99" in only_fault(disk).fault
 
 
+@pytest.mark.slow
 def test_proofs_that_cannot_be_read_are_notes(sound: LossyFiles) -> None:
     for name in ("embermq.index.json", "embermq.inventory.json"):
         disk = disks.copy(sound)
@@ -574,6 +581,7 @@ def busy(store: MessageStore, bytes_max: int = 1 << 40) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("flush", list(FlushDisk))
+@pytest.mark.slow(6)
 def test_no_false_alarm_while_somebody_writes(tmp_path: Path, flush: FlushDisk) -> None:
     plan = StoreBuilder(
         tmp_path / "store",
@@ -615,6 +623,7 @@ def test_no_false_alarm_while_old_files_go(tmp_path: Path, monkeypatch: pytest.M
             assert report.is_sound, report.flaws
 
 
+@pytest.mark.slow
 def test_a_fault_in_a_running_store_is_found(tmp_path: Path) -> None:
     plan = StoreBuilder(tmp_path / "store", queue_file_bytes=20 * 50)
     with plan.open() as store:

@@ -72,6 +72,7 @@ def copy(store: MessageStore, log: bytes, cut: Callable[[], int], start: int = 0
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 100, 4096, SEGMENT, 10**9, None])
+@pytest.mark.slow
 def test_a_copy_is_byte_for_byte_the_original(
     master: StoreBuilder, slave: StoreBuilder, log: bytes, size: int | None
 ) -> None:
@@ -259,6 +260,7 @@ def test_readable_and_writable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("flush", [FlushDisk.ASYNC, FlushDisk.SYNC])
+@pytest.mark.slow
 def test_a_replica_that_crashes_goes_on_where_its_log_ends(log: bytes, seed: int, flush: FlushDisk) -> None:
     """What was flushed is there; what is there is a prefix of the master's log that ends with a whole record."""
     disk, clock = LossyFiles(), ManualClock()

@@ -96,6 +96,7 @@ def order(number: int, **fields: Any) -> Message:
 ORDERS = [order(number, queue_id=number % 3) for number in range(RUN_MESSAGES_MIN)]
 
 
+@pytest.mark.slow
 def test_any_list(pair: Pair) -> None:
     @settings(max_examples=150, deadline=None)
     @given(st.lists(messages(), min_size=1, max_size=12), st.integers(0, 2))
@@ -257,6 +258,7 @@ ODD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", ODD, ids=[f"{number}-{next(iter(fields))}" for number, fields in enumerate(ODD)])
+@pytest.mark.slow
 def test_odd_values_are_taken_or_refused_alike(pair: Pair, fields: dict[str, Any]) -> None:
     pair.append([*ORDERS, order(1, **fields), *ORDERS])
     pair.append(ORDERS)

@@ -133,6 +133,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS, st.integers(1, 25), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_an_index_is_a_dictionary(steps: list[tuple[str, list[tuple[list[str], int]]]], batch: int, random) -> None:  # type: ignore[no-untyped-def]
     files, log = LossyFiles(), LogOfRecords()
     index = opened(files)

@@ -30,6 +30,7 @@ def levels(name: str) -> str:
 @pytest.mark.parametrize("by_kernel", [False, True], ids=["plain", "kernel"])
 @pytest.mark.parametrize("batch", [1, 10_000])
 @pytest.mark.parametrize("name", REBUILT)
+@pytest.mark.slow
 def test_derived_index_has_the_bytes_of_rocketmq(
     name: str, batch: int, by_kernel: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

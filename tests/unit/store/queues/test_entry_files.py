@@ -93,6 +93,7 @@ def played(steps: list[tuple[str, Any]], *, at_hand: bool) -> dict[str, bytes]:
 
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
+@pytest.mark.slow
 def test_files_at_hand_are_the_right_ones(steps: list[tuple[str, Any]]) -> None:
     assert played(steps, at_hand=True) == played(steps, at_hand=False)
 
@@ -136,6 +137,7 @@ def open_descriptors(root: Path) -> int:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts descriptors where Linux lists them")
+@pytest.mark.slow
 def test_descriptors_are_bounded_and_given_back(tmp_path: Path) -> None:
     root = tmp_path / "consumequeue"
     queues = opened(RealFiles(), root)

@@ -45,6 +45,7 @@ def flip(builder: StoreBuilder, place: int, byte: int, bit: int) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.slow(3)
 def test_all_agree(tmp_path: Path, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rebuild_bulk, "SLICE_BYTES_MIN", 1000)
     first, length = FIELDS[field]
@@ -56,6 +57,7 @@ def test_all_agree(tmp_path: Path, field: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 38, 39, 40, 41, COUNT - 4, COUNT - 3])
+@pytest.mark.slow(7)
 def test_the_first_of_a_queue_and_those_at_the_borders_of_its_files(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

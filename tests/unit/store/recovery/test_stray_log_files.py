@@ -74,6 +74,7 @@ def test_verify_tells_of_it_and_of_nothing_else(stray: Path, fast: bool) -> None
 
 
 @pytest.mark.parametrize("found", [True, False], ids=["sizes found", "sizes of the settings"])
+@pytest.mark.slow
 def test_opening_for_writing_destroys_nothing(stray: Path, found: bool) -> None:
     root = stray.parent.parent
     before = digests(stray.parent)

@@ -62,6 +62,7 @@ def test_another_error_is_for_good(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", ["consumequeue", "index"])
+@pytest.mark.slow
 def test_queues_and_index_wait_for_room(family: str) -> None:
     files = FaultyFiles(LossyFiles())
     plan = StoreBuilder(Path("/store"), files=files)

@@ -109,6 +109,7 @@ def test_a_wrong_tag_code_is_mended(builder: StoreBuilder) -> None:
 
 @pytest.mark.parametrize("at", [HEADER_BYTES + 400, HEADER_BYTES + SLOTS * SLOT_BYTES + 4000], ids=["slots", "entries"])
 @pytest.mark.parametrize("file", [0, 1, 2])
+@pytest.mark.slow
 def test_index_files_are_made_again(builder: StoreBuilder, at: int, file: int) -> None:
     with builder.open() as store:
         append(store, 0, COUNT)

@@ -252,6 +252,7 @@ def test_a_lost_entry_of_a_new_life_is_a_fault(tmp_path: Path) -> None:
     assert verify(plan.root).faults
 
 
+@pytest.mark.slow
 def test_a_crash_between_any_two_steps_leaves_the_whole_topic_or_none_of_it() -> None:
     disk = LossyFiles()
     files = FaultyFiles(disk)
