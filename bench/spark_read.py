@@ -243,9 +243,9 @@ def _register_tuples(spark: "SparkSession") -> str:
             self.options = options
 
         def partitions(self) -> list[InputPartition]:
-            from embermq.spark.reading.batch_reader import RocketMQBatchReader
+            from embermq.spark.reading.batch_reader import batch_reader
 
-            return RocketMQBatchReader(spark_schema("rocketmq"), self.options).partitions()
+            return batch_reader(spark_schema("rocketmq"), self.options, "tuples").partitions()
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
             from datetime import UTC, datetime

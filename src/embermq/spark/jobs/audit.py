@@ -115,11 +115,15 @@ class Audit:
 def audit(spark: SparkSession, paths: Iterable[str], *, on_progress: ProgressReport | None = None) -> Audit:
     """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none."""
     places = find_stores(paths)
-    step_ms = _step_ms([Survey.open(place.path) for place in places])
-    return Audit([_audit_one(spark, place, step_ms, on_progress) for place in places])
+    surveys = [Survey.open(place.path) for place in places]
+    step_ms = _step_ms(surveys)
+    pairs = zip(places, surveys, strict=True)
+    return Audit([_audit_one(spark, place, survey, step_ms, on_progress) for place, survey in pairs])
 
 
-def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, on_progress: ProgressReport | None) -> StoreAudit:
+def _audit_one(
+    spark: SparkSession, place: StorePlace, survey: Survey, step_ms: int, on_progress: ProgressReport | None
+) -> StoreAudit:
     looks: list[_Look] = []
 
     def reader(*parts: Any) -> LogReader:
@@ -131,7 +135,7 @@ def _audit_one(spark: SparkSession, place: StorePlace, step_ms: int, on_progress
     report = verify(place.path, reader=reader)
     totals, reading = looks[-1].totals, looks[-1].reading
     assert reading is not None
-    survey = Survey.open(place.path)
+    survey.refresh()
     damages = [one for one in _merged(looks[-1].damages) if one.start >= survey.log_min]  # Retention may be faster.
     segments = [one.start for one in survey.segments if one.start < report.log_end]
     done = StoreAudit(place.broker_name, str(place.path), report, totals, damages, segments)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from embermq.inspect import Survey, record_starts, slice_count
 from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism
 from embermq.spark.lake.names import stem
+from embermq.spark.pipelines.surveyed_stores import SurveyedStores
 from embermq.spark.reading.tables import table
 from embermq.store.log import LogSegment
 
@@ -47,6 +47,7 @@ class LogBatch:
     number: int
     ranges: tuple[LogRange, ...]
     spark: SparkSession
+    stores: SurveyedStores
     on_progress: ProgressReport | None = None
 
     @property
@@ -58,6 +59,10 @@ class LogBatch:
         """For what is made of this batch: no other has it, and the batch has it again when it comes again."""
         first = self.ranges[0]
         return stem(first.broker_name, first.start, first.end)
+
+    def survey(self, one: LogRange) -> Survey:
+        """The store of a range, looked at once for all sinks."""
+        return self.stores.at(one.path)
 
     def frame(self, columns: Sequence[str] | None = None, **options: Any) -> DataFrame:
         """The messages of this batch in the columns of the format; nothing else of the logs is read."""
@@ -76,7 +81,7 @@ class LogBatch:
         cores = parallelism(self.spark)
         found = []
         for one in self.ranges:
-            survey = Survey.open(Path(one.path))
+            survey = self.survey(one)
             count = slice_count(one.end - one.start, cores, SLICE_BYTES_MIN, SLICE_BYTES_MAX)
             starts = record_starts(one.start, one.end, count, survey.record_start)
             for low, high in pairwise([*starts, one.end]):

@@ -1,7 +1,6 @@
 """The lake as a sink: each batch is a commit, which the lake notices if it has it already."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pyspark.sql.types import StructType
 
@@ -35,7 +34,7 @@ class LakeSink:
         records = files = undecoded = 0
         damages = []
         for one in batch.ranges:
-            survey = Survey.open(Path(one.path))
+            survey = batch.survey(one)
             start = self._start(one, survey)
             commit = self._lake.add(
                 batch.spark, survey, one.broker_name, one.end, start=start, on_progress=batch.on_progress

@@ -11,7 +11,6 @@ comes again after a kill or all of them do for a new checkpoint.
 
 import re
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -61,13 +60,12 @@ class MinutesSink:
 
     def __init__(self, root: str) -> None:
         self._files = LakeFiles(root)
-        self._surveys: dict[str, Survey] = {}
         self._listed: list[str] = []  # file names, as they were when the folder had the time `_listed_at`
         self._listed_at: int | None = None
 
     def process(self, batch: LogBatch) -> SinkFigures:
         with clear_disk_errors(self._files.root), alone(self._files):
-            return self._count([part for one in batch.ranges for part in self._uncounted(one)], batch)
+            return self._count([part for one in batch.ranges for part in self._uncounted(one, batch)], batch)
 
     def _count(self, ranges: list[LogRange], batch: LogBatch) -> SinkFigures:
         slices = replace(batch, ranges=tuple(ranges)).slices()
@@ -78,15 +76,15 @@ class MinutesSink:
                 for piece, part in zip(slices, counted, strict=True)
                 if piece.broker_name == one.broker_name and one.start <= piece.start < one.end
             ]
-            self._write(one, joined(pa.concat_tables(mine)))
+            self._write(one, joined(pa.concat_tables(mine)), batch.survey(one))
         damages = [text for part in counted for text in part.damages]
         return SinkFigures(sum(part.records for part in counted), len(ranges), damages)
 
-    def _uncounted(self, wanted: LogRange) -> list[LogRange]:
+    def _uncounted(self, wanted: LogRange, batch: LogBatch) -> list[LogRange]:
         """The parts of a range that no file has, in log order."""
         held = self._held(wanted.broker_name)
         if held:
-            self._check_same_log(wanted, *held[-1])
+            self._check_same_log(wanted, batch.survey(wanted), *held[-1])
         parts, start = [], wanted.start
         for low, high in held:
             if low < wanted.end and high > start:
@@ -108,18 +106,10 @@ class MinutesSink:
             self._listed, self._listed_at = self._files.list(FOLDER), changed_at
         return self._listed
 
-    def _survey(self, path: str) -> Survey:
-        survey = self._surveys.get(path)
-        if survey is None:
-            return self._surveys.setdefault(path, Survey.open(Path(path)))
-        survey.refresh()
-        return survey
-
-    def _check_same_log(self, wanted: LogRange, start: int, end: int) -> None:
+    def _check_same_log(self, wanted: LogRange, survey: Survey, start: int, end: int) -> None:
         """StoreReplaced if what was counted before is of another log. Older files do not say."""
         name = self._name(wanted.broker_name, start, end)
         noted = pq.read_schema(self._files.full(name), filesystem=self._files.arrow).metadata or {}
-        survey = self._survey(wanted.path)
         if _IDENTITY in noted and not survey.same_log_as(noted[_IDENTITY].decode()):
             raise StoreReplaced(
                 survey.path,
@@ -129,8 +119,8 @@ class MinutesSink:
     def _name(self, broker_name: str, start: int, end: int) -> str:
         return f"{FOLDER}/{stem(broker_name, start, end)}{SUFFIX}"
 
-    def _write(self, one: LogRange, table: pa.Table) -> None:
-        noted = table.replace_schema_metadata({_IDENTITY: self._survey(one.path).identity})
+    def _write(self, one: LogRange, table: pa.Table, survey: Survey) -> None:
+        noted = table.replace_schema_metadata({_IDENTITY: survey.identity})
 
         def put(place: str) -> None:
             pq.write_table(noted, place, filesystem=self._files.arrow, compression="zstd")

@@ -74,6 +74,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.__dict__ | {"_surveys": {}}
 
     def _survey(self, broker_name: str) -> Survey:
+        """A look at a store as it is now."""
         survey = self._surveys.get(broker_name)
         if survey is None:
             survey = self._surveys[broker_name] = Survey.open(Path(self._stores[broker_name]))
@@ -148,7 +149,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise OptionInvalid(
                     "path", f"the batch that was under way needs the store of {name} as well; name it again", value=name
                 )
-            survey = self._survey(name)
+            survey = self._surveys.get(name) or self._survey(name)  # `latestOffset` has looked, for the same batch.
             first = survey.log_min if known is None else max(int(known["position"]), survey.log_min)
             if first < reached["position"]:
                 found.append(_Range(name, str(self._stores[name]), first, int(reached["position"])))

@@ -31,7 +31,6 @@ from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.pipelines.batches import LogBatch, LogRange
 from embermq.spark.pipelines.checkpoints import check_sinks, check_writable, checkpoint_in, note_sinks
 from embermq.spark.pipelines.derive import DerivedSink
-from embermq.spark.pipelines.log_ends import LogEnds
 from embermq.spark.pipelines.ranges import FORMAT, LogRanges
 from embermq.spark.pipelines.sinks import (
     KEPT,
@@ -41,6 +40,7 @@ from embermq.spark.pipelines.sinks import (
     check_names,
     make_sinks,
 )
+from embermq.spark.pipelines.surveyed_stores import SurveyedStores
 from embermq.spark.planning.stores import find_stores
 from embermq.spark.runtime.error_parsing import error_in
 
@@ -89,7 +89,7 @@ class Pipeline:
     _is_ending: bool = False
     _next_waits: threading.Event = field(default_factory=threading.Event)
     _failure: BaseException | None = None
-    _log_ends: LogEnds | None = None
+    _surveyed: SurveyedStores | None = None
 
     def check(self) -> None:
         """StoreError if what is to be derived is being derived by another process. Done before the query starts,
@@ -120,7 +120,7 @@ class Pipeline:
         note_sinks(self.checkpoint, self.kept)
         self._failure, self._is_ending = None, False
         self._next_waits.clear()
-        self._log_ends = LogEnds(self.stores)
+        self._surveyed = SurveyedStores(self.stores)
         running = self._start(available_now, interval)
         try:
             while running.isActive and not (stop is not None and stop()):
@@ -194,7 +194,9 @@ class Pipeline:
             ranges = tuple(LogRange(*row) for row in frame.collect())
             if not ranges:
                 return
-            batch = LogBatch(number, ranges, self.spark, self.on_progress)
+            assert self._surveyed is not None
+            self._surveyed.begin_batch()
+            batch = LogBatch(number, ranges, self.spark, self._surveyed, self.on_progress)
             figures = {sink.name: sink.process(batch) for sink in self.sinks}
             self._done.put(self._progress(batch, figures, time.monotonic() - began))
         except BaseException as problem:
@@ -203,8 +205,7 @@ class Pipeline:
 
     def _progress(self, batch: LogBatch, figures: dict[str, SinkFigures], seconds: float) -> BatchProgress:
         positions = {one.broker_name: one.end for one in batch.ranges}
-        assert self._log_ends is not None
-        ends = {name: self._log_ends.now(name) for name in positions}
+        ends = {name: batch.stores.log_end(name) for name in positions}
         lag = sum(max(ends[name] - at, 0) for name, at in positions.items())
         records = max((one.records for one in figures.values()), default=0)
         return BatchProgress(batch.number, records, batch.bytes, seconds, lag, positions, figures)

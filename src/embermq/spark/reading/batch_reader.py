@@ -42,9 +42,9 @@ from embermq.spark.runtime.gc_freeze import settle
 class RocketMQBatchReader(DataSourceReader):
     """Reads stores; knows no filters."""
 
-    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
-        self.options = read_options.parse(options, streaming=False)
-        self.reading = reading_of(schema, self.options)
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self.options = options
+        self.reading = reading_of(schema, options)
         self._has_bodies = not BODIES.isdisjoint(schema.names)
         self.pushed = Pushed()
 
@@ -73,7 +73,7 @@ class FilteringBatchReader(RocketMQBatchReader):
     setting is off it is not called.
     """
 
-    def __init__(self, schema: StructType, options: Mapping[str, str], table: str) -> None:
+    def __init__(self, schema: StructType, options: ReadOptions, table: str) -> None:
         super().__init__(schema, options)
         vars(self)["pushFilters"] = _Push(self, table)
 
@@ -93,9 +93,10 @@ class _Push:
 
 def batch_reader(schema: StructType, options: Mapping[str, str], table: str) -> RocketMQBatchReader:
     """The reader that the option pushdown asks for, for a table of this name."""
-    if read_options.parse(options, streaming=False).pushdown:
-        return FilteringBatchReader(schema, options, table)
-    return RocketMQBatchReader(schema, options)
+    parsed = read_options.parse(options, streaming=False)
+    if parsed.pushdown:
+        return FilteringBatchReader(schema, parsed, table)
+    return RocketMQBatchReader(schema, parsed)
 
 
 def reading_of(schema: StructType, options: ReadOptions) -> ReadSettings:

@@ -36,9 +36,9 @@ def scan(
 
     `options` are those of the format, as Python values: see `embermq.spark.table`.
     """
-    texts = option_texts(options, path)
-    schema = chosen_schema(columns, parse(texts, streaming=False))
-    slices = RocketMQBatchReader(schema, texts).partitions()
+    parsed = parse(option_texts(options, path), streaming=False)
+    schema = chosen_schema(columns, parsed)
+    slices = RocketMQBatchReader(schema, parsed).partitions()
     count = len(slices)
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(_reader_of(slices), schema)
 

@@ -86,7 +86,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @clear_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        self._initial = self._follow().follower.initial().to_json()
+        following = self._follow()
+        following.is_fresh = False  # Much may be written before Spark asks for the end of a batch.
+        self._initial = following.follower.initial().to_json()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -149,6 +151,7 @@ class _Following:
 
     def __init__(self, options: read_options.ReadOptions, *, by_queue: bool) -> None:
         self._fail_on_data_loss = options.fail_on_data_loss
+        self.is_fresh = True  # The stores were looked at just now: the first question need not look again.
         self._stores = [FollowedStore(place, options) for place in find_stores(options.paths, shipped=True)]
         kind = QueueFollower if by_queue else LogFollower
         self.follower: StreamFollower = kind(self._stores, options)
@@ -167,8 +170,10 @@ class _Following:
                 progress.check()
 
     def _refresh(self) -> None:
-        for store in self._stores:
-            store.refresh()
+        if not self.is_fresh:
+            for store in self._stores:
+                store.refresh()
+        self.is_fresh = False
 
     def aim_at_latest(self) -> None:
         """From now on nothing counts that comes later than this."""
