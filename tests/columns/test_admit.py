@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embermq.columns.compiled.admit import admit_rows
-from embermq.columns.compiled.places import Places
+from embermq.columns.compiled.queue_table import QueueTable
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.admit import RowLimits, RowsAdmitted, admit_run
 from embermq.columns.plain.messages import PackedStop
@@ -28,8 +28,8 @@ NUMBERS = st.one_of(
 )
 
 
-def places() -> Places:
-    table = Places()
+def places() -> QueueTable:
+    table = QueueTable()
     for (topic, queue_id), number in KNOWN.items():
         table.add(topic, queue_id, number)
     return table

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from embermq.columns.compiled.check_log import ROWS_AT_ONCE, LogCheck, new_walk
-from embermq.columns.compiled.derive import QueueTable
+from embermq.columns.compiled.queue_table import QueueTable
 from embermq.columns.plain import check
 from embermq.columns.plain.check import (
     Q_COLUMNS,
@@ -91,11 +91,11 @@ class Made:
         self.index = np.array([int(rows[0, C_STORE_TIME]), BASE], np.int64)
         self.queues = QueueTable()
         for queue in range(QUEUES):
-            self.queues.add(b"Topic", queue)
+            self.queues.add(b"Topic", queue, queue)
         self.check = LogCheck(NO_DELAYS)
 
     def go_on(self, walk: NDArray[np.int64], **changed: Any) -> CheckStop:
-        lent = (*self.queues.lent(), np.arange(64))
+        lent = self.queues.lent()
         return self.check.go_on(
             self.data,
             BASE,
@@ -147,7 +147,7 @@ def test_it_asks_for_queues_windows_and_entries_and_goes_on() -> None:
     while (stop := made.go_on(walk, entries=made.entries[walk_entry * ENTRY_BYTES : given * ENTRY_BYTES])) != 0:
         stops.append(stop)
         if stop == CheckStop.UNKNOWN:
-            made.queues.add(b"Topic", int(made.check.rows[walk[W_ROW], C_QUEUE_ID]))
+            made.queues.add(b"Topic", int(made.check.rows[walk[W_ROW], C_QUEUE_ID]), len(made.queues))
         elif stop == CheckStop.WINDOW:
             made.table[walk[W_QUEUE], 2:] = whole[walk[W_QUEUE], 2:]
         else:
@@ -229,16 +229,15 @@ def test_it_stops_where_the_twin_of_scan_stops(data: bytes) -> None:
     records = RecordColumns(data, BASE, rows[:count])
     queues = QueueTable()
     for i in range(count):
-        queues.add(records.topic_bytes(i), int(rows[i, C_QUEUE_ID]))
+        if queues.find(records.topic_bytes(i), int(rows[i, C_QUEUE_ID])) < 0:
+            queues.add(records.topic_bytes(i), int(rows[i, C_QUEUE_ID]), len(queues))
     walk, checker = new_walk(0), LogCheck(NO_DELAYS)
     table = np.zeros((max(len(queues), 1), Q_COLUMNS), np.int64)
     table[:, 0] = table[:, 2] = table[:, 3] = -1
     pool = np.zeros(ENTRY.size, np.uint8)
     seen, made_for = 0, -1
     while True:
-        stop = checker.go_on(
-            MEMORY.hold(data), BASE, len(data), (*queues.lent(), np.arange(64)), table, pool, pool, NO_DELAYS, walk
-        )
+        stop = checker.go_on(MEMORY.hold(data), BASE, len(data), queues.lent(), table, pool, pool, NO_DELAYS, walk)
         if stop == CheckStop.DONE:
             break
         assert stop in (CheckStop.WINDOW, CheckStop.BREAK, CheckStop.WRONG)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.columns.compiled.derive import QueueTable, index_keys, index_put, index_put_keys, index_rebuild_slots
+from embermq.columns.compiled.derive import index_keys, index_put, index_put_keys, index_rebuild_slots
 from embermq.columns.plain import derive as plain
 from embermq.columns.plain.scan import scan_rows
-from embermq.columns.rows import C_KEYS_AT, C_QUEUE_ID, C_TOPIC_LEN, RecordColumns, new_rows
+from embermq.columns.rows import C_KEYS_AT, RecordColumns, new_rows
 from embermq.format import index
 from embermq.format.frame import encode
 from embermq.format.index import decode_header, entry_at, index_file_bytes
@@ -171,9 +171,6 @@ def test_rows_that_point_outside_the_data_are_refused() -> None:
     batch.rows[0, C_KEYS_AT] = 1 << 40
     with pytest.raises(AssertionError):
         index_put(np.zeros(index_file_bytes(10, 10), np.uint8), 10, 10, batch, 0, 0, 0)
-    batch.rows[0, C_TOPIC_LEN] = 1 << 40
-    with pytest.raises(AssertionError):
-        QueueTable().route(batch)
 
 
 @settings(max_examples=100, deadline=None)
@@ -191,27 +188,3 @@ def test_rebuild_slots(entries: list[tuple[int, int]], slots: int) -> None:
 def test_rebuild_refuses_a_count_beyond_the_file() -> None:
     with pytest.raises(AssertionError):
         index_rebuild_slots(np.zeros(index_file_bytes(5, 5), np.uint8), 5, 6)
-
-
-@settings(max_examples=100, deadline=None)
-@given(logs(), st.sets(st.integers(0, 7)), st.data())
-def test_route(data: bytes, known: set[int], draw: st.DataObject) -> None:
-    batch = columns_of(data)
-    table = QueueTable()
-    for i in sorted(known):
-        if i < len(batch):
-            table.add(batch.topic_bytes(i), int(batch.rows[i, C_QUEUE_ID]))
-    expected = [table.find(batch.topic_bytes(i), int(batch.rows[i, C_QUEUE_ID])) for i in range(len(batch))]
-    assert table.route(batch).tolist() == expected
-
-
-def test_a_table_that_grows() -> None:
-    batch = keyed(12)
-    table = QueueTable()
-    pairs = [(b"Topic%d" % (n % 300), n // 300 - 1) for n in range(1500)]
-    assert [table.add(*pair) for pair in pairs] == list(range(1500))
-    assert [table.add(*pair) for pair in pairs] == list(range(1500))
-    assert len(table) == 1500
-    assert table.find(b"Topic0", 99) == -1
-    assert table.route(batch).tolist() == [(i % 3 + 1) * 300 + i % 2 for i in range(12)]
-    assert QueueTable().route(batch).tolist() == [-1] * 12

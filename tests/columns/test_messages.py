@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from embermq import Host, Message
 from embermq.columns.compiled.messages import read_messages
-from embermq.columns.compiled.places import Places
+from embermq.columns.compiled.queue_table import QueueTable
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.messages import FIELDS, PAIRS_MAX, PackedReading, PackedStop, list_head_bytes, read_packed
 from embermq.model.hosts import pack_host
@@ -122,8 +122,8 @@ def messages(draw: st.DrawFn) -> Message:
     return Message(**{"topic": topic, "queue_id": queue_id, **fields})
 
 
-def places() -> Places:
-    table = Places()
+def places() -> QueueTable:
+    table = QueueTable()
     for (topic, queue_id), number in KNOWN.items():
         table.add(topic, queue_id, number)
     return table

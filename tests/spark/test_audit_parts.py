@@ -8,13 +8,13 @@ import pytest
 from numpy.typing import NDArray
 
 from embermq import Message
+from embermq.columns import QueueSlots
 from embermq.files.files import RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs import audit_duplicates, audit_tally, audit_totals
 from embermq.spark.jobs.audit_duplicates import find_duplicates, part_count, split
 from embermq.spark.jobs.audit_tally import HOUR_MS, KEY_ROW, OTHER_TAGS, Gap, PieceTally, is_rhythmic
 from embermq.spark.jobs.audit_totals import Totals
-from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.log.file_scan import DamagedRange
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
@@ -47,10 +47,10 @@ def test_hashes_are_cut_into_as_many_parts_for_each_core(log_bytes: int, entries
 
 
 def tallied(root: Path, step_ms: int = 1000) -> tuple[PieceTally, NDArray[np.void]]:
-    tally, routes, survey = PieceTally(step_ms), QueueNumbers(), Survey.open(root)
+    tally, routes, survey = PieceTally(step_ms), QueueSlots(), Survey.open(root)
     for batch in survey.scan(survey.log_min, survey.log_end, rows_max=7):
         assert not isinstance(batch, DamagedRange)
-        tally.take(batch, routes.route(batch), routes.names)
+        tally.take(batch, routes.route(batch).astype(np.int64), routes.names)
     return tally, tally.finish()
 
 
@@ -143,13 +143,13 @@ def silences(tmp_path: Path, gaps_ms: list[int], pieces: int = 1) -> list[tuple[
         for gap in gaps_ms:
             clock.set(now := now + gap)
             places.append(opened.append(Message("T", b"x")).physical_offset)
-    survey, totals, routes = Survey.open(builder.root), Totals(1000), QueueNumbers()
+    survey, totals, routes = Survey.open(builder.root), Totals(1000), QueueSlots()
     borders = [*(places[len(places) * n // pieces] for n in range(pieces)), survey.log_end]
     for start, end in pairwise(borders):
         tally = PieceTally(1000)
         for batch in survey.scan(start, end):
             assert not isinstance(batch, DamagedRange)
-            tally.take(batch, routes.route(batch), routes.names)
+            tally.take(batch, routes.route(batch).astype(np.int64), routes.names)
         tally.finish()
         totals.add(tally)
     assert totals.rhythms["T"].messages == len(places)

@@ -3,13 +3,12 @@
     rows.py        what a row holds; RecordColumns, rows with the bytes they point into
     operations.py  scan, select, gather, gather_stored, pick, check, derive: each in the form that is done sooner
     choosing.py    compiled or plain: the one place that decides
+    queue_slots.py topic and queue id to slot: the one table of queues
     plain/         the forms in Python and numpy, which state the rules
     compiled/      the same compiled by numba, the only place that knows it; tests run both on the same bytes
 
 Other packages import from this face, not from the modules behind it.
 """
-
-from typing import TYPE_CHECKING
 
 from embermq.columns.choosing import pays
 from embermq.columns.operations import (
@@ -33,7 +32,6 @@ from embermq.columns.operations import (
     pick_for,
     put_index_rows,
     put_pairs_for,
-    queue_table,
     rebuild_index_slots,
     repeated,
     resync_for,
@@ -113,6 +111,7 @@ from embermq.columns.plain.stored import (
     GatherStop,
 )
 from embermq.columns.plain.text_hashes import NO_TEXT, mixed, text_hash
+from embermq.columns.queue_slots import NO_SLOT, QueueName, QueueSlots
 from embermq.columns.rows import (
     C_BODY_AT,
     C_BODY_LEN,
@@ -141,9 +140,6 @@ from embermq.columns.rows import (
     Rows,
     new_rows,
 )
-
-if TYPE_CHECKING:  # At run time this would load numba.
-    from embermq.columns.compiled.derive import QueueTable as QueueTable
 
 __all__ = [
     "ANY_SIZE",
@@ -198,6 +194,7 @@ __all__ = [
     "LineStop",
     "LinkCheck",
     "NOTHING",
+    "NO_SLOT",
     "NO_TEXT",
     "N_GATHER_NUMBERS",
     "N_PLACED_COLUMNS",
@@ -215,6 +212,8 @@ __all__ = [
     "Q_WINDOW_AT",
     "Q_WINDOW_END",
     "Q_WINDOW_START",
+    "QueueName",
+    "QueueSlots",
     "R_BODY_AT",
     "R_BODY_LEN",
     "R_BORN_TIME",
@@ -273,7 +272,6 @@ __all__ = [
     "put_index_rows",
     "put_key_rows",
     "put_pairs_for",
-    "queue_table",
     "rebuild_index_slots",
     "repeated",
     "resync",

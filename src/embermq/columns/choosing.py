@@ -17,7 +17,18 @@ from typing import Literal
 from embermq.settings import KernelUse
 
 Kernels = Literal[
-    "scan", "derive", "check", "links", "pick", "stored", "select", "gather", "json_lines", "messages", "repeats"
+    "scan",
+    "derive",
+    "queue_table",
+    "check",
+    "links",
+    "pick",
+    "stored",
+    "select",
+    "gather",
+    "json_lines",
+    "messages",
+    "repeats",
 ]
 
 # From how much work on loading pays, in the unit of the operation: bytes of log, rows, entries or messages.
@@ -27,6 +38,7 @@ WORTH_LOADING: dict[Kernels, int] = {
     "select": 4 << 20,  # bytes
     "json_lines": 16 << 20,  # bytes
     "derive": 2_000,  # rows
+    "queue_table": 2_000,  # rows
     "pick": 2_000,  # records
     "stored": 4_000,  # records
     "gather": 4_000,  # rows

@@ -37,8 +37,7 @@ from embermq.settings import KernelUse
 
 if TYPE_CHECKING:
     from embermq.columns.compiled.check_log import LogCheck
-    from embermq.columns.compiled.derive import QueueTable
-    from embermq.columns.compiled.places import Places
+    from embermq.columns.compiled.queue_table import QueueTable
 
 Numbers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -121,9 +120,9 @@ def gather_stored_for(records: int, use: KernelUse = KernelUse.AUTO) -> GatherSt
 
 
 def queue_table() -> "QueueTable":
-    """An empty table (topic, queue id) -> slot."""
+    """An empty table (topic, queue id) -> number, for kernels; queue_slots.py is for everything else."""
     with loading():
-        from embermq.columns.compiled.derive import QueueTable
+        from embermq.columns.compiled.queue_table import QueueTable
     return QueueTable()
 
 
@@ -261,9 +260,9 @@ def repeated(blocks: Sequence[Numbers]) -> Hashes:
 class RunLoops:
     """The compiled way of many messages into the log; compiled/messages.py, compiled/admit.py, compiled/encode.py."""
 
-    places: "Places"
+    queues: "QueueTable"
     read_messages: Callable[..., PackedReading]
-    admit_rows: Callable[[RunBytes, Rows, int, "Places", RowLimits], RowsAdmitted]
+    admit_rows: Callable[[RunBytes, Rows, int, "QueueTable", RowLimits], RowsAdmitted]
     encode_batch: Callable[..., tuple[int, int]]
 
 
@@ -272,8 +271,8 @@ def run_loops() -> RunLoops:
         from embermq.columns.compiled.admit import admit_rows
         from embermq.columns.compiled.encode import encode_batch
         from embermq.columns.compiled.messages import read_messages
-        from embermq.columns.compiled.places import Places
-    return RunLoops(Places(), read_messages, admit_rows, encode_batch)
+        from embermq.columns.compiled.queue_table import QueueTable
+    return RunLoops(QueueTable(), read_messages, admit_rows, encode_batch)
 
 
 def put_pairs_for(*, compiled: bool) -> PutPairs:

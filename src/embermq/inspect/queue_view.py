@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_SYS_FLAG, C_TAG_CODE, RecordColumns, Rows
+from embermq.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_SYS_FLAG, C_TAG_CODE, QueueSlots, RecordColumns, Rows
 from embermq.files import Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.inspect.log_view import LogView
 from embermq.inspect.queue_files import NO_ENTRIES, Entries, FilesDisagree, QueueFilesView, queue_entries_of
 from embermq.model.flags import PREPARED
-from embermq.store.compare import QueueNumbers
 from embermq.store.log import DamagedRange, scan_segments
 from embermq.store.queues import ConsumeQueue
 
@@ -89,7 +88,7 @@ class QueueView:
         self._stretch = self._stretch_start = 0
         self._stretch_bytes = STRETCH_BYTES_MIN
         self._mark_count = 0
-        self._routes = QueueNumbers()
+        self._routes = QueueSlots()
         self._by_number: list[Queue] = []
 
     # -- asking ----------------------------------------------------------------------------------------------
@@ -196,7 +195,7 @@ class QueueView:
 
     def _reset(self, place: int) -> None:
         self._queues = {}
-        self._routes, self._by_number = QueueNumbers(), []
+        self._routes, self._by_number = QueueSlots(), []
         self._generation, self._log_min = self._log.generation, self._log.min
         self._walked = self._stretch_start = place
         self._stretch = self._mark_count = 0
@@ -242,7 +241,7 @@ class QueueView:
             for part in np.split(rows, np.flatnonzero(np.diff(numbers[rows])) + 1):
                 self._extend(self._by_number[int(numbers[part[0]])], batch.rows[part])
 
-    def _numbers_of(self, batch: RecordColumns) -> NDArray[np.int64]:
+    def _numbers_of(self, batch: RecordColumns) -> NDArray[np.int32]:
         numbers = self._routes.route(batch)
         assert self._queues is not None
         for name in self._routes.names[len(self._by_number) :]:

@@ -6,7 +6,7 @@ from embermq.columns.compiled.compiling import READ_BYTES, READ_ROWS, ROWS, inli
 from embermq.columns.compiled.encode import has_sound_parts, row_record_size
 from embermq.columns.compiled.memory import cell, set_cell
 from embermq.columns.compiled.messages import has_meaning
-from embermq.columns.compiled.places import Places, find_place
+from embermq.columns.compiled.queue_table import QueueTable, find_queue
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.admit import RowLimits, RowsAdmitted
 from embermq.columns.plain.messages import I32_MAX, I32_MIN, PackedStop
@@ -59,7 +59,7 @@ def _admit_rows(
         ):
             return i, total, _PLAIN
         topic_at, topic_len = cell(rows, i, r.R_TOPIC_AT), cell(rows, i, r.R_TOPIC_LEN)
-        queue = find_place(table, names, topics, topic_at, topic_len, cell(rows, i, r.R_QUEUE_ID))
+        queue = find_queue(table, names, topics, topic_at, topic_len, cell(rows, i, r.R_QUEUE_ID))
         if queue < 0:
             return i, total, _PLACE
         set_cell(rows, i, r.R_QUEUE, queue)
@@ -67,7 +67,7 @@ def _admit_rows(
     return len(rows), total, _ALL
 
 
-def admit_rows(parts: RunBytes, rows: Rows, start: int, places: Places, limits: RowLimits) -> RowsAdmitted:
+def admit_rows(parts: RunBytes, rows: Rows, start: int, places: QueueTable, limits: RowLimits) -> RowsAdmitted:
     """Judge rows[start:] and give each its queue, up to the first that is not ordinary or whose queue is unknown.
 
     Twin: plain.admit.admit_run. Some 15-30 ns a message."""

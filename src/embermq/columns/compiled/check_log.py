@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from embermq.columns import rows as c
 from embermq.columns.compiled.check import PENDING_KEYS, check_entry, check_keys_of
 from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.derive import slot_of
 from embermq.columns.compiled.memory import cell
+from embermq.columns.compiled.queue_table import queue_of_row
 from embermq.columns.compiled.scan import scan_records
 from embermq.columns.plain.check import (
     Q_COLUMNS,
@@ -53,17 +53,14 @@ def _set(walk: Any, number: int, value: int) -> None:
 
 
 @inlined
-def _check_rows(data: Any, rows: Any, slots: Any, topics: Any, numbers: Any, table: Any, pool: Any, walk: Any) -> int:
+def _check_rows(data: Any, rows: Any, queues: Any, topics: Any, table: Any, pool: Any, walk: Any) -> int:
     """Entries of the rows that are not compared yet; returns why it stopped."""
     for i in range(_get(walk, W_ROW), _get(walk, W_COUNT)):
         _set(walk, W_ROW, i)
-        slot = slot_of(data, rows, i, slots, topics)
-        if slot < _FOREIGN:
+        number = queue_of_row(data, rows, i, queues, topics)
+        if number < _FOREIGN:
             return _FOREIGN
-        if slot < 0:
-            return _UNKNOWN
-        number = numbers[np.uint64(slot)]
-        if number >= len(table):
+        if number < 0 or number >= len(table):
             return _UNKNOWN
         _set(walk, W_QUEUE, number)
         if cell(rows, i, c.C_SYS_FLAG) & PREPARED == 0:
@@ -75,7 +72,7 @@ def _check_rows(data: Any, rows: Any, slots: Any, topics: Any, numbers: Any, tab
 
 
 @kernel(
-    f"int64({READ_BYTES}, int64, int64, {ROWS}, {READ_I64}, {READ_ROWS}, {READ_BYTES}, {READ_I64}, {ROWS},"
+    f"int64({READ_BYTES}, int64, int64, {ROWS}, {READ_I64}, {READ_ROWS}, {READ_BYTES}, {ROWS},"
     f" {READ_BYTES}, {READ_BYTES}, {READ_I64}, {ROWS}, {I64})"
 )
 def _check_log(
@@ -84,9 +81,8 @@ def _check_log(
     end: int,
     rows: Any,
     delay_ms: Any,
-    slots: Any,
+    queues: Any,
     topics: Any,
-    numbers: Any,
     table: Any,
     pool: Any,
     entries: Any,
@@ -96,7 +92,7 @@ def _check_log(
 ) -> int:
     while True:
         count = _get(walk, W_COUNT)
-        stop = _check_rows(data, rows, slots, topics, numbers, table, pool, walk)
+        stop = _check_rows(data, rows, queues, topics, table, pool, walk)
         if stop != _DONE:
             return stop
         if len(index) == 2:
@@ -155,7 +151,7 @@ class LogCheck:
         data: NDArray[np.uint8],
         base: int,
         end: int,
-        queues: tuple[Any, Any, Any],
+        queues: tuple[Rows, NDArray[np.uint8]],
         table: NDArray[np.int64],
         pool: NDArray[np.uint8],
         entries: NDArray[np.uint8],
@@ -164,7 +160,7 @@ class LogCheck:
     ) -> CheckStop:
         """Walk on, up to data[end] or to what the caller has to see to; then `rows` has the records at hand.
 
-        `queues`: table and topics of a QueueTable, and the numbers of its slots. `table`, `pool`: as for check_entries.
+        `queues`: what a QueueTable has lent. `table`, `pool`: as for check_entries.
         `entries`: index entries from number walk[W_ENTRY] on are compared; `index`: begin_ms and first_physical as for
         check_keys, or nothing: then keys are not looked at.
         DONE: the walk is at data[end], or where walk[W_STOP] says why not. UNKNOWN, WINDOW, BREAK: of row walk[W_ROW],
@@ -172,7 +168,6 @@ class LogCheck:
 
         0.6 of the time of scan, route, check_entries and check_keys over 4,096 records at a time at 1 KiB, 0.8 at
         100 B: 4 and 6 M records/s."""
-        slots, topics, numbers = queues
         assert table.shape[1:] == (Q_COLUMNS,), table.shape
         assert len(walk) == W_COUNT_OF_NUMBERS, len(walk)
         assert len(index) in (0, 2), len(index)
@@ -184,9 +179,7 @@ class LogCheck:
             end,
             self.rows,
             self._delay_ms,
-            slots,
-            topics,
-            numbers,
+            *queues,
             table,
             pool,
             entries,

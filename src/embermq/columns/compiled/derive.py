@@ -1,6 +1,6 @@
-"""From rows to derived files: which queue a record belongs to, and its keys into an index file.
+"""From rows to the index: the keys of records into an index file.
 
-Twins: QueueTable.find for `route`, format.index.put_rows and format.index.rebuild_slots for the others.
+Twins: put_rows and key_rows of plain/derive.py, format.index.rebuild_slots.
 Rows must come from a scan of the same data; a row that points outside it is an assertion, not a crash.
 """
 
@@ -25,7 +25,6 @@ from embermq.columns.compiled.memory import (
 from embermq.columns.compiled.text import hash_text, signed32
 from embermq.columns.rows import RecordColumns
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, index_file_bytes
-from embermq.format.java import string_hash_utf8, wrap_i64
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
 
 _SPACE = 0x20
@@ -283,118 +282,3 @@ def index_rebuild_slots(file: NDArray[np.uint8], slots_max: int, count: int) -> 
     room = (len(file) - index_file_bytes(slots_max, 0)) // ENTRY_BYTES
     assert 0 < count <= max(room, 1), (count, room)
     return _index_rebuild_slots(file, slots_max, count)
-
-
-# Columns of a queue table's rows.
-_T_CODE = 0  # topic hash << 32 | queue id: the queue id is in it as it is
-_T_SLOT = 1  # -1: the row is free
-_T_TOPIC_AT = 2
-_T_TOPIC_LEN = 3
-_T_COLUMNS = 4
-_T_MULTIPLIER = 0x1E37_79B9_7F4A_7C15  # spreads codes over the table; any large odd number does
-
-
-@inlined
-def _is_same(data: Any, at: int, other: Any, other_at: int, length: int) -> bool:
-    for k in range(length):
-        if u8_at(data, at + k) != u8_at(other, other_at + k):
-            return False
-    return True
-
-
-@inlined
-def slot_of(data: Any, rows: Any, i: int, table: Any, topics: Any) -> int:
-    """The slot of row i's queue, -1 when the table has none, -2 when the row points outside the data."""
-    mask = len(table) - 1
-    topic_at, topic_len = cell(rows, i, c.C_TOPIC_AT), cell(rows, i, c.C_TOPIC_LEN)
-    if not _is_inside(topic_at, topic_len, len(data)):
-        return -2
-    queue_id = cell(rows, i, c.C_QUEUE_ID) & 0xFFFF_FFFF
-    code = hash_text(data, topic_at, topic_len, 0) << 32 | queue_id
-    at = (code * _T_MULTIPLIER) >> 32 & mask
-    slot: int = cell(table, at, _T_SLOT)
-    while slot >= 0:
-        if (
-            cell(table, at, _T_CODE) == code
-            and cell(table, at, _T_TOPIC_LEN) == topic_len
-            and _is_same(data, topic_at, topics, cell(table, at, _T_TOPIC_AT), topic_len)
-        ):
-            break
-        at = (at + 1) & mask
-        slot = cell(table, at, _T_SLOT)
-    return slot
-
-
-@kernel(f"int64({READ_BYTES}, {READ_ROWS}, {READ_ROWS}, {READ_BYTES}, int32[::1])")
-def _route(data: Any, rows: Any, table: Any, topics: Any, slots: Any) -> int:
-    """Fills `slots`; returns how many rows had no slot, or -1 when a row points outside the data."""
-    unknown = 0
-    for i in range(len(rows)):
-        slot = slot_of(data, rows, i, table, topics)
-        if slot < 0:
-            if slot < -1:
-                return -1
-            unknown += 1
-        slots[np.uint64(i)] = slot
-    return unknown
-
-
-class QueueTable:
-    """(topic bytes, queue id) -> slot, a number from 0 in order of `add`. One thread at a time."""
-
-    def __init__(self) -> None:
-        self._slots: dict[tuple[bytes, int], int] = {}
-        self._topic_places: dict[bytes, int] = {}
-        self._topics = bytearray()
-        self._rebuild(64)
-
-    def __len__(self) -> int:
-        return len(self._slots)
-
-    def find(self, topic: bytes, queue_id: int) -> int:
-        """The slot, or -1."""
-        return self._slots.get((topic, queue_id), -1)
-
-    def add(self, topic: bytes, queue_id: int) -> int:
-        """The slot of the pair; a new one when it had none."""
-        slot = self._slots.get((topic, queue_id))
-        if slot is None:
-            slot = self._slots[topic, queue_id] = len(self._slots)
-            if topic not in self._topic_places:
-                self._topic_places[topic] = len(self._topics)
-                # A new array, not a longer one: the old may still be lent out.
-                self._topics = self._topics + topic
-                self._topics_array = np.frombuffer(self._topics, dtype=np.uint8)
-            if 2 * len(self._slots) > len(self._table):
-                self._rebuild(2 * len(self._table))
-            else:
-                self._enter(topic, queue_id, slot)
-        return slot
-
-    def route(self, columns: RecordColumns) -> NDArray[np.int32]:
-        """The slot of every row, -1 for pairs that were never added.
-
-        Twin: `find`, row by row. 40 times as fast on 4,096 rows just scanned: 50 M/s (5 M/s when the data has
-        left the cache)."""
-        slots = np.empty(len(columns), dtype=np.int32)
-        unknown = _route(columns.data, columns.rows, self._table, self._topics_array, slots)
-        assert unknown >= 0, "rows and data do not belong together"
-        return slots
-
-    def lent(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """The table as it is now, for kernels that look queues up themselves while others add some."""
-        return self._table.copy(), self._topics_array
-
-    def _rebuild(self, capacity: int) -> None:
-        self._table = np.full((capacity, _T_COLUMNS), -1, dtype=np.int64)
-        self._topics_array = np.frombuffer(bytes(self._topics), dtype=np.uint8)
-        for (topic, queue_id), slot in self._slots.items():
-            self._enter(topic, queue_id, slot)
-
-    def _enter(self, topic: bytes, queue_id: int, slot: int) -> None:
-        mask = len(self._table) - 1
-        code = string_hash_utf8(topic) << 32 | queue_id & 0xFFFF_FFFF
-        at = wrap_i64(code * _T_MULTIPLIER) >> 32 & mask
-        while self._table[at, _T_SLOT] >= 0:
-            at = (at + 1) & mask
-        self._table[at] = (code, slot, self._topic_places[topic], len(topic))

@@ -19,7 +19,7 @@ from embermq.columns.compiled.memory import (
     set_cell,
     u8_at,
 )
-from embermq.columns.compiled.places import Places, find_place, is_same
+from embermq.columns.compiled.queue_table import QueueTable, find_queue, is_same
 from embermq.columns.compiled.text import hash_text
 from embermq.columns.plain import messages as m
 from embermq.columns.plain import runs as r
@@ -481,7 +481,7 @@ def _read_messages(
         if row_record_size(rows, i, store_host_bytes) > record_bytes_max:
             return i, end, used, _PLAIN
         topic_at, topic_len = cell(rows, i, r.R_TOPIC_AT), cell(rows, i, r.R_TOPIC_LEN)
-        queue = find_place(table, topics, data, topic_at, topic_len, cell(rows, i, r.R_QUEUE_ID))
+        queue = find_queue(table, topics, data, topic_at, topic_len, cell(rows, i, r.R_QUEUE_ID))
         if queue < 0:
             return i, at, used, _PLACE
         set_cell(rows, i, r.R_QUEUE, queue)
@@ -492,7 +492,7 @@ def _read_messages(
 def read_messages(
     packed: Any,
     at: int,
-    places: Places,
+    places: QueueTable,
     body_bytes_max: int,
     record_bytes_max: int,
     store_host_bytes: int,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns import C_PHYSICAL, RecordColumns, queue_table
+from embermq.columns import C_PHYSICAL, QueueSlots, RecordColumns
 from embermq.errors import StoreError
 from embermq.files import Files, Segments, copy_file
 from embermq.repair.rebuild.journal import Family, RebuildJournal, clear_work, load_journal, save_journal
@@ -293,12 +293,12 @@ class _Only:
     def __init__(self, sink: Sink, only: Collection[QueueBytes]) -> None:
         self.name, self._sink = sink.name, sink
         self.position = sink.position
-        self._table = queue_table()
+        self._wanted = QueueSlots(exact=True)
         for topic, queue_id in only:
-            self._table.add(topic, queue_id)
+            self._wanted.add_spelled(topic, queue_id)
 
     def take(self, batch: RecordColumns, end: int) -> None:
-        rows = batch.rows[self._table.route(batch) >= 0]
+        rows = batch.rows[self._wanted.find_rows(batch) >= 0]
         self._sink.take(RecordColumns(batch.data, batch.base, rows), end)
         self.position = end
 

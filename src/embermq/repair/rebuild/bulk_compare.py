@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from embermq.columns import QueueName
 from embermq.files import Files, RealFiles
 from embermq.format.index import HEADER_BYTES, decode_header
 from embermq.repair.rebuild.bulk import Site
-from embermq.store.compare import CheckedPiece, Cut, IndexStream, LogPieces, QueueName, VerifiedQueueFiles
+from embermq.store.compare import CheckedPiece, Cut, IndexStream, LogPieces, VerifiedQueueFiles
 from embermq.store.index import CheckedIndexFile, LinkFlaw, link_flaws
 from embermq.store.layout import INDEX
 from embermq.store.log import LogSegment

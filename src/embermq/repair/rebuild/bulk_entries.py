@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from embermq.columns import (
     C_PHYSICAL,
-    C_QUEUE_ID,
     C_QUEUE_OFFSET,
     C_SIZE,
     C_SYS_FLAG,
     C_TAG_CODE,
+    QueueSlots,
     RecordColumns,
-    queue_table,
 )
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
@@ -71,23 +70,17 @@ class SliceEntries:
 
     def __init__(self, deleted: Mapping[str, int]) -> None:
         """`deleted`: topics that were deleted, and where the log ended then; records before that have no entries."""
-        self._table = queue_table()
+        self._slots = QueueSlots(exact=True)  # What a name that is spelled in two ways has is irregular.
         self._deleted = deleted
-        self._queues: list[tuple[bytes, int]] = []
         self._parts: list[NDArray[np.int64]] = []
         self.runs: dict[tuple[bytes, int], QueueRun] = {}  # of what was written
 
     def take(self, batch: RecordColumns) -> None:
-        slots = self._table.route(batch)
-        while (slots < 0).any():
-            first = int(np.argmax(slots < 0))
-            self._queues.append((batch.topic_bytes(first), int(batch.rows[first, C_QUEUE_ID])))
-            self._table.add(*self._queues[-1])
-            slots = self._table.route(batch)
+        slots = self._slots.route(batch)
         rows = batch.rows
         has_entry = (rows[:, C_SYS_FLAG] & PREPARED) == 0  # Rolled back ones have this bit too.
         if self._deleted:
-            begun = [self._deleted.get(topic.decode("utf-8", "replace"), 0) for topic, _ in self._queues]
+            begun = [self._deleted.get(topic, 0) for topic, _ in self._slots.names]
             has_entry &= rows[:, C_PHYSICAL] >= np.array(begun, np.int64)[slots]
         if not has_entry.all():
             rows, slots = rows[has_entry], slots[has_entry]
@@ -103,7 +96,8 @@ class SliceEntries:
             return
         slots, *columns = np.concatenate(self._parts, axis=1)
         self._parts.clear()
-        narrow = np.int16 if len(self._queues) <= _NARROW_MAX else np.int32
+        queues = self._slots.spellings()
+        narrow = np.int16 if len(queues) <= _NARROW_MAX else np.int32
         order = np.argsort(slots.astype(narrow), kind="stable")
         slots = slots[order]
         offsets, *rest = (column[order] for column in columns)
@@ -115,7 +109,7 @@ class SliceEntries:
             if start == end:
                 continue
             mine = slice(start, end)
-            run = self._run(self._queues[int(slots[start])], offsets[mine], entries[mine], int(terms[mine].sum()))
+            run = self._run(queues[int(slots[start])], offsets[mine], entries[mine], int(terms[mine].sum()))
             if not is_directory_name(run.names[0]):
                 continue
             if run.is_regular:

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.columns import QueueName
 from embermq.files import Files, NotRegular, OpenFile, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_extension import ENTRY_HEAD_BYTES
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
-from embermq.store.compare import QueueName, Suspects
+from embermq.store.compare import Suspects
 from embermq.store.queues import EXTENSION_FAMILY
 
 _HEAD = np.dtype([("size", ">i2"), ("tag_code", ">i8"), ("store_time", ">i8"), ("bitmap_len", ">i2")])

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.columns import QueueName
 from embermq.files import Files
 from embermq.format.frame import Frame
 from embermq.format.names import segment_name
@@ -25,7 +26,7 @@ from embermq.model.properties import MULTI_DISPATCH, SCHEDULE_TOPIC, decode_prop
 from embermq.repair.verify.extension import ExtensionCheck
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.store import Finding
-from embermq.store.compare import OffsetRun, QueueName, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
+from embermq.store.compare import OffsetRun, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
 from embermq.store.log import DamagedRange
 from embermq.store.queues import NOT_SEEN, QUEUE_FAMILY, ConsumeQueue, Jump, is_directory_name, is_possible, is_too_far
 

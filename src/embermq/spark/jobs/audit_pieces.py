@@ -20,6 +20,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from pyspark.sql import SparkSession
 
+from embermq.columns import QueueName
 from embermq.files import BadBlock, FaultTolerantFiles, Files, OpenFile, RealFiles
 from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.inspect import slice_bytes
@@ -27,7 +28,7 @@ from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicate
 from embermq.spark.jobs.audit_tally import PieceTally
 from embermq.spark.jobs.cluster_tasks import ProgressReport, collected, parallelism
 from embermq.spark.runtime.gc_freeze import settle
-from embermq.store.compare import CheckedPiece, Cut, EntryPlace, IndexStream, LogPieces, QueueName, VerifiedQueueFiles
+from embermq.store.compare import CheckedPiece, Cut, EntryPlace, IndexStream, LogPieces, VerifiedQueueFiles
 from embermq.store.index import CheckedIndexFile, LinkFlaw, link_flaws
 from embermq.store.log import LogSegment
 

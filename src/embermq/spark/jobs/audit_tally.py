@@ -22,6 +22,7 @@ from embermq.columns import (
     C_UNIQ_AT,
     C_UNIQ_LEN,
     NO_TEXT,
+    QueueName,
     RecordColumns,
     hash_column_for,
     is_system_topic,
@@ -44,7 +45,6 @@ KEY_ROW = np.dtype([("hash", np.uint64), ("place", np.int64)])
 _REPEATING = ("%RETRY%", "%DLQ%")
 
 Numbers = NDArray[np.int64]
-QueueName = tuple[str, int]
 CountKey = tuple[str, str, int]  # topic, tag, hour (its begin in ms)
 
 

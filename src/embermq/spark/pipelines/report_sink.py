@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, RecordColumns
+from embermq.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, QueueSlots, RecordColumns
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
-from embermq.store.compare import QueueNumbers
 from embermq.store.log import DamagedRange, scan_segments
 
 STEP_MS = 1000
@@ -120,19 +119,19 @@ class ReportSink:
 
 def count_slice(piece: RangeSlice) -> SliceFigures:
     """Counts one slice, in a worker."""
-    found, routes = SliceFigures(), QueueNumbers()
+    found, routes = SliceFigures(), QueueSlots()
     for scanned in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(scanned, DamagedRange):
             found.damages.append(scanned)
             continue
         found.records += len(scanned)
-        numbers = routes.route(scanned)
+        numbers = routes.route(scanned).astype(np.int64)
         _count_topics(found, scanned, numbers, routes)
         _count_over_time(found, scanned)
     return found
 
 
-def _count_topics(found: SliceFigures, batch: RecordColumns, numbers: Numbers, routes: QueueNumbers) -> None:
+def _count_topics(found: SliceFigures, batch: RecordColumns, numbers: Numbers, routes: QueueSlots) -> None:
     stored, born = (np.clip(batch.column(column), 0, _TIME_MAX_MS) for column in (C_STORE_TIME, C_BORN_TIME))
     delays = np.maximum(stored - born, 0).astype(np.float64)
     classes = np.minimum((np.log2(delays + 1) * CLASSES_PER_DOUBLE).astype(np.int64), _CLASSES - 1)

@@ -7,13 +7,12 @@ In tasks only.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from embermq.columns import C_QUEUE_ID, C_QUEUE_OFFSET, RecordColumns, pays, queue_table
+from embermq.columns import C_QUEUE_ID, C_QUEUE_OFFSET, QueueSlots, RecordColumns
 from embermq.files import RealFiles
 from embermq.format.frame import FIXED_BYTES, Frame
 from embermq.inspect import even_edges
@@ -40,8 +39,9 @@ class QueueReader:
         self._queue_ids = np.array([part.queue_id for part in cut.parts], np.int64)
         self._first = np.array([part.first_physical for part in cut.parts], np.int64)
         self._end = np.array([part.end_physical for part in cut.parts], np.int64)
-        self._topics = [part.topic.encode() for part in cut.parts]
-        self._table: Any = None
+        self._slots = QueueSlots(exact=True)
+        for part in cut.parts:  # They are different queues: the slot is the part's number.
+            self._slots.add_spelled(part.topic.encode(), part.queue_id)
         tags = slice_.selection.tags
         self._codes = None if tags is None else tag_codes(tags)
         self._entries = sum(part.end - part.start for part in cut.parts)
@@ -93,19 +93,8 @@ class QueueReader:
         """Is each record the one its entry stands for?"""
         right: NDArray[np.bool_] = records.column(C_QUEUE_ID) == self._queue_ids[here.part]
         right &= records.column(C_QUEUE_OFFSET) == here.offset
-        right &= self._topics_right(records, here)
+        right &= self._slots.find_rows(records) == here.part
         return right
-
-    def _topics_right(self, records: RecordColumns, here: Candidates) -> NDArray[np.bool_]:
-        if not pays("derive", len(records)):
-            topics = [records.topic_bytes(i) == self._topics[part] for i, part in enumerate(here.part.tolist())]
-            return np.array(topics, np.bool_)
-        if self._table is None:
-            self._table = queue_table()
-            for topic, part in zip(self._topics, self._parts, strict=True):
-                self._table.add(topic, part.queue_id)  # Parts are different queues: the slot is the number.
-        routed: NDArray[np.bool_] = self._table.route(records) == here.part
-        return routed
 
     # -- entries that do not lead to their record --------------------------------------------------------------
 

@@ -16,10 +16,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from embermq.columns import C_PHYSICAL, C_QUEUE_OFFSET, C_SIZE, C_STORE_TIME, C_SYS_FLAG, RecordColumns, Rows
+from embermq.columns import (
+    C_PHYSICAL,
+    C_QUEUE_OFFSET,
+    C_SIZE,
+    C_STORE_TIME,
+    C_SYS_FLAG,
+    QueueName,
+    QueueSlots,
+    RecordColumns,
+    Rows,
+)
 from embermq.inspect import Queue
 from embermq.model.flags import PREPARED
-from embermq.store.compare import QueueNumbers
 from embermq.store.log import DamagedRange, Scanned
 
 STRETCH_BYTES = 8 << 20
@@ -42,7 +51,6 @@ SCHEMA = pa.schema(
     ]
 )
 
-QueueName = tuple[str, int]
 OffsetRange = tuple[int, int]
 
 
@@ -73,7 +81,7 @@ class SummaryMaker:
     def __init__(self, start: int, end: int, stretch_bytes: int = STRETCH_BYTES) -> None:
         self._end, self._stretch_bytes = end, stretch_bytes
         self._stretches = [_Stretch(start)]
-        self._routes = QueueNumbers()
+        self._routes = QueueSlots()
         self.records = self.damaged_bytes = 0
 
     @property

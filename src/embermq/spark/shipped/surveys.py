@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from embermq.columns import QueueName
 from embermq.errors import StoreError, StorePathInvalid
 from embermq.files import Files
 from embermq.inspect import LogView, Queue, QueueSpan, QueueView, Survey
@@ -31,7 +32,7 @@ from embermq.spark.shipped.manifests import (
     newest_manifest,
 )
 from embermq.spark.shipped.places import Place
-from embermq.spark.shipped.summaries import OffsetRange, QueueName, Summary, from_bytes
+from embermq.spark.shipped.summaries import OffsetRange, Summary, from_bytes
 from embermq.store.log import LogSegment
 
 _KEYS_ASKED_MAX = 1_000  # topics times keys: each is a look into each list

@@ -230,7 +230,7 @@ class PackedReader:
         loops, rows = self._runs.loops, batch.rows
         first = at = room = 0
         while at < len(rows):
-            at, record_bytes, stop = loops.admit_rows(batch.parts, rows, at, loops.places, self._runs.limits)
+            at, record_bytes, stop = loops.admit_rows(batch.parts, rows, at, loops.queues, self._runs.limits)
             room += record_bytes
             if stop is PackedStop.PLACE and self._make_place(batch, at, refused):
                 continue

@@ -71,7 +71,7 @@ class RunReader:
 
     @property
     def loops(self) -> RunLoops:
-        """The compiled loops; `places` has the tails that messages may be sent to."""
+        """The compiled loops; `queues` has the tails that messages may be sent to."""
         if self._loops is None:
             self._loops = run_loops()
         return self._loops
@@ -118,7 +118,7 @@ class RunReader:
             filled, at, used, stop = loops.read_messages(
                 packed,
                 at,
-                loops.places,
+                loops.queues,
                 *self.limits,
                 rows[done:],
                 properties,
@@ -148,8 +148,8 @@ class RunReader:
         self._admission.check_place(topic, queue_id)
         with self._put_lock():
             tail = self._tails.obtain(topic, queue_id)
-            if self.loops.places.find(tail.name, tail.queue_id) < 0:
-                self.loops.places.add(tail.name, tail.queue_id, tail.slot)
+            if self.loops.queues.find(tail.name, tail.queue_id) < 0:
+                self.loops.queues.add(tail.name, tail.queue_id, tail.slot)
 
 
 def _run_of(parts: RunBytes, rows: Rows) -> MessageRun:

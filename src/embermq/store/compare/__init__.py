@@ -5,15 +5,13 @@
     mapped_pieces.py   a piece as mapped memory
     entries.py         a piece against queue files
     keys.py            a piece against index files
-    queue_numbers.py   which queue a record belongs to, as a number
 
 Other packages import from this face, not from the modules behind it.
 """
 
-from embermq.store.compare.entries import OffsetRun, QueueName, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
+from embermq.store.compare.entries import OffsetRun, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyFlaw, KeyPart
 from embermq.store.compare.log_pieces import CheckedPiece, Cut, LogPieces, LogReader
-from embermq.store.compare.queue_numbers import QueueNumbers
 
 __all__ = [
     "CheckedPiece",
@@ -25,8 +23,6 @@ __all__ = [
     "LogPieces",
     "LogReader",
     "OffsetRun",
-    "QueueName",
-    "QueueNumbers",
     "QueuePieceCheck",
     "Suspects",
     "VerifiedQueueFiles",

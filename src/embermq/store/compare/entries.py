@@ -32,6 +32,7 @@ from embermq.columns import (
     Q_WINDOW_START,
     CheckLoops,
     CheckStop,
+    QueueName,
     RecordColumns,
 )
 from embermq.files import Files
@@ -51,7 +52,6 @@ _SUSPECTS_MAX = 10_000
 _WRONG_MAX = 4_096
 
 Numbers = NDArray[np.int64]
-QueueName = tuple[str, int]
 
 
 class Suspects(NamedTuple):

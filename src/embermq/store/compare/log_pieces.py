@@ -16,12 +16,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
-from embermq.columns import C_PHYSICAL, C_SIZE, C_STORE_TIME, RecordColumns, check_loops_for, new_rows
+import numpy as np
+
+from embermq.columns import (
+    C_PHYSICAL,
+    C_SIZE,
+    C_STORE_TIME,
+    QueueName,
+    QueueSlots,
+    RecordColumns,
+    check_loops_for,
+    new_rows,
+)
 from embermq.files import Files
-from embermq.store.compare.entries import Numbers, QueueName, QueuePieceCheck, VerifiedQueueFiles
+from embermq.store.compare.entries import Numbers, QueuePieceCheck, VerifiedQueueFiles
 from embermq.store.compare.keys import EntryPlace, IndexStream, KeyPart
 from embermq.store.compare.mapped_pieces import mapped, mapped_records
-from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.compare.sound_pieces import SoundPiece
 from embermq.store.index.links import LinkFlaw, link_flaws
 from embermq.store.log.file_scan import MISSING, DamagedRange, LogSegment, Scanned, next_record, scan_segments
@@ -91,7 +101,7 @@ class LogPieces:
         self._segments, self._start, self._end, self._files = segments, start, end, files
         self._queues, self._index, self._tally = queues, index, tally
         self._routing = threading.Lock()
-        self.routes = QueueNumbers()
+        self.routes = QueueSlots()
         self.links: dict[str, list[LinkFlaw]] = {}  # By name of the index file; when all was read.
         self._threads = min(os.cpu_count() or 1, _THREADS_MAX)
         # Each piece begins to read every queue anew: with many queues pieces are longer.
@@ -186,7 +196,7 @@ class LogPieces:
                     reached = scanned.end
                     continue
                 with self._routing:
-                    numbers = self.routes.route(scanned)
+                    numbers = self.routes.route(scanned).astype(np.int64)
                 if is_mixed:
                     queues.take(*self._queues.living(scanned, numbers, self.routes.names), self.routes.names)
                 else:

@@ -20,6 +20,7 @@ from embermq.columns import (
     W_ROW,
     W_STOP,
     CheckStop,
+    QueueSlots,
     RecordColumns,
     log_check,
     new_log_check_walk,
@@ -28,7 +29,6 @@ from embermq.format.frame import ScanStop
 from embermq.store.compare.entries import QueuePieceCheck
 from embermq.store.compare.keys import KeyPart
 from embermq.store.compare.mapped_pieces import MappedStretch
-from embermq.store.compare.queue_numbers import QueueNumbers
 from embermq.store.log.file_scan import DEFAULT_DELAY_MS
 
 
@@ -40,7 +40,7 @@ class SoundPiece:
         stretch: MappedStretch,
         queues: QueuePieceCheck,
         keys: KeyPart,
-        routes: QueueNumbers,
+        routes: QueueSlots,
         routing: threading.Lock,
     ) -> None:
         """`routes` belongs to all threads; who has `routing` may use it."""

@@ -25,6 +25,7 @@ from embermq.columns import (
     C_TAG_CODE,
     C_TOPIC_AT,
     C_TOPIC_LEN,
+    NO_SLOT,
     RecordColumns,
     pays,
 )
@@ -34,7 +35,7 @@ from embermq.model.flags import PREPARED, has_queue_entry
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Entry
 from embermq.store.queues.extension import ExtensionSettings
 from embermq.store.queues.multi_dispatch import MultiDispatch
-from embermq.store.queues.pending_entries import NO_SLOT, Fill, order_by_slot
+from embermq.store.queues.pending_entries import Fill, order_by_slot
 from embermq.store.queues.queue_state import NOT_SEEN, Jump, Restart, SharedQueueState
 from embermq.store.queues.queue_table import Queues
 

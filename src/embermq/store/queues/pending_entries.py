@@ -14,11 +14,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from embermq.columns import NO_SLOT
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 
 Entries = NDArray[np.void]
 _T = TypeVar("_T", bound=np.generic)
-NO_SLOT = -1
 _ROWS_MIN = 1024
 _TAIL_ROWS = 512
 

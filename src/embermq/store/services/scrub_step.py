@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from embermq.columns import QueueName
 from embermq.files import FileDamaged, Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.format.queue_extension import is_address
 from embermq.model.properties import SCHEDULE_TOPIC
-from embermq.store.compare.entries import QueueName, Suspects, VerifiedQueueFiles
+from embermq.store.compare.entries import Suspects, VerifiedQueueFiles
 from embermq.store.compare.keys import IndexStream, KeyFlaw
 from embermq.store.compare.log_pieces import CheckedPiece, LogPieces
 from embermq.store.index.index_files import IndexFiles
