@@ -24,9 +24,9 @@ from embermq.errors import (
 )
 from embermq.files.files import Entry, RealFiles
 from embermq.settings import FlushDisk
-from embermq.spark.planning.store_shape import fit_to_files
 from embermq.spark.writing import commits, staging, writer
 from embermq.spark.writing.commits import Committer
+from embermq.spark.writing.fitted_settings import fit_to_files
 from embermq.spark.writing.journal import CommitJournal
 from embermq.testing.builder import SMALL, StoreBuilder
 from embermq.testing.clock import ManualClock
@@ -316,6 +316,14 @@ def test_sizes_that_contradict_the_files_are_refused(tmp_path: Path) -> None:
         fit_to_files(StoreSettings(queue_file_bytes=2000), said, tmp_path / "store", FILES)
     for name in ("embermq.index.json", "embermq.inventory.json"):
         (tmp_path / "store" / name).unlink()
+    # The content of the index still tells its sizes.
+    fitted = fit_to_files(StoreSettings(), frozenset(), tmp_path / "store", FILES)
+    assert (fitted.index_slots_max, fitted.index_entries_max) == (SMALL["index_slots_max"], SMALL["index_entries_max"])
+    said = frozenset({"index_slots_max"})
+    with pytest.raises(OptionInvalid, match="give maxHashSlotNum and maxIndexNum"):
+        fit_to_files(StoreSettings(), said, tmp_path / "store", FILES)
+    (index,) = (tmp_path / "store" / "index").iterdir()
+    index.write_bytes(b"\xff" * index.stat().st_size)
     with pytest.raises(OptionInvalid, match="give maxHashSlotNum and maxIndexNum"):
         fit_to_files(StoreSettings(), frozenset(), tmp_path / "store", FILES)
     kept = StoreSettings(index=False)

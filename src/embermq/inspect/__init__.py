@@ -3,7 +3,7 @@
     snapshot.py       the whole: log, queues, keys; looks again on demand
     log_view.py, queue_view.py, queue_files.py, key_view.py   its parts
     log_identity.py, lost_end.py   which log it is; how far it once went
-    lookup.py, lineage.py, dump.py, overview.py, rates.py, retention_preview.py, found_sizes.py,
+    lookup.py, lineage.py, dump.py, overview.py, rates.py, retention_preview.py, store_shape.py,
     changes.py        what commands show
     even_slices.py    a log, or anything counted, cut into even parts for workers
 
@@ -13,7 +13,6 @@ Other packages import from this face, not from the modules behind it.
 from embermq.inspect.changes import Watched, is_about_missing_file
 from embermq.inspect.dump import Dump, Wanted
 from embermq.inspect.even_slices import even_edges, record_starts, slice_bytes, slice_count
-from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.lineage import Lineage, LineageStep, lineages_of, seeds_by_key
 from embermq.inspect.log_identity import Identity, LogMatch
 from embermq.inspect.log_view import LogView
@@ -38,12 +37,14 @@ from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
 from embermq.inspect.rates import Glance, Rates, Watch, rates_between
 from embermq.inspect.retention_preview import Preview, preview
 from embermq.inspect.snapshot import Survey
+from embermq.inspect.store_shape import IndexShape, StoreShape, found_shape
 
 __all__ = [
     "Dump",
     "Glance",
     "Identity",
     "IndexFact",
+    "IndexShape",
     "Lineage",
     "LineageStep",
     "LogMatch",
@@ -56,6 +57,7 @@ __all__ = [
     "Rates",
     "SegmentFact",
     "StartPlan",
+    "StoreShape",
     "Survey",
     "Wanted",
     "Watch",
@@ -63,6 +65,7 @@ __all__ = [
     "checkpoint_of",
     "even_edges",
     "find_messages",
+    "found_shape",
     "index_facts",
     "is_about_missing_file",
     "lineages_of",
@@ -79,7 +82,6 @@ __all__ = [
     "require_topic",
     "seeds_by_key",
     "segment_facts",
-    "sizes_found",
     "slice_bytes",
     "slice_count",
     "spaces",

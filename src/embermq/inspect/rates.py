@@ -12,10 +12,10 @@ from pathlib import Path
 from embermq.files import DiskUsage, RealFiles
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import ENTRY_BYTES
-from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.lookup import message_at
 from embermq.inspect.overview import checkpoint_of, writer_process
 from embermq.inspect.snapshot import QueueSpan, Survey
+from embermq.inspect.store_shape import found_shape
 from embermq.settings import StoreSettings
 from embermq.store.layout import CONSUME_QUEUE
 from embermq.store.services import ScrubState, load_scrub_state
@@ -147,8 +147,8 @@ class Watch:
 
     def _has_entry(self, span: QueueSpan, queue_offset: int) -> bool:
         if self._queue_file_bytes is None:
-            default = StoreSettings().queue_file_bytes
-            self._queue_file_bytes = sizes_found(RealFiles(), self._path).get("queue_file_bytes", default)
+            shape = found_shape(RealFiles(), self._path, survey=self._survey)
+            self._queue_file_bytes = shape.queue_file_bytes or StoreSettings().queue_file_bytes
         place = queue_offset * ENTRY_BYTES
         start = place // self._queue_file_bytes * self._queue_file_bytes
         path = self._path / CONSUME_QUEUE / span.topic / str(span.queue_id) / segment_name(start)

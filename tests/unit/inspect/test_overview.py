@@ -9,8 +9,8 @@ from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import StorePathInvalid
 from embermq.files.files import RealFiles
 from embermq.inspect import overview
-from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.snapshot import Survey
+from embermq.inspect.store_shape import found_shape
 from embermq.store.recovery.plan import IndexPlan
 from tests.support import golden
 
@@ -121,7 +121,7 @@ def test_the_plan_is_what_a_start_does(store: Path, what: str) -> None:
 @pytest.mark.parametrize("name", ["basic", "unclean", "delay"])
 def test_a_store_of_rocketmq_is_walked(name: str, tmp_path: Path) -> None:
     path = golden.restore(name, tmp_path)
-    settings = SMALL.replace(**sizes_found(RealFiles(), path), delayed_delivery=False)
+    settings = SMALL.replace(**found_shape(RealFiles(), path).as_settings(), delayed_delivery=False)
     plan, started = plan_and_start(path, settings)
     assert (plan.reason, plan.walk_from) == (started.recovery.reason, started.recovery.walked_from)
     assert plan.index is IndexPlan.REBUILD

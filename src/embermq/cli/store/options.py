@@ -12,7 +12,7 @@ from embermq import StoreSettings
 from embermq.cli.store import BadInput
 from embermq.errors import StorePathInvalid
 from embermq.files import RealFiles
-from embermq.inspect import sizes_found
+from embermq.inspect import found_shape
 from embermq.settings.names import BROKER_PROPERTIES
 from embermq.settings.store_settings import NAMES
 from embermq.store.layout import places_said
@@ -84,7 +84,7 @@ def settings_for(directory: Path, config_file: Path | None, changes: Iterable[st
     if config_file is not None:
         return read_settings(config_file, spoken)
     try:
-        found: dict[str, Any] = {**sizes_found(RealFiles(), directory)}
+        found: dict[str, Any] = {**found_shape(RealFiles(), directory).as_settings()}
     except PermissionError as problem:
         is_readable = os.access(directory, os.R_OK | os.X_OK)
         where = problem.filename if is_readable and problem.filename else directory

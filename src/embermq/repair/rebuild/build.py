@@ -6,7 +6,7 @@ files in pieces, on several machines if need be.)
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from embermq.clock import Clock
 from embermq.columns import C_PHYSICAL, QueueSlots, RecordColumns
 from embermq.errors import StoreError
 from embermq.files import Files, Segments, copy_file
+from embermq.inspect import StoreShape
 from embermq.repair.rebuild.journal import Family, RebuildJournal, clear_work, load_journal, save_journal
 from embermq.repair.verify.store_check import Aside, VerifyReport, verify_aside
 from embermq.settings import StoreSettings
@@ -241,13 +242,12 @@ class Build:
 
     def compare(self, work: Path, end: int, progress: Progress) -> None:
         """Every entry and every key with its record; StoreError if they do not agree."""
-        settings = self._settings
-        has_queues, has_index = Family.QUEUES in self._families, Family.INDEX in self._families
-        aside = Aside(
-            self._target,
-            settings.queue_file_bytes if has_queues else None,
-            (settings.index_slots_max, settings.index_entries_max) if has_index else None,
-        )
+        made = StoreShape.of(self._settings)
+        if Family.QUEUES not in self._families:
+            made = replace(made, queue_file_bytes=None)
+        if Family.INDEX not in self._families:
+            made = replace(made, index=None)
+        aside = Aside(self._target, made)
         report = self._verified(aside, end, progress)
         # Records that contradict one another do so in any file made from them.
         wrong = [flaw for flaw in report.flaws if flaw.is_fault and flaw.can_be_mended]

@@ -15,8 +15,9 @@ import numpy as np
 
 from embermq.files import Files, entries_of
 from embermq.format.frame import Frame
-from embermq.format.index import HEADER_BYTES, decode_header, entry_at, index_file_bytes
+from embermq.format.index import HEADER_BYTES, decode_header, entry_at
 from embermq.format.names import parse_index_name
+from embermq.inspect import IndexShape
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.store.compare import EntryPlace, IndexStream, KeyFlaw, KeyPart
 from embermq.store.index import INDEX_FAMILY, CheckedIndexFile, LinkFlaw
@@ -36,7 +37,7 @@ class IndexCheck:
         self,
         root: Path,
         files: Files,
-        shape: tuple[int, int] | None,
+        shape: IndexShape | None,
         frame_at: FrameAt,
         remedies: Remedies,
         *,
@@ -58,13 +59,13 @@ class IndexCheck:
         self.entries = sum(part.header.count - 1 for part in self.parts)
         self.pending = 0  # Keys that are not proven yet.
 
-    def _load(self, shape: tuple[int, int] | None) -> list[CheckedIndexFile]:
+    def _load(self, shape: IndexShape | None) -> list[CheckedIndexFile]:
         found: list[CheckedIndexFile] = []
         for entry in entries_of(self._files, self._directory):
             if not entry.is_file or parse_index_name(entry.name) is None:
                 continue
-            if shape is None or entry.size != index_file_bytes(*shape):
-                expected = "its shape is unknown" if shape is None else f"it should be {index_file_bytes(*shape)}"
+            if shape is None or entry.size != shape.file_bytes:
+                expected = "its shape is unknown" if shape is None else f"it should be {shape.file_bytes}"
                 fault = f"the file is {entry.size} bytes long; {expected}"
                 self._add(entry.name, fault, certain=self._is_trusted)
                 continue

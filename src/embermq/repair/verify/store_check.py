@@ -19,12 +19,12 @@ from pathlib import Path
 from embermq.errors import StorePathInvalid
 from embermq.files import FaultTolerantFiles, Files, OpenFile, RealFiles, entries_of
 from embermq.format.frame import Frame
-from embermq.format.index import index_file_bytes
-from embermq.inspect import Survey, Watched, is_about_missing_file, sizes_found
+from embermq.inspect import IndexShape, StoreShape, Survey, Watched, found_shape, is_about_missing_file
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.repair.verify.index import EVERYTHING, IndexCheck
 from embermq.repair.verify.queues import Bounds, QueueCheck
 from embermq.repair.verify.state_files import StateCheck
+from embermq.settings import StoreSettings
 from embermq.store.compare import IndexStream, LogPieces, LogReader, VerifiedQueueFiles
 from embermq.store.index import load_index_proof
 from embermq.store.layout import COMMIT_LOG, INDEX, load_inventory, lock_holder, was_closed_cleanly
@@ -34,8 +34,7 @@ from embermq.store.queues import EXTENSION_FAMILY, QUEUE_FAMILY
 LOOK_AGAIN_SECONDS = 10.0
 _LOOKS_MAX = 6
 _PAUSE_SECONDS = 0.25
-_QUEUE_FILE_BYTES = 6_000_000
-_INDEX_SHAPE = (5_000_000, 20_000_000)
+_USUAL = StoreSettings()
 
 Progress = Callable[[int, int], None]  # Bytes of log done, and of all.
 # Who reads the log: of these files, from here to there, compared with these queues and this index.
@@ -118,11 +117,10 @@ def _looked(look: Callable[[], VerifyReport], watched: Watched) -> VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Queues and index that were made aside, complete and at rest, and their file sizes; None: not made."""
+    """Queues and index that were made aside, complete and at rest; of what was not made the shape is None."""
 
     root: Path
-    queue_file_bytes: int | None
-    index_shape: tuple[int, int] | None
+    shape: StoreShape
 
 
 def verify_aside(
@@ -160,10 +158,8 @@ class _Verification:
         self._survey = Survey.open(root, files=files)
         self._remedies = Remedies(root)
         self._is_clean = aside is not None or was_closed_cleanly(files, root)
-        sizes = sizes_found(self._files, root) if aside is None else {}
-        self._queue_file_bytes: int | None = sizes.get("queue_file_bytes")
-        self._segment_bytes: int = sizes.get("segment_bytes", 0)
-        self._has_queues = aside is not None or self._queue_file_bytes is not None
+        self._shape = found_shape(self._files, root) if aside is None else aside.shape
+        self._has_queues = aside is not None or self._shape.queue_file_bytes is not None
         self._is_live = not self._is_clean and lock_holder(root) is not None
         self._began = time.monotonic()
         self._frames = _Frames(self._survey, self._files)
@@ -174,7 +170,7 @@ class _Verification:
         report = VerifyReport(
             self._root, fast, self._is_live, self._is_clean, survey.log_min, survey.log_end, len(survey.segments)
         )
-        queues = self._queue_check(self._root, self._queue_file_bytes or _QUEUE_FILE_BYTES)
+        queues = self._queue_check(self._root)
         index = self._index_check(self._root, self._index_shape())
         if fast:
             inventory = load_inventory(self._files, self._root) if self._is_clean else None
@@ -190,7 +186,7 @@ class _Verification:
             self._remedies,
             is_clean=self._is_clean,
             is_live=self._is_live,
-            segment_bytes=self._segment_bytes,
+            segment_bytes=self._shape.segment_bytes or 0,
         )
         report.flaws += state.flaws(survey.log_end, self._newest_ms, queues.ends())
         report.flaws += self._bad_blocks()
@@ -206,13 +202,13 @@ class _Verification:
     def run_aside(self, aside: Aside, end: int) -> VerifyReport:
         survey = self._survey
         report = VerifyReport(self._root, False, False, True, survey.log_min, end, len(survey.segments))
-        queues = self._queue_check(aside.root, aside.queue_file_bytes or _QUEUE_FILE_BYTES)
-        index = self._index_check(aside.root, aside.index_shape)
+        queues = self._queue_check(aside.root)
+        index = self._index_check(aside.root, aside.shape.index)
         self._read_log(report, queues, index, end)
         made = {
-            QUEUE_FAMILY: aside.queue_file_bytes,
-            EXTENSION_FAMILY: aside.queue_file_bytes,
-            INDEX: aside.index_shape,
+            QUEUE_FAMILY: aside.shape.queue_file_bytes,
+            EXTENSION_FAMILY: aside.shape.queue_file_bytes,
+            INDEX: aside.shape.index,
         }
         report.flaws = [flaw for flaw in report.flaws if made.get(flaw.family) is not None]
         report.queues, report.queue_entries, report.index_entries = queues.queue_count, queues.entries, index.entries
@@ -221,7 +217,7 @@ class _Verification:
         self._frames.close()
         return report
 
-    def _index_check(self, root: Path, shape: tuple[int, int] | None) -> IndexCheck:
+    def _index_check(self, root: Path, shape: IndexShape | None) -> IndexCheck:
         return IndexCheck(
             root,
             self._files,
@@ -232,21 +228,21 @@ class _Verification:
             is_live=self._is_live,
         )
 
-    def _index_shape(self) -> tuple[int, int] | None:
+    def _index_shape(self) -> IndexShape | None:
         """Slots and entries of an index file: what was written down, what the content of one fits, or, if that is
         damaged, the usual one of its length."""
         path, proof = self._root / INDEX, load_index_proof(self._files, self._root)
         sizes = {entry.size for entry in entries_of(self._files, path) if entry.is_file}
         if proof is not None:
-            written = int(proof.state.get("slots_max", 0)), int(proof.state.get("entries_max", 0))
-            if index_file_bytes(*written) in sizes:
+            written = IndexShape(int(proof.state.get("slots_max", 0)), int(proof.state.get("entries_max", 0)))
+            if written.file_bytes in sizes:
                 return written
-        return self._survey.index_shape() or (_INDEX_SHAPE if sizes else None)
+        return self._shape.index or (StoreShape.of(_USUAL).index if sizes else None)
 
     # -- what a start would believe ----------------------------------------------------------------------------
 
-    def _queue_check(self, root: Path, file_bytes: int) -> QueueCheck:
-        survey = self._survey
+    def _queue_check(self, root: Path) -> QueueCheck:
+        survey, file_bytes = self._survey, self._shape.queue_file_bytes or _USUAL.queue_file_bytes
         bounds = Bounds(survey.log_min, survey.log_end, self._queues_believed(), self._is_live)
         return QueueCheck(root, self._files, file_bytes, bounds, self._frames.at, self._remedies, store=self._root)
 

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from embermq.errors import StoreError
 from embermq.files import RealFiles
-from embermq.inspect import sizes_found
+from embermq.inspect import found_shape
 from embermq.repair.rebuild import BulkBuild, Rebuilt, settings_as_found
 from embermq.repair.rebuild import rebuild as rebuild_store
 from embermq.settings import StoreSettings
@@ -58,7 +58,7 @@ def _with_clear_errors(function: Callable[[P], R], piece: P) -> R:
 def found_settings(path: str | Path) -> StoreSettings:
     """Settings of a store as its files show them: their sizes, and what is on."""
     root, files = Path(path), RealFiles()
-    return StoreSettings().replace(**{**sizes_found(files, root), **settings_as_found(files, root)})
+    return found_shape(files, root).applied_to(StoreSettings()).replace(**settings_as_found(files, root))
 
 
 def rebuild(

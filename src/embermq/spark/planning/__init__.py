@@ -3,7 +3,7 @@
     stores.py           from paths to stores
     read_request.py     what is needed of each store
     offsets.py          where a read begins and ends
-    pushdown.py, shared_filters.py, size_samples.py, topic_incarnations.py, store_shape.py
+    pushdown.py, shared_filters.py, size_samples.py, topic_incarnations.py
     plan.py, explain.py the slices, as a pure function; what `embermq spark explain` shows
 
 Other packages import from this face, not from the modules behind it.

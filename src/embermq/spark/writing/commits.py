@@ -32,8 +32,8 @@ from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
 from embermq.model.properties import MULTI_QUEUE_OFFSET
 from embermq.settings import StoreSettings
-from embermq.spark.planning.store_shape import fit_to_files
 from embermq.spark.writing import staging
+from embermq.spark.writing.fitted_settings import fit_to_files
 from embermq.spark.writing.journal import Append, CommitJournal, Committed
 from embermq.spark.writing.staging import JOB_PREFIX, StagedFile
 from embermq.store import MessageStore, open_for_maintenance

@@ -24,10 +24,10 @@ from embermq.files import LockHeld, RealFiles
 from embermq.model.hosts import Host
 from embermq.settings import StoreSettings
 from embermq.spark.options.write_options import WriteOptions, parse
-from embermq.spark.planning.store_shape import fit_to_files
 from embermq.spark.runtime.error_rendering import clear_errors
 from embermq.spark.writing import staging
 from embermq.spark.writing.commits import Batch, Committer
+from embermq.spark.writing.fitted_settings import fit_to_files
 from embermq.spark.writing.staging import JOB_PREFIX, QUERY_PREFIX, StagedFile
 from embermq.spark.writing.write_rows import PartitionId, RowReader, check_columns
 from embermq.store.append import Admission

@@ -13,8 +13,8 @@ from embermq.errors import AppendRefused, InputInvalid, StoreLocked
 from embermq.files.files import RealFiles
 from embermq.format.message_json import BodyForm
 from embermq.inspect.dump import Dump
-from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.snapshot import DamagedRange, Survey
+from embermq.inspect.store_shape import found_shape
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.repair.load import load as loading
 from embermq.repair.load.load import LoadReport, Source, Times, load_messages, open_source
@@ -62,7 +62,7 @@ def log_bytes(path: Path, end: int) -> bytes:
 def test_a_raw_dump_gives_the_same_log_byte_for_byte(name: str, tmp_path: Path) -> None:
     source = golden.restore(name, tmp_path / "golden")
     text = dump_bytes(source)
-    settings = SMALL.replace(**sizes_found(RealFiles(), source))
+    settings = SMALL.replace(**found_shape(RealFiles(), source).as_settings())
     report = load(tmp_path / "new", text, settings)
     assert report.messages == len(text.splitlines())
     assert report.kept_times

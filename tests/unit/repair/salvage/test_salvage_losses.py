@@ -13,7 +13,7 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
 from embermq.files.files import RealFiles
-from embermq.inspect.found_sizes import sizes_found
+from embermq.inspect.store_shape import found_shape
 from embermq.repair.salvage.salvaging import MARK, REPORT, Salvaged, salvage
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
@@ -31,7 +31,7 @@ ROOMY = {"disk_full_percent": 100, "disk_clean_percent": 100}
 def saved_from(root: Path) -> Salvaged:
     """Into `new` beside it, with the sizes found, and small ones where none is."""
     sizes = {"segment_bytes": 65536, "index_slots_max": 100, "index_entries_max": 400}
-    settings = StoreSettings().replace(**(ROOMY | sizes | sizes_found(RealFiles(), root)))
+    settings = StoreSettings().replace(**(ROOMY | sizes | found_shape(RealFiles(), root).as_settings()))
     before = golden.tree_state(root)
     found = salvage(root, root.parent / "new", settings)
     assert golden.tree_state(root) == before

@@ -8,8 +8,8 @@ import pytest
 from embermq import Message, MessageStore, StoreSettings
 from embermq.files.files import RealFiles
 from embermq.inspect.dump import Dump
-from embermq.inspect.found_sizes import sizes_found
 from embermq.inspect.snapshot import DamagedRange, Survey
+from embermq.inspect.store_shape import found_shape
 from embermq.repair.salvage.salvaging import salvage
 from embermq.repair.verify.store_check import verify
 from tests.support import golden
@@ -48,7 +48,7 @@ def messages_in(root: Path) -> int:
 
 def settings_of(root: Path, *, found: bool) -> StoreSettings:
     """Those of the files, or the usual size of log files, as somebody has it who says nothing."""
-    sizes = sizes_found(RealFiles(), root)
+    sizes = found_shape(RealFiles(), root).as_settings()
     if not found:
         del sizes["segment_bytes"]
     return StoreSettings().replace(**ROOMY, **sizes)
@@ -57,7 +57,7 @@ def settings_of(root: Path, *, found: bool) -> StoreSettings:
 def test_those_who_read_do_not_see_it(stray: Path) -> None:
     root = stray.parent.parent
     before = digests(stray.parent)
-    assert sizes_found(RealFiles(), root)["segment_bytes"] == 65536
+    assert found_shape(RealFiles(), root).as_settings()["segment_bytes"] == 65536
     assert messages_in(root) == RECORDS
     with MessageStore.open(root, settings_of(root, found=False), read_only=True) as store:
         assert sum(1 for _ in store.scan()) == RECORDS
