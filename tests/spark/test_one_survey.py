@@ -13,6 +13,7 @@ from embermq.spark.options.schema import spark_schema
 from embermq.spark.pipelines.ranges import LogRangesReader
 from embermq.spark.pipelines.surveyed_stores import SurveyedStores
 from embermq.spark.reading import scans
+from embermq.spark.streaming.stream_offsets import StreamOffset
 from embermq.spark.streaming.stream_reader import RocketMQStreamReader
 from embermq.testing.builder import StoreBuilder
 from tests.support.spark_reads import reader_of
@@ -107,7 +108,8 @@ def test_what_is_written_after_the_first_offset_is_in_the_first_batch(tmp_path: 
     with builder.open() as store:
         store.append(Message("orders", b"1"))
         end = store.max_physical
-    assert reader.latestOffset(start, ReadAllAvailable())["stores"]["broker-a"]["position"] == end
+    reached = StreamOffset.from_json(reader.latestOffset(start, ReadAllAvailable()), by_queue=False)
+    assert reached.stores["broker-a"].position == end
 
 
 def test_a_batch_of_a_pipeline(stores: list[Path], counted: Counter[str]) -> None:

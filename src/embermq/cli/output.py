@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, wraps
 from itertools import zip_longest
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TextIO
 
 import click
 from rich import box
@@ -117,7 +117,7 @@ class Rows:
     key: str
     title: str
     columns: Sequence[TableColumn]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[object]]
     empty: str = "nothing"
 
 
@@ -127,7 +127,7 @@ class NamedValue:
 
     key: str
     title: str
-    value: Any
+    value: object
     show: Show = show_text
     absent: str = ""
 
@@ -147,7 +147,7 @@ class Output:
     def __init__(self, as_json: bool, *, is_report: bool = False) -> None:
         self.as_json = as_json
         self._is_report = is_report
-        self._document: dict[str, Any] = {}
+        self._document: dict[str, object] = {}
 
     @cached_property
     def console(self) -> Console:
@@ -168,7 +168,7 @@ class Output:
             else:
                 self._show_facts(part)
 
-    def record(self, key: str, value: Any) -> None:
+    def record(self, key: str, value: object) -> None:
         """Something for programs that people get in other words."""
         self._document[key] = value
 
@@ -248,17 +248,17 @@ def _line_pieces(line: list[str]) -> list[list[str]]:
     return [list(piece) for piece in zip_longest(*parts, fillvalue="")]
 
 
-def _console(stream: Any) -> Console:
+def _console(stream: TextIO) -> Console:
     # The width is rich's business on a terminal; elsewhere a line is as long as it needs to be.
     terminal = stream.isatty()
     return Console(file=stream, width=None if terminal else _UNLIMITED_COLUMNS, soft_wrap=not terminal)
 
 
-def _cell(show: Show, value: Any, absent: str = "") -> str:
+def _cell(show: Show, value: object, absent: str = "") -> str:
     return absent if value is None else show(value)
 
 
-def _plain(part: Rows | NamedValues) -> Any:
+def _plain(part: Rows | NamedValues) -> object:
     if isinstance(part, NamedValues):
         return {fact.key: fact.value for fact in part.facts}
     keys = [column.key for column in part.columns]

@@ -4,7 +4,7 @@ store host address (4 or 16 bytes) + i32 port + i64 physical offset  ->  32 or 5
 """
 
 import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from embermq.errors import MessageIdInvalid
 from embermq.model.hosts import Host, pack_host, unpack_host
@@ -21,7 +21,7 @@ def message_id(store_host: Host, physical_offset: int) -> str:
     return (pack_host(store_host) + _OFFSET.pack(physical_offset)).hex().upper()
 
 
-def parse_message_id(text: Any) -> MessageId:
+def parse_message_id(text: object) -> MessageId:
     """The host and offset inside `text`; MessageIdInvalid when it is none."""
     if not isinstance(text, str) or len(text) not in (32, 56):
         raise MessageIdInvalid(str(text))

@@ -9,7 +9,6 @@ no Spark still gets `--help`, and a line that says what to install.
 """
 
 import importlib
-from typing import Any
 
 import click
 
@@ -65,7 +64,7 @@ class Verbs(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(verb, VERBS[verb]) for verb in self.list_commands(ctx)])
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
         except (InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown) as problem:

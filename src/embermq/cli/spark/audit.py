@@ -1,7 +1,6 @@
 """`embermq spark audit`: is what lies in stores sound and complete?"""
 
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -106,7 +105,7 @@ def _facts(store: StoreAudit) -> list[NamedValue]:
     return [*facts, *(fact for fact in pending if fact.value)]
 
 
-def _summary(store: StoreAudit) -> dict[str, Any]:
+def _summary(store: StoreAudit) -> dict[str, object]:
     """A store for programs."""
     report = store.report
     return {

@@ -15,7 +15,7 @@ from embermq.cli.output import Output
 from embermq.spark.jobs import ProgressReport
 from embermq.spark.runtime import our_errors
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 # Loggers of tasks and queries that fail.
 _LOG_FAILURES = [f"org.apache.spark.{name}" for name in ("executor.Executor", "scheduler.TaskSetManager", "util.Utils")]

@@ -1,13 +1,13 @@
 """Options of the commands that write or read a lake."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from embermq.spark.lake import FORMATS
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def json_option(command: F) -> F:

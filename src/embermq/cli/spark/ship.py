@@ -2,10 +2,9 @@
 
 import json
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from types import FrameType
-from typing import Any
 
 import click
 
@@ -92,7 +91,7 @@ class Asked:
     """Whether Ctrl-C or SIGTERM asked to stop. The second time that means what it always did."""
 
     def __init__(self) -> None:
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
         self._is_asked = False
 
     def __call__(self) -> bool:

@@ -1,7 +1,6 @@
 """`embermq store info`: what a store holds, how it was left, and what a start would do."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -284,7 +283,7 @@ def _plan_facts(plan: StartPlan) -> list[NamedValue]:
     ]
 
 
-def _show_plan(name: Any) -> str:
+def _show_plan(name: object) -> str:
     return _INDEX_PLANS[IndexPlan[str(name).upper()]]
 
 

@@ -17,7 +17,7 @@ from embermq.settings.names import BROKER_PROPERTIES
 from embermq.settings.store_settings import NAMES
 from embermq.store.layout import places_said
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 # Whether it can be read the verbs find out, and say so in one line; click would take four.
 directory_argument = click.argument("directory", type=click.Path(path_type=Path, readable=False))

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -88,7 +87,7 @@ def show_rebuilt(output: Output, directory: Path, made: Rebuilt) -> None:
         click.get_current_context().exit(1)
 
 
-def _place(damage: Damage) -> dict[str, Any]:
+def _place(damage: Damage) -> dict[str, object]:
     return {"physical_offset": damage.physical_offset, "length_bytes": damage.length, "reason": damage.reason}
 
 

@@ -5,7 +5,7 @@ Seconds in the place of milliseconds are recognised (time_units.py) and refused,
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -13,7 +13,7 @@ from embermq.cli.output import show_time
 from embermq.cli.store import BadInput
 from embermq.repair.load import unit_mistaken
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def time_option(name: str, parameter: str, help_text: str) -> Callable[[F], F]:

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -147,7 +146,7 @@ def _topics(glance: Glance, rates: Rates) -> Table:
     return table
 
 
-def _document(directory: Path, glance: Glance, rates: Rates) -> dict[str, Any]:
+def _document(directory: Path, glance: Glance, rates: Rates) -> dict[str, object]:
     return {
         "path": str(directory),
         "messages_per_second": rates.messages,

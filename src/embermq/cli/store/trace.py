@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -85,7 +84,7 @@ def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
     return answer.message
 
 
-def _rows(lineage: Lineage, progress: list[ConsumerProgress]) -> list[tuple[Any, ...]]:
+def _rows(lineage: Lineage, progress: list[ConsumerProgress]) -> list[tuple[object, ...]]:
     return [
         (
             at,
@@ -126,7 +125,7 @@ def _consumers(step: LineageStep, progress: list[ConsumerProgress]) -> list[str]
     ]
 
 
-def _document(lineage: Lineage, progress: list[ConsumerProgress], now_ms: int, body: str) -> dict[str, Any]:
+def _document(lineage: Lineage, progress: list[ConsumerProgress], now_ms: int, body: str) -> dict[str, object]:
     steps = [
         {
             "step": at,

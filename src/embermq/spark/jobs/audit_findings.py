@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -181,14 +180,14 @@ def _duration(length_ms: int) -> str:
 
 
 def table(findings: Sequence[AuditFinding]) -> pa.Table:
-    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    columns: dict[str, list[object]] = {name: [] for name in SCHEMA.names}
     for one in findings:
         for name, value in zip(SCHEMA.names, _row(one), strict=True):
             columns[name].append(value)
     return pa.table(columns, SCHEMA)
 
 
-def _row(one: AuditFinding) -> tuple[Any, ...]:
+def _row(one: AuditFinding) -> tuple[object, ...]:
     return (
         one.broker_name,
         one.store,
@@ -253,7 +252,7 @@ def _write(target: Path, content: pa.Table, findings: Sequence[AuditFinding]) ->
     return str(target)
 
 
-def _record(one: AuditFinding) -> dict[str, Any]:
+def _record(one: AuditFinding) -> dict[str, object]:
     """A line of JSON: the columns of the table, times as text."""
     row = dict(zip(SCHEMA.names, _row(one), strict=True))
     for name in ("startTime", "endTime"):

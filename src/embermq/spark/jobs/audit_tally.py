@@ -6,7 +6,7 @@ travels back, but for the rows of unique keys (16 bytes a message), which the wo
 there is no loop over records here.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -101,7 +101,7 @@ def _topic_hash(topic: str) -> int:
     return text_hash(topic.encode("utf-8", "surrogatepass"))
 
 
-def _arrow(values: NDArray[Any]) -> pa.Array:
+def _arrow(values: NDArray[np.generic]) -> pa.Array:
     """64-bit numbers as Arrow has them. `pa.array` would do, but loads pandas first, for a second in every worker."""
     return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
 
@@ -121,7 +121,7 @@ class PieceTally:
         self.volume: dict[int, tuple[int, int]] = {}  # number of the step of time -> messages, bytes
         self.rhythms: dict[str, Rhythm] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """What it counted, once it is finished."""
         return {"counts": self.counts, "volume": self.volume, "rhythms": self.rhythms}
 

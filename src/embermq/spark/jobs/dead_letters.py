@@ -10,7 +10,6 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -52,7 +51,7 @@ class DeadLetter:
     retries: Sequence[Retry]  # those that the log still has
     body: bytes
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, object]:
         """As JSON can have it: the body in base64."""
         return asdict(self) | {"body": b64encode(self.body).decode()}
 

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from embermq.errors import EmberError, PlaceUnavailable, StorePathInvalid
 from embermq.format.names import segment_name
@@ -200,7 +200,11 @@ def _gone(piece: ShipPiece) -> PlaceUnavailable:
     )
 
 
-def _summed(chunks: Iterator[bytes], digest: Any) -> Iterator[bytes]:
+class _Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+
+
+def _summed(chunks: Iterator[bytes], digest: _Digest) -> Iterator[bytes]:
     for chunk in chunks:
         digest.update(chunk)
         yield chunk

@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -30,7 +29,7 @@ class LakeFiles:
             raise OptionInvalid("lake", f"this is no place to keep files: {problem}", value=root) from None
         self.path = path.rstrip("/")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return LakeFiles, (self.root,)
 
     @property

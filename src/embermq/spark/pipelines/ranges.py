@@ -70,7 +70,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._surveys: dict[str, Survey] = {}
         self._ends: dict[str, int] | None = None  # of Trigger.AvailableNow
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_surveys": {}}
 
     def _survey(self, broker_name: str) -> Survey:

@@ -165,7 +165,7 @@ def _parse_table(option: str, text: str) -> dict[QueueKey, int]:
     return table
 
 
-def _put(option: str, table: dict[QueueKey, int], topic: str, broker: str | None, queue: Any, number: Any) -> None:
+def _put(option: str, table: dict[QueueKey, int], topic: str, broker: str | None, queue: Any, number: object) -> None:
     where = f"topic {topic}" + (f", broker {broker}" if broker is not None else "")
     try:
         queue_id = int(queue)

@@ -110,7 +110,7 @@ def _column(one: Filter, mode: SchemaMode) -> str:
     return by_lower.get(str(path[0]).lower(), "")
 
 
-def _values(one: Filter) -> list[Any] | None:
+def _values(one: Filter) -> list[object] | None:
     """The values a column must have one of; None when the filter is another one. A null equals nothing."""
     match one:
         case EqualTo() | EqualNullSafe():
@@ -160,7 +160,7 @@ def _keys(key: Callable[[str], str]) -> Callable[[Pushed, Filter], Pushed]:
     return use
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode("utf-8", "replace")
     return value if isinstance(value, str) and "\ufffd" not in value else ""
@@ -176,7 +176,7 @@ def _whole_text(text: str) -> str:
     return "" if " " in text else text
 
 
-def _numbers(field: str, low: Callable[[Any, bool], int | None]) -> Callable[[Pushed, Filter], Pushed]:
+def _numbers(field: str, low: Callable[[object, bool], int | None]) -> Callable[[Pushed, Filter], Pushed]:
     """Ranges of whole numbers. `low(value, after)`: the first number that is >= value, or > value if `after`."""
 
     def use(pushed: Pushed, one: Filter) -> Pushed:
@@ -186,7 +186,7 @@ def _numbers(field: str, low: Callable[[Any, bool], int | None]) -> Callable[[Pu
     return use
 
 
-def _span(one: Filter, low: Callable[[Any, bool], int | None]) -> Span | None:
+def _span(one: Filter, low: Callable[[object, bool], int | None]) -> Span | None:
     values = _values(one)
     if values is not None:
         return _covering(values, low)
@@ -198,7 +198,7 @@ def _span(one: Filter, low: Callable[[Any, bool], int | None]) -> Span | None:
     return Span(start=edge) if isinstance(one, GreaterThan | GreaterThanOrEqual) else Span(end=edge)
 
 
-def _covering(values: Sequence[Any], low: Callable[[Any, bool], int | None]) -> Span | None:
+def _covering(values: Sequence[object], low: Callable[[object, bool], int | None]) -> Span | None:
     """From the smallest to the largest of some values."""
     if not values:
         return Span(0, 0)
@@ -208,11 +208,11 @@ def _covering(values: Sequence[Any], low: Callable[[Any, bool], int | None]) -> 
     return Span(min(start for start in starts if start is not None), max(end for end in ends if end is not None))
 
 
-def _whole(value: Any, after: bool) -> int | None:
+def _whole(value: object, after: bool) -> int | None:
     return value + after if type(value) is int else None
 
 
-def _milliseconds(value: Any, after: bool) -> int | None:
+def _milliseconds(value: object, after: bool) -> int | None:
     """Store times are whole milliseconds, Spark's are microseconds."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None

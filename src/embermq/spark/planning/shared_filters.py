@@ -87,7 +87,7 @@ def _forget(directory: Path) -> None:
             one.unlink(missing_ok=True)
 
 
-def _to_json(pushed: Pushed) -> dict[str, Any]:
+def _to_json(pushed: Pushed) -> dict[str, object]:
     sets = {name: None if (value := getattr(pushed, name)) is None else sorted(value) for name in _SETS}
     return sets | {name: [getattr(pushed, name).start, getattr(pushed, name).end] for name in _SPANS}
 

@@ -6,7 +6,6 @@ cheaper and where to cut, never which rows there are.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,7 +62,7 @@ def tag_codes(tags: frozenset[str]) -> TagCodes:
     return np.array(sorted(string_hash(tag) for tag in tags), np.int64)
 
 
-def can_match(stored: NDArray[Any], wanted: TagCodes) -> NDArray[np.bool_]:
+def can_match(stored: NDArray[np.integer], wanted: TagCodes) -> NDArray[np.bool_]:
     """Entries whose tag can be one of the wanted ones: by hash, or not known since the code is an address."""
     codes = stored.astype(np.int64)
     return np.isin(codes, wanted) | (codes <= _EXTENSION_ADDRESS_MAX)

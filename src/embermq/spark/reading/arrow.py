@@ -16,7 +16,7 @@ would take such bytes without a word and fail later. Times Spark cannot show (ou
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -143,7 +143,7 @@ class BatchBuilder:
         """One row per range for the column _corrupt, in a schema that has it."""
         listed = list(ranges)
         lengths = [one.end - one.start for one in listed]
-        known: dict[str, list[Any]] = {
+        known: dict[str, list[object]] = {
             "brokerName": [self._broker_name] * len(listed),
             "physicalOffset": [one.start for one in listed],
             "size": [length if length <= _INT_MAX else None for length in lengths],
@@ -204,7 +204,7 @@ class BatchBuilder:
             size += len(body)
         yield _joined(records, keep, body_rows, whole, start, len(keep), bodies)
 
-    def _constant(self, name: str, value: Any, count: int, type_: pa.DataType) -> pa.Array:
+    def _constant(self, name: str, value: object, count: int, type_: pa.DataType) -> pa.Array:
         """The same value in every row; made once for the largest batch."""
         made = self._constants.get(name)
         if made is None or len(made) < count:
@@ -221,7 +221,7 @@ class BatchBuilder:
         return self._constant(CORRUPT.name, None, len(chosen.keep), type_)
 
 
-def _compressed(records: RecordColumns, keep: Keep) -> NDArray[Any]:
+def _compressed(records: RecordColumns, keep: Keep) -> NDArray[np.intp]:
     return np.flatnonzero(records.column(C_SYS_FLAG).take(keep) & COMPRESSED)
 
 
@@ -255,7 +255,7 @@ def _joined(
     return _Chosen(records, keep.take(chosen), body_rows.take(chosen, axis=0), more)
 
 
-def _array(type_: pa.DataType, count: int, values: NDArray[Any]) -> pa.Array:
+def _array(type_: pa.DataType, count: int, values: NDArray[np.generic]) -> pa.Array:
     return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(values)], 0)
 
 
@@ -365,7 +365,7 @@ def _is_utf8(texts: pa.Array, parts: Parts) -> bool:
     return True
 
 
-_Maker = Callable[[BatchBuilder, _Chosen, Any, Any], pa.Array]
+_Maker = Callable[[BatchBuilder, _Chosen, Gather, pa.DataType], pa.Array]
 _MAKERS: dict[SchemaMode, dict[str, _Maker]] = {
     "rocketmq": {
         "topic": _part(C_TOPIC_AT),

@@ -15,7 +15,6 @@ Driver side, but for the function that reads.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +29,7 @@ from embermq.spark.runtime.error_rendering import clear_iterator
 
 
 def scan(
-    spark: SparkSession, path: StorePath | Iterable[StorePath], columns: Iterable[str] | None = None, **options: Any
+    spark: SparkSession, path: StorePath | Iterable[StorePath], columns: Iterable[str] | None = None, **options: object
 ) -> DataFrame:
     """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given.
 

@@ -28,7 +28,7 @@ def with_copies(
     topics: Sequence[str] | None = None,
     include_system: bool = False,
     fail_on_data_loss: bool = True,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> list[DataFrame]:
     """Frames that together have every message of these stores and of what was shipped to `shipped`, each once.
 

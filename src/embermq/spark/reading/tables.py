@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -46,7 +45,7 @@ def table(
     *,
     lake: str | None = None,
     shipped: str | None = None,
-    **options: Any,
+    **options: object,
 ) -> DataFrame:
     """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given.
 
@@ -90,7 +89,7 @@ def _format_found() -> Iterator[None]:
         ) from None
 
 
-def _is_said(options: Mapping[str, Any], name: str) -> bool:
+def _is_said(options: Mapping[str, object], name: str) -> bool:
     return any(one.lower() == name and value is not None for one, value in options.items())
 
 
@@ -103,7 +102,7 @@ def _with_history(
     schema: StructType,
     lake: str | None,
     shipped: str | None,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     parsed: ReadOptions,
 ) -> DataFrame:
     from embermq.spark.reading.views import messages  # It is made of tables.
@@ -129,7 +128,7 @@ def stream(
     spark: SparkSession,
     path: StorePath | Iterable[StorePath],
     columns: Iterable[str] | None = None,
-    **options: Any,
+    **options: object,
 ) -> DataFrame:
     """The same as a stream, which goes on with what is written later."""
     texts = option_texts(options, path)
@@ -139,7 +138,7 @@ def stream(
         return reading.load()
 
 
-def option_texts(options: Mapping[str, Any], path: StorePath | Iterable[StorePath]) -> dict[str, str]:
+def option_texts(options: Mapping[str, object], path: StorePath | Iterable[StorePath]) -> dict[str, str]:
     """Options as Spark hands them on: text."""
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
     return texts | {"paths": json.dumps(path_texts(path))}
@@ -147,7 +146,7 @@ def option_texts(options: Mapping[str, Any], path: StorePath | Iterable[StorePat
 
 def path_texts(path: StorePath | Iterable[StorePath]) -> list[str]:
     """The paths that one or several are; OptionInvalid for what is none."""
-    paths: list[Any] = [path] if isinstance(path, str | Path) or not isinstance(path, Iterable) else list(path)
+    paths: list[object] = [path] if isinstance(path, str | Path) or not isinstance(path, Iterable) else list(path)
     for one in paths:
         if not isinstance(one, str | Path):
             raise OptionInvalid(
@@ -158,7 +157,7 @@ def path_texts(path: StorePath | Iterable[StorePath]) -> list[str]:
     return [str(one) for one in paths]
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     match value:
         case str() | bool() | int() | float():
             return conf_value(value)

@@ -5,10 +5,10 @@ address and the parts that are needed and no open handle, so that it goes to tas
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from embermq.errors import DataLost
 from embermq.files import Entry, Files, OpenFile
@@ -82,7 +82,7 @@ class ShippedFiles:
         self._streams: OrderedDict[str, ObjectStream] = OrderedDict()
         self._read_before = 0
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return ShippedFiles, (self._address, self._root, self._logs, self._ahead_end)
 
     @classmethod

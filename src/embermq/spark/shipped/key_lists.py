@@ -14,9 +14,9 @@ for the task that ships the part. Layout also in docs/format/shipped.md.
 
 import struct
 import zlib
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from embermq.columns import RecordColumns, index_keys_for
@@ -94,7 +94,7 @@ class KeyList:
         except FileNotFoundError:
             raise self._wrong("is gone") from None
 
-    def _find(self, file: Any, key_hash: int) -> list[int]:
+    def _find(self, file: pa.NativeFile, key_hash: int) -> list[int]:
         if self._fence is None:
             self._load(file)
         assert self._fence is not None
@@ -114,7 +114,7 @@ class KeyList:
         places = np.unique(entries[low:high] & np.uint64(_PLACE_END - 1))
         return [self._start + int(place) for place in places]
 
-    def _load(self, file: Any) -> None:
+    def _load(self, file: pa.NativeFile) -> None:
         data = self._read_some(file, FIRST_READ_BYTES, 0)
         if len(data) < HEAD.size:
             raise self._wrong("is damaged")
@@ -130,13 +130,13 @@ class KeyList:
         self._entries_at = HEAD.size + fence_bytes
         self._fence = np.frombuffer(fence, "<u4").reshape(-1, 2)
 
-    def _read(self, file: Any, count: int, at: int) -> bytes:
+    def _read(self, file: pa.NativeFile, count: int, at: int) -> bytes:
         data = self._read_some(file, count, at)
         if len(data) < count:
             raise self._wrong("is damaged")
         return data
 
-    def _read_some(self, file: Any, count: int, at: int) -> bytes:
+    def _read_some(self, file: pa.NativeFile, count: int, at: int) -> bytes:
         data = self._place.read_at(file, self._name, count, at)
         self.bytes_read += len(data)
         return data

@@ -9,11 +9,10 @@ Driver and workers, any thread.
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import pyarrow as pa
@@ -67,7 +66,7 @@ class Place:
             raise OptionInvalid("path", f"this is no place for files: {reason}", value=self.shown) from None
         self._path = path.rstrip("/")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return Place, (self.address,)
 
     @property
@@ -93,7 +92,7 @@ class Place:
             info = self._files.get_file_info(self._full(name))
         return int(info.size) if info.type == fs.FileType.File else None
 
-    def open(self, name: str) -> Any:
+    def open(self, name: str) -> pa.NativeFile:
         """An object to read from, by `read_at`. FileNotFoundError if it is not there."""
         with self._naming(name):
             return self._files.open_input_file(self._full(name))
@@ -102,7 +101,7 @@ class Place:
         with self._naming(name), self._files.open_input_file(self._full(name)) as file:
             return bytes(file.read())
 
-    def read_at(self, file: Any, name: str, count: int, at: int) -> bytes:
+    def read_at(self, file: pa.NativeFile, name: str, count: int, at: int) -> bytes:
         """Some bytes of an object that was opened."""
         with self._naming(name):
             return bytes(file.read_at(count, at))

@@ -5,7 +5,8 @@ to 4 MiB are fetched, the next one while the last is being worked on. One thread
 """
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+
+import pyarrow as pa
 
 from embermq.spark.shipped.places import Place
 
@@ -19,7 +20,7 @@ class ObjectStream:
     def __init__(self, place: Place, name: str, size: int, ahead_end: int) -> None:
         self._place, self._name, self._size = place, name, size
         self._ahead_end = min(ahead_end, size)
-        self._file: Any = None
+        self._file: pa.NativeFile = None
         self._start, self._data = 0, b""  # what was fetched last
         self._piece_bytes = FIRST_BYTES
         self._next: Future[bytes] | None = None

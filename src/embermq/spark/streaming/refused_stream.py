@@ -5,8 +5,9 @@ not, and that mistake of its own is what users would see. Errors of the question
 """
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
@@ -24,17 +25,17 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _refuse(self) -> NoReturn:
         raise self._problem
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
         self._refuse()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         self._refuse()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._refuse()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         self._refuse()
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._refuse()

@@ -36,7 +36,7 @@ class StreamOffset:
     stores: Mapping[str, StoreOffset]
     queues: Mapping[QueueName, int] | None = None  # None: without topic options
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         if self.queues is None:
             stores = {name: {"identity": one.identity, "position": one.position} for name, one in _sorted(self.stores)}
             return {"stores": stores}

@@ -17,7 +17,7 @@ stream stops at what is durable (inspect/log_view.py), so nothing it has shown i
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -74,18 +74,18 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.reading = reading_of(schema, self.options)
         self.by_queue = self.options.has_topics or isinstance(self.options.start, AtOffsets | AtTimes)
         self._following: _Following | None = None
-        self._initial: dict[str, Any] | None = None
+        self._initial: dict[str, object] | None = None
 
     def _follow(self) -> "_Following":
         if self._following is None:
             self._following = _Following(self.options, by_queue=self.by_queue)
         return self._following
 
-    def _parsed(self, offset: Mapping[str, Any]) -> StreamOffset:
+    def _parsed(self, offset: Mapping[str, object]) -> StreamOffset:
         return StreamOffset.from_json(offset, by_queue=self.by_queue)
 
     @clear_errors
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802
         following = self._follow()
         following.is_fresh = False  # Much may be written before Spark asks for the end of a batch.
         self._initial = following.follower.initial().to_json()
@@ -103,13 +103,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     @clear_errors
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
         """The end of the next micro-batch; `start` itself when there is none to be made now."""
         known, limited = self._parsed(start), not isinstance(limit, ReadAllAvailable)
         end = self._follow().until(known, limited=limited, done=start != self._initial)
         return start if end == known else end.to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802
         """What was there when `latestOffset` last looked, limits or not: for the query's progress."""
         return None if self._following is None else self._following.follower.latest().to_json()
 
@@ -118,7 +118,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follow().aim_at_latest()
 
     @clear_errors
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """The slices of one micro-batch."""
         following = self._follow()
         works = following.works(self._parsed(start), self._parsed(end))
@@ -134,7 +134,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_slice(partition)
 
     @clear_errors
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: dict[str, object]) -> None:
         """Everything before `end` is done and will not be asked for again."""
         self._follow().commit(self._parsed(end))
 
