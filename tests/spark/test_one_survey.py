@@ -124,7 +124,7 @@ def test_a_batch_of_a_pipeline(stores: list[Path], counted: Counter[str]) -> Non
 def test_the_sinks_of_a_pipeline_share_a_look(stores: list[Path], counted: Counter[str]) -> None:
     surveyed = SurveyedStores({path.name: str(path) for path in stores})
     surveyed.begin_batch()
-    first = surveyed.at(str(stores[0]))
+    first, _ = (surveyed.at(str(path)) for path in stores)
     counted.clear()
     assert surveyed.at(str(stores[0])) is first  # Another sink.
     assert not counted
