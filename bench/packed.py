@@ -6,13 +6,17 @@ inside the measured loop, but for the packed batch, which a server's parser has 
 index on, dispatch running meanwhile; one thread appends.
 
     packed      256 messages as from the network: born host, flag, unique key, WAIT=true; rows and bytes made beforehand
+    raw         the bytes of a log with these, 256 records at a time, into the log of a replica, by append_raw
     columns     1,024 bodies at a time with a tag and keys made in the loop, by append_columns
+    Arrow       the same records from Arrow arrays made beforehand
     built, 256  the same records from Message objects, 256 at a time, by append_many
     built, one  the same, by append
 """
 
+import mmap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +52,7 @@ from embermq.columns import (
     new_run_rows,
 )
 from embermq.model.hosts import pack_host
+from embermq.settings import BrokerRole
 from embermq.store import PackedBatch
 
 NAME = "packed"
@@ -62,6 +67,12 @@ _COLUMN_BATCHES = 4  # A bulk writer has more at a time than a client.
 _CLIENT = pack_host(Host("10.1.2.3", 50_000))
 
 Step = Callable[[MessageStore, int], None]
+
+
+class Way(NamedTuple):
+    step: Step  # Appends `at_once` messages: the n-th ones of a sequence.
+    at_once: int = BATCH
+    role: BrokerRole = BrokerRole.ASYNC_MASTER
 
 
 class Round(NamedTuple):
@@ -80,27 +91,22 @@ def run(course: Course) -> list[Figure]:
 
 def _measure(course: Course, case: str, body_bytes: int) -> list[Figure]:
     messages = course.pick(2_048, 200_000)
-    ways = {
-        "packed": _packed_step(body_bytes),
-        "columns": _columns_step(body_bytes),
-        "built, 256": _many_step(body_bytes),
-        "built, one": _single_step(body_bytes),
-    }
     why_not = rocketmq.missing() if course.peers else None
     theirs: list[float] = []
-    rounds: dict[str, list[Round]] = {way: [] for way in ways}
-    for number in range(course.rounds):
-        course.note(f"packed: {case}, round {number + 1} of {course.rounds}")
-        for way, step in ways.items():
-            with course.scratch() as scratch:
-                at_once = _COLUMN_BATCHES * BATCH if way == "columns" else BATCH
-                rounds[way].append(_round(course, scratch / "store", messages, step, at_once))
-        if course.peers and why_not is None:
-            told = rocketmq.measure_append(body_bytes, messages, rounds=1, scratch=course.directory)
-            theirs.append(float(told["messages_per_second"]))
-    figures = [figure for way in ways for figure in _own_figures(case, way, rounds[way])]
+    rounds: dict[str, list[Round]] = {}
+    with course.scratch() as master, _ways(course, body_bytes, messages, master / "store") as ways:
+        for number in range(course.rounds):
+            course.note(f"packed: {case}, round {number + 1} of {course.rounds}")
+            for name, way in ways.items():
+                with course.scratch() as scratch:
+                    rounds.setdefault(name, []).append(_round(course, scratch / "store", messages, way))
+            if course.peers and why_not is None:
+                told = rocketmq.measure_append(body_bytes, messages, rounds=1, scratch=course.directory)
+                theirs.append(float(told["messages_per_second"]))
+    figures = [figure for name in rounds for figure in _own_figures(case, name, rounds[name])]
     built = _rates(rounds["built, 256"])
     figures.append(_ratio(case, "columns / built, 256", rounds["columns"], built, COLUMNS_TARGET))
+    figures.append(_ratio(case, "Arrow / built, 256", rounds["Arrow"], built, COLUMNS_TARGET))
     if why_not is not None:
         return [*figures, not_measured(case, "ours / reference single", "x", why_not)]
     if not theirs:
@@ -109,25 +115,69 @@ def _measure(course: Course, case: str, body_bytes: int) -> list[Figure]:
         *figures,
         Figure(case, "reference, single", "msg/s", theirs),
         _ratio(case, "columns / reference single", rounds["columns"], theirs, COLUMNS_TARGET),
+        _ratio(case, "Arrow / reference single", rounds["Arrow"], theirs, COLUMNS_TARGET),
         _ratio(case, "built, 256 / reference single", rounds["built, 256"], theirs, MANY_TARGETS[case]),
         _ratio(case, "built, one / reference single", rounds["built, one"], theirs, SINGLE_TARGETS[case]),
     ]
 
 
-def _round(course: Course, path: Path, messages: int, step: Step, at_once: int) -> Round:
-    with MessageStore.open(path, course.settings(), clock=FixedClock()) as store:
-        for number in range(course.pick(1_024, 24_576) // at_once):
-            step(store, number)
+@contextmanager
+def _ways(course: Course, body_bytes: int, messages: int, master: Path) -> Iterator[dict[str, Way]]:
+    packed, at_once = _packed_step(body_bytes), _COLUMN_BATCHES * BATCH
+    everything = messages + _warm_up(course)
+    with _log_of(course, master, packed, everything) as log:
+        yield {
+            "packed": Way(packed),
+            "raw": Way(_raw_step(log, everything), role=BrokerRole.SLAVE),
+            "columns": Way(_columns_step(body_bytes), at_once),
+            "Arrow": Way(_arrow_step(body_bytes, everything), at_once),
+            "built, 256": Way(_many_step(body_bytes)),
+            "built, one": Way(_single_step(body_bytes)),
+        }
+
+
+def _warm_up(course: Course) -> int:
+    return course.pick(1_024, 24_576)
+
+
+def _round(course: Course, path: Path, messages: int, way: Way) -> Round:
+    settings = course.settings().replace(role=way.role)
+    with MessageStore.open(path, settings, clock=FixedClock()) as store:
+        for number in range(_warm_up(course) // way.at_once):
+            way.step(store, number)
         store.wait_for_dispatch()
         quiet()
-        batches = messages // at_once
+        batches = messages // way.at_once
         began, cpu = time.perf_counter(), time.thread_time()
         for number in range(batches):
-            step(store, number)
+            way.step(store, number)
         seconds, cpu_seconds = time.perf_counter() - began, time.thread_time() - cpu
         store.wait_for_dispatch(600.0)
-    stored = batches * at_once
+    stored = batches * way.at_once
     return Round(stored / seconds, cpu_seconds / stored * 1e6, joined(log_answer(path), derived_answer(path)))
+
+
+@contextmanager
+def _log_of(course: Course, path: Path, step: Step, messages: int) -> Iterator[mmap.mmap]:
+    """The bytes of a master's first log file, with so many messages."""
+    with MessageStore.open(path, course.settings(), clock=FixedClock()) as store:
+        for number in range(messages // BATCH):
+            step(store, number)
+        store.wait_for_dispatch(600.0)
+        end = store.max_physical
+    first = min((path / "commitlog").iterdir())
+    with first.open("rb") as file, mmap.mmap(file.fileno(), end, access=mmap.ACCESS_READ) as log:
+        yield log
+
+
+def _raw_step(log: mmap.mmap, messages: int) -> Step:
+    piece = len(log) // (messages // BATCH)  # All records have the same size.
+
+    def step(store: MessageStore, number: int) -> None:
+        at = store.max_physical
+        assert store.append_raw(at, log[at : at + piece]) == at + piece
+
+    return step
 
 
 def _packed_step(body_bytes: int) -> Step:
@@ -162,6 +212,21 @@ def _columns_step(body_bytes: int) -> Step:
         first = FIRST_NUMBER + number * len(some)
         keys = [f"order-{first + at}" for at in range(len(some))]
         store.append_columns(TOPIC, some, tags="paid", keys=keys, queue_id=queue_ids)
+
+    return step
+
+
+def _arrow_step(body_bytes: int, messages: int) -> Step:
+    import pyarrow as pa
+
+    at_once = _COLUMN_BATCHES * BATCH
+    some = pa.array(list(bodies(body_bytes)) * _COLUMN_BATCHES, pa.binary())
+    queue_ids = np.repeat(np.arange(QUEUES), BATCH)
+    firsts = range(FIRST_NUMBER, FIRST_NUMBER + messages, at_once)
+    keys = [pa.array([f"order-{number}" for number in range(first, first + at_once)]) for first in firsts]
+
+    def step(store: MessageStore, number: int) -> None:
+        store.append_columns(TOPIC, some, tags="paid", keys=keys[number], queue_id=queue_ids)
 
     return step
 

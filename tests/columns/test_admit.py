@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from embermq.columns.compiled.admit import admit_rows
 from embermq.columns.compiled.queue_table import QueueTable
 from embermq.columns.plain import runs as r
-from embermq.columns.plain.admit import RowLimits, RowsAdmitted, admit_run
-from embermq.columns.plain.messages import PackedStop
-from embermq.columns.plain.runs import RunBytes, new_run_rows
+from embermq.columns.plain.admit import RowsAdmitted, admit_run
+from embermq.columns.plain.runs import RowLimits, RowStop, RunBytes, new_run_rows
 from embermq.columns.rows import Rows
 from tests.columns.guarded import GuardedMemory
 
@@ -86,41 +85,41 @@ def test_good_rows_get_their_queue() -> None:
     rows[2, r.R_TOPIC_LEN] = 1
     rows[2, r.R_HOST_LEN] = 20
     admitted, judged = admit_both(rows, 0, LIMITS[0])
-    assert admitted == (3, 2 * (91 + 100 + 9 + 9) + (91 + 12 + 100 + 1 + 9), PackedStop.ALL)
+    assert admitted == (3, 2 * (91 + 100 + 9 + 9) + (91 + 12 + 100 + 1 + 9), RowStop.ALL)
     assert judged[:, r.R_QUEUE].tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize(
     ("changes", "stop"),
     [
-        ({r.R_QUEUE_ID: 1}, PackedStop.PLACE),
-        ({r.R_TOPIC_LEN: 8}, PackedStop.PLACE),
-        ({r.R_QUEUE_ID: -1}, PackedStop.PLAIN),
-        ({r.R_QUEUE_ID: 1 << 31}, PackedStop.PLAIN),
-        ({r.R_TOPIC_LEN: 0}, PackedStop.PLAIN),
-        ({r.R_TOPIC_AT: 9, r.R_TOPIC_LEN: 128}, PackedStop.PLAIN),
-        ({r.R_BODY_LEN: 301}, PackedStop.PLAIN),
-        ({r.R_BODY_AT: len(BODIES) - 99}, PackedStop.PLAIN),
-        ({r.R_BODY_AT: -1}, PackedStop.PLAIN),
-        ({r.R_BODY_AT: 1 << 62, r.R_BODY_LEN: 1 << 62}, PackedStop.PLAIN),
-        ({r.R_FLAG: 1 << 31}, PackedStop.PLAIN),
-        ({r.R_SYS_FLAG: -(1 << 31) - 1}, PackedStop.PLAIN),
-        ({r.R_RECONSUME: 1 << 40}, PackedStop.PLAIN),
-        ({r.R_HOST_LEN: 9}, PackedStop.PLAIN),
-        ({r.R_HOST_LEN: 8, r.R_HOST_AT: len(PROPERTIES) - 7}, PackedStop.PLAIN),
-        ({r.R_PROPS_LEN: 28}, PackedStop.ALL),  # up to WAIT=true
-        ({r.R_PROPS_LEN: 39}, PackedStop.PLAIN),  # WAIT=false as well
-        ({r.R_PROPS_AT: PROPERTIES.index(b"DELAY"), r.R_PROPS_LEN: 7}, PackedStop.PLAIN),
-        ({r.R_BORN_TIME: -5, r.R_PREPARED: -(1 << 63)}, PackedStop.ALL),
+        ({r.R_QUEUE_ID: 1}, RowStop.PLACE),
+        ({r.R_TOPIC_LEN: 8}, RowStop.PLACE),
+        ({r.R_QUEUE_ID: -1}, RowStop.PLAIN),
+        ({r.R_QUEUE_ID: 1 << 31}, RowStop.PLAIN),
+        ({r.R_TOPIC_LEN: 0}, RowStop.PLAIN),
+        ({r.R_TOPIC_AT: 9, r.R_TOPIC_LEN: 128}, RowStop.PLAIN),
+        ({r.R_BODY_LEN: 301}, RowStop.PLAIN),
+        ({r.R_BODY_AT: len(BODIES) - 99}, RowStop.PLAIN),
+        ({r.R_BODY_AT: -1}, RowStop.PLAIN),
+        ({r.R_BODY_AT: 1 << 62, r.R_BODY_LEN: 1 << 62}, RowStop.PLAIN),
+        ({r.R_FLAG: 1 << 31}, RowStop.PLAIN),
+        ({r.R_SYS_FLAG: -(1 << 31) - 1}, RowStop.PLAIN),
+        ({r.R_RECONSUME: 1 << 40}, RowStop.PLAIN),
+        ({r.R_HOST_LEN: 9}, RowStop.PLAIN),
+        ({r.R_HOST_LEN: 8, r.R_HOST_AT: len(PROPERTIES) - 7}, RowStop.PLAIN),
+        ({r.R_PROPS_LEN: 28}, RowStop.ALL),  # up to WAIT=true
+        ({r.R_PROPS_LEN: 39}, RowStop.PLAIN),  # WAIT=false as well
+        ({r.R_PROPS_AT: PROPERTIES.index(b"DELAY"), r.R_PROPS_LEN: 7}, RowStop.PLAIN),
+        ({r.R_BORN_TIME: -5, r.R_PREPARED: -(1 << 63)}, RowStop.ALL),
     ],
     ids=str,
 )
-def test_where_it_stops(changes: dict[int, int], stop: PackedStop) -> None:
+def test_where_it_stops(changes: dict[int, int], stop: RowStop) -> None:
     rows = good_rows(2)
     for column, value in changes.items():
         rows[1, column] = value
     admitted, _ = admit_both(rows, 0, LIMITS[0])
-    assert (admitted.stopped_at, admitted.stop) == (2 if stop is PackedStop.ALL else 1, stop)
+    assert (admitted.stopped_at, admitted.stop) == (2 if stop is RowStop.ALL else 1, stop)
 
 
 def test_hosts_count_in_the_size_of_a_record() -> None:
@@ -129,5 +128,5 @@ def test_hosts_count_in_the_size_of_a_record() -> None:
         rows: Any = good_rows(1)
         rows[0, r.R_HOST_LEN] = born
         size = 91 + 100 + 9 + 9 + extra
-        assert admit_both(rows, 0, RowLimits(300, size, own))[0] == (1, size, PackedStop.ALL)
-        assert admit_both(rows, 0, RowLimits(300, size - 1, own))[0].stop is PackedStop.PLAIN
+        assert admit_both(rows, 0, RowLimits(300, size, own))[0] == (1, size, RowStop.ALL)
+        assert admit_both(rows, 0, RowLimits(300, size - 1, own))[0].stop is RowStop.PLAIN

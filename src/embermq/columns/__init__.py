@@ -15,6 +15,7 @@ from embermq.columns.operations import (
     CheckLoops,
     Gather,
     GatherStored,
+    JoinLoops,
     RunLoops,
     Scan,
     check_index_links,
@@ -27,6 +28,7 @@ from embermq.columns.operations import (
     gather_stored_for,
     hash_column_for,
     index_keys_for,
+    join_loops_for,
     log_check,
     new_log_check_walk,
     pick_for,
@@ -39,7 +41,6 @@ from embermq.columns.operations import (
     scan_for,
     select_for,
 )
-from embermq.columns.plain.admit import RowLimits
 from embermq.columns.plain.check import (
     Q_COLUMNS,
     Q_FIRST,
@@ -61,7 +62,6 @@ from embermq.columns.plain.derive import key_rows, put_key_rows
 from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
 from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
-from embermq.columns.plain.messages import PackedStop, list_head_bytes
 from embermq.columns.plain.pairs import ValueColumn, measure_pairs
 from embermq.columns.plain.pick import ANY_SIZE
 from embermq.columns.plain.runs import (
@@ -86,6 +86,8 @@ from embermq.columns.plain.runs import (
     R_SYS_FLAG,
     R_TOPIC_AT,
     R_TOPIC_LEN,
+    RowLimits,
+    RowStop,
     RunBytes,
     new_run_rows,
 )
@@ -185,6 +187,7 @@ __all__ = [
     "G_QUEUE_OFFSET",
     "G_RECENT_FROM",
     "Gather",
+    "JoinLoops",
     "GatherStop",
     "GatherStored",
     "HostKind",
@@ -203,7 +206,6 @@ __all__ = [
     "P_PHYSICAL",
     "P_QUEUE_OFFSET",
     "P_SIZE",
-    "PackedStop",
     "Pairs",
     "Parts",
     "Q_COLUMNS",
@@ -231,6 +233,7 @@ __all__ = [
     "R_TOPIC_LEN",
     "RecordColumns",
     "RowLimits",
+    "RowStop",
     "Rows",
     "RunBytes",
     "RunLoops",
@@ -260,7 +263,6 @@ __all__ = [
     "index_keys_for",
     "is_system_topic",
     "key_rows",
-    "list_head_bytes",
     "log_check",
     "measure_pairs",
     "mixed",
@@ -271,6 +273,7 @@ __all__ = [
     "pick_for",
     "put_index_rows",
     "put_key_rows",
+    "join_loops_for",
     "put_pairs_for",
     "rebuild_index_slots",
     "repeated",

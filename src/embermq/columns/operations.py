@@ -23,12 +23,13 @@ from embermq.columns.plain import repeats as plain_repeats
 from embermq.columns.plain import scan as plain_scan
 from embermq.columns.plain import stored as plain_stored
 from embermq.columns.plain import text_hashes as plain_text_hashes
-from embermq.columns.plain.admit import RowLimits, RowsAdmitted
+from embermq.columns.plain import values as plain_values
+from embermq.columns.plain.admit import RowsAdmitted
 from embermq.columns.plain.gather import HostKind, Pairs, Parts
 from embermq.columns.plain.links import LinkCheck
-from embermq.columns.plain.messages import PackedReading
+from embermq.columns.plain.messages import MessageReading
 from embermq.columns.plain.pairs import ValueColumn
-from embermq.columns.plain.runs import RunBytes
+from embermq.columns.plain.runs import RowLimits, RunBytes
 from embermq.columns.plain.select import Selection, select_rows
 from embermq.columns.plain.stored import GatherStop
 from embermq.columns.rows import RecordColumns, Rows
@@ -50,6 +51,7 @@ GatherStored = Callable[
     [Any, int, Any, NDArray[np.uint8], Any, Numbers, NDArray[np.uint8], Numbers],
     GatherStop,
 ]
+JoinValues = Callable[[Sequence[Any]], ValueColumn | None]
 PutPairs = Callable[[NDArray[np.uint8], Numbers, Numbers, bytes, ValueColumn], int]
 HashColumn = Callable[[NDArray[np.uint8], Rows, int, int], Hashes]
 
@@ -261,7 +263,7 @@ class RunLoops:
     """The compiled way of many messages into the log; compiled/messages.py, compiled/admit.py, compiled/encode.py."""
 
     queues: "QueueTable"
-    read_messages: Callable[..., PackedReading]
+    read_messages: Callable[..., MessageReading]
     admit_rows: Callable[[RunBytes, Rows, int, "QueueTable", RowLimits], RowsAdmitted]
     encode_batch: Callable[..., tuple[int, int]]
 
@@ -282,6 +284,22 @@ def put_pairs_for(*, compiled: bool) -> PutPairs:
     with loading():
         from embermq.columns.compiled.pairs import put_pairs
     return put_pairs
+
+
+@dataclass(frozen=True, slots=True)
+class JoinLoops:
+    """Lists of exactly bytes, or exactly str or None, as columns; None for other lists."""
+
+    join_bytes: JoinValues
+    join_texts: JoinValues
+
+
+def join_loops_for(*, compiled: bool) -> JoinLoops:
+    if not compiled:
+        return JoinLoops(plain_values.join_bytes, plain_values.join_texts)
+    with loading():
+        from embermq.columns.compiled.values import join_bytes, join_texts
+    return JoinLoops(join_bytes, join_texts)
 
 
 def compiled_write_lines() -> Callable[..., tuple[int, int, Any]]:

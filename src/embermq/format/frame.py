@@ -56,7 +56,7 @@ _SIZE_MAGIC = struct.Struct(">ii")
 _SYS_FLAG = struct.Struct(">i")
 _I16 = struct.Struct(">h")
 # A global is found faster than the method of an object.
-_PACK_I16, _PACK_SIZE_MAGIC_INTO = _I16.pack, _SIZE_MAGIC.pack_into
+_PACK_HEAD_V4, _PACK_I16, _PACK_SIZE_MAGIC_INTO = _HEADS[0].pack, _I16.pack, _SIZE_MAGIC.pack_into
 assert _HEADS[0].size == BODY_AT
 
 
@@ -179,17 +179,12 @@ def put_record(
     prepared_transaction_offset: int = 0,
     magic: int = MESSAGE_MAGIC,
 ) -> None:
-    """Write one record to out[at:at + size]. The only encoder in Python; the kernel of columns.compiled.encode is its
-    twin.
+    """Write one record to out[at:at + size]. The only encoder in Python; its twin is the kernel of compiled/encode.py.
 
     `crc` is that of `body`, `topic_part` the topic behind its length, hosts are packed and agree with bits 4 and 5 of
-    `sys_flag`. Size and magic are stored last: a process killed in between leaves zeros there, which read as "nothing
-    here".
+    `sys_flag`. Size and magic are stored last: until then there are zeros, which read as "nothing here".
     """
-    layout = _HEADS[sys_flag >> 4 & 3]
-    layout.pack_into(
-        out,
-        at,
+    head = (_PACK_HEAD_V4 if not sys_flag else _HEADS[sys_flag >> 4 & 3].pack)(
         0,
         0,
         crc,
@@ -206,7 +201,7 @@ def put_record(
         prepared_transaction_offset,
         len(body),
     )
-    out[at + layout.size : at + size] = b"".join((body, topic_part, _PACK_I16(len(properties)), properties))
+    out[at : at + size] = b"".join((head, body, topic_part, _PACK_I16(len(properties)), properties))
     _PACK_SIZE_MAGIC_INTO(out, at, size, magic)
 
 
@@ -258,7 +253,6 @@ def encode(
         prepared_transaction_offset,
         magic,
     )
-    assert len(record) == size
     return bytes(record)
 
 

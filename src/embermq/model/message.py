@@ -24,7 +24,7 @@ from embermq.model.status import PutStatus
 # RocketMQ's clients refuse more than 4 MiB before they compress.
 PAYLOAD_BYTES_MAX = 64 << 20
 _ZSTD_STEP_BYTES = 512
-_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -38,7 +38,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     body: bytes = b""
     tags: str | None = None
     keys: str | Iterable[str] = ()
-    properties: Mapping[str, str] = _NO_PROPERTIES
+    properties: Mapping[str, str] = NO_PROPERTIES
     queue_id: int = 0
     flag: int = 0
     delay_level: int = 0
@@ -70,7 +70,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if (  # The commonest case by the shortest way: single appends spend a tenth of their time here.
             tags.__class__ is str
             and keys.__class__ is str
-            and self.properties is _NO_PROPERTIES
+            and self.properties is NO_PROPERTIES
             and self.encoded_properties is None
             and not self.delay_level
             and tags
@@ -139,7 +139,7 @@ class BatchItem(msgspec.Struct, frozen=True, gc=False):
     """One message of a batch: what it does not share with the others."""
 
     body: bytes = b""
-    properties: Mapping[str, str] = _NO_PROPERTIES
+    properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = 0
     encoded_properties: bytes | None = None
 

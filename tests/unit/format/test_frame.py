@@ -1,6 +1,5 @@
 """Commit-log records, on records written by RocketMQ and on damaged ones."""
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -104,17 +103,29 @@ def test_encode_v6_computes_the_host_bits() -> None:
     assert record(sys_flag=0x31) == record(sys_flag=1)
 
 
+class Interrupted(Exception):
+    """The process ends here."""
+
+
+class EndsAfterOneStore(bytearray):
+    def __setitem__(self, at: Any, value: Any) -> None:
+        super().__setitem__(at, value)
+        raise Interrupted
+
+
 def test_size_and_magic_of_a_record_are_stored_last() -> None:
     """A record whose writing ends in the middle reads as nothing, whatever was there before."""
     packed = pack_host(STORE)
-    out = bytearray(b"\x01" * 300)
-    with pytest.raises(struct.error):
-        put_record(out, 100, 150, 0, b"body", b"\x01T", bytes(32_768), 0, 0, 100, 1, packed, 2, packed)
-    assert out[:100] == b"\x01" * 100
+    parts = (97, body_crc(b"body"), b"body", b"\x01T", b"p", 0, 0, 100, 1, packed, 2, packed)
+    out = EndsAfterOneStore(b"\x01" * 300)
+    with pytest.raises(Interrupted):
+        put_record(out, 100, *parts)
+    assert out[108:197] != b"\x01" * 89
     assert isinstance(decode(out, 100, 300, physical_offset=100, check_crc=True), End)
-    put_record(out, 100, 97, body_crc(b"body"), b"body", b"\x01T", b"p", 0, 0, 100, 1, packed, 2, packed)
-    assert isinstance(decode(out, 100, 300, physical_offset=100, check_crc=True), Frame)
-    assert out[197:] == b"\x01" * 103
+    whole = bytearray(b"\x01" * 300)
+    put_record(whole, 100, *parts)
+    assert isinstance(decode(whole, 100, 300, physical_offset=100, check_crc=True), Frame)
+    assert whole[:100] + whole[197:] == b"\x01" * 203
 
 
 def test_decode_v4() -> None:

@@ -5,15 +5,14 @@ from typing import Any
 from embermq.columns.compiled.compiling import READ_BYTES, READ_ROWS, ROWS, inlined, kernel
 from embermq.columns.compiled.encode import has_sound_parts, row_record_size
 from embermq.columns.compiled.memory import cell, set_cell
-from embermq.columns.compiled.messages import has_meaning
+from embermq.columns.compiled.property_text import has_meaning
 from embermq.columns.compiled.queue_table import QueueTable, find_queue
 from embermq.columns.plain import runs as r
-from embermq.columns.plain.admit import RowLimits, RowsAdmitted
-from embermq.columns.plain.messages import I32_MAX, I32_MIN, PackedStop
-from embermq.columns.plain.runs import RunBytes
+from embermq.columns.plain.admit import RowsAdmitted
+from embermq.columns.plain.runs import I32_MAX, I32_MIN, RowLimits, RowStop, RunBytes
 from embermq.columns.rows import Rows, as_bytes_array
 
-_ALL, _PLACE, _PLAIN, _ = (int(stop) for stop in PackedStop)
+_ALL, _PLACE, _PLAIN, _ = (int(stop) for stop in RowStop)
 
 
 @inlined
@@ -82,4 +81,4 @@ def admit_rows(parts: RunBytes, rows: Rows, start: int, places: QueueTable, limi
         *places.arrays,
         *limits,
     )
-    return RowsAdmitted(stopped_at, total, PackedStop(stop))
+    return RowsAdmitted(stopped_at, total, RowStop(stop))

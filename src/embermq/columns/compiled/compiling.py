@@ -48,7 +48,8 @@ def _sources_digest() -> str:
     digest = hashlib.sha256()
     columns, package = here.parent, here.parent.parent
     plain = (*sorted((columns / "plain").glob("*.py")), columns / "rows.py", *sorted((package / "format").glob("*.py")))
-    for path in (*sorted(here.glob("*.py")), *plain, package / "model" / "flags.py"):
+    model = (package / "model" / name for name in ("flags.py", "hosts.py", "message.py"))
+    for path in (*sorted(here.glob("*.py")), *plain, *model):
         digest.update(path.name.encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -14,8 +14,15 @@ from embermq.columns.compiled.compiling import cgutils, intrinsic, types
 _I64 = ir.IntType(64)
 
 
+def as_source(data: Any) -> Any:
+    """The type of an argument that is an array or, where bytes lie outside of all arrays, an address."""
+    return types.int64 if isinstance(data, types.Integer) else data
+
+
 def address_of(context: Any, builder: Any, array_type: Any, array: Any, at: Any) -> Any:
-    """Pointer to element `at` of an array value."""
+    """Pointer to element `at` of an array value. An integer in place of an array is an address (objects.py)."""
+    if isinstance(array_type, types.Integer):
+        return builder.inttoptr(builder.add(array, at), ir.IntType(8).as_pointer())
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [at])
 
@@ -36,7 +43,7 @@ def _load(bits: int, signed: bool, as_it_lies: bool = False) -> Any:
                 return value
             return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
 
-        return types.int64(data, types.int64), generate
+        return types.int64(as_source(data), types.int64), generate
 
     return intrinsic(typed)
 
@@ -104,7 +111,7 @@ def copy_bytes(typing_context: Any, target: Any, to: Any, source: Any, start: An
         cgutils.raw_memcpy(builder, into, out_of, args[4], 1)
         return context.get_dummy_value()
 
-    return types.void(target, types.int64, source, types.int64, types.int64), generate
+    return types.void(target, types.int64, as_source(source), types.int64, types.int64), generate
 
 
 @intrinsic

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_I64, kernel
 from embermq.columns.compiled.encode import is_inside
 from embermq.columns.compiled.memory import copy_bytes, put_i8
-from embermq.columns.compiled.messages import has_separator
+from embermq.columns.compiled.property_text import has_separator
 from embermq.columns.plain.pairs import ALL_PUT, ValueColumn
 from embermq.columns.rows import as_bytes_array
 

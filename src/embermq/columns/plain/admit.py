@@ -12,19 +12,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from embermq.columns.plain import runs as r
-from embermq.columns.plain.messages import I32_MAX, I32_MIN, PackedStop
-from embermq.columns.plain.runs import RunBytes
+from embermq.columns.plain.runs import I32_MAX, I32_MIN, RowLimits, RowStop, RunBytes
 from embermq.columns.rows import Rows, as_view
 from embermq.format.frame import HOST_V4_BYTES, HOST_V6_BYTES, PROPERTIES_BYTES_MAX, TOPIC_BYTES_MAX
 from embermq.model.properties import has_meaning_to_store
-
-
-class RowLimits(NamedTuple):
-    """What a store allows, and the length of its own packed host."""
-
-    body_bytes_max: int
-    record_bytes_max: int
-    store_host_bytes: int
 
 
 class RowsAdmitted(NamedTuple):
@@ -34,7 +25,7 @@ class RowsAdmitted(NamedTuple):
 
     stopped_at: int
     record_bytes: int
-    stop: PackedStop
+    stop: RowStop
 
 
 def admit_run(
@@ -45,14 +36,14 @@ def admit_run(
     for i in range(start, len(rows)):
         row = rows[i].tolist()
         if not has_sound_parts(row, parts) or not _is_ordinary(row, parts, limits):
-            return RowsAdmitted(i, total, PackedStop.PLAIN)
+            return RowsAdmitted(i, total, RowStop.PLAIN)
         topic = bytes(as_view(parts.topics)[row[r.R_TOPIC_AT] :][: row[r.R_TOPIC_LEN]])
         queue = find_place(topic, row[r.R_QUEUE_ID])
         if queue < 0:
-            return RowsAdmitted(i, total, PackedStop.PLACE)
+            return RowsAdmitted(i, total, RowStop.PLACE)
         rows[i, r.R_QUEUE] = queue
         total += r.run_record_size(row, limits.store_host_bytes)
-    return RowsAdmitted(len(rows), total, PackedStop.ALL)
+    return RowsAdmitted(len(rows), total, RowStop.ALL)
 
 
 def has_sound_parts(row: list[int], parts: RunBytes) -> bool:

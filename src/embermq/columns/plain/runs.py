@@ -7,6 +7,7 @@ Rows may share parts: a hundred messages of one client need its host only once.
 `encode_run` is the plain twin of the kernel `encode_batch`.
 """
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,26 @@ P_PHYSICAL = 0
 P_SIZE = 1
 P_QUEUE_OFFSET = 2
 N_PLACED_COLUMNS = 3
+
+
+I32_MIN, I32_MAX, I64_MAX = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
+
+
+class RowStop(IntEnum):
+    """Why making or judging rows stopped."""
+
+    ALL = 0  # All rows are done.
+    PLACE = 1  # The next message goes to a queue that was not made yet.
+    PLAIN = 2  # The next message is not ordinary.
+    FULL = 3  # There is no room for the bytes of the next message.
+
+
+class RowLimits(NamedTuple):
+    """What a store allows, and the length of its own packed host."""
+
+    body_bytes_max: int
+    record_bytes_max: int
+    store_host_bytes: int
 
 
 class RunBytes(NamedTuple):

@@ -5,10 +5,10 @@ leaves zeros there, which read as "nothing here", and not half a message.
 
 A signal handler may raise in the middle of an append (Ctrl-C in a notebook, an alarm). The two things that make a
 message stored, the end of the log and the next offset of its queue, therefore move in one assignment: what did not move
-is overwritten by the next message. A kernel gives offsets out itself; `_open_run` has what they were until its messages
+is overwritten by the next message. A kernel gives offsets out itself; `open_run` has what they were until its messages
 count.
 
-Everything here is for the holder of the put lock.
+Everything here is for the holder of the put lock. `Writer._store_plain` does the same as `put` by a shorter way.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from embermq.model.message import Receipt
 from embermq.model.status import PutStatus
 from embermq.store.append.admission import Admission, Admitted
 from embermq.store.append.light_queues import LightQueues
-from embermq.store.append.queue_tails import QueueTail, QueueTails
+from embermq.store.append.queue_tails import QueueTails
 from embermq.store.append.runs import MessageRun
 from embermq.store.layout.fence import Fence
 from embermq.store.log.commit_log import CommitLog
@@ -50,12 +50,13 @@ class LogEnd:
         fence: Fence | None = None,
     ) -> None:
         self._log, self._tails, self._fence = log, tails, fence
-        self._token: Any
-        self._token, self._own_token = (fence.cell, fence.stamp) if fence is not None else (_NO_TOKEN, 0)
+        # The next three are looked at by each append: see `needs_attention`.
+        self.token: Any
+        self.token, self.own_token = (fence.cell, fence.stamp) if fence is not None else (_NO_TOKEN, 0)
         self._light_queues = LightQueues(tails, admission, light_queues_max)
-        self._store_host, self._packed_host = admission.store_host, admission.packed_store_host
+        self._packed_host = admission.packed_store_host
         # Of a run being written: its slots, their offsets before it, and how many bytes it takes at most.
-        self._open_run: tuple[NDArray[np.int64], NDArray[np.int64], int] | None = None
+        self.open_run: tuple[NDArray[np.int64], NDArray[np.int64], int] | None = None
         self.stored_bytes = 0
 
     @property
@@ -68,26 +69,26 @@ class LogEnd:
     @property
     def needs_attention(self) -> bool:
         """Whether a run was interrupted, or another process has the store: `take_back_open_run`, `check_fence`."""
-        return self._open_run is not None or self._token[0] != self._own_token
+        return self.open_run is not None or self.token[0] != self.own_token
 
     def check_fence(self) -> None:
         """Raise if another process has the store: what is written now would lie over its messages."""
-        if self._token[0] != self._own_token:
+        if self.token[0] != self.own_token:
             assert self._fence is not None
             self._fence.check()
 
     def take_back_open_run(self) -> None:
         """Offsets that a run was given whose messages never counted are for the next ones."""
-        if self._open_run is not None:
-            slots, before, room = self._open_run
+        if self.open_run is not None:
+            slots, before, room = self.open_run
             self._tails.numbers()[slots] = before
             self.clear(room)
-            self._open_run = None
+            self.open_run = None
 
     def clear(self, room: int = BLANK_BYTES) -> None:
         """Make what lies behind the end of the log read as nothing: a record there was never stored."""
         segment = self._log.active
-        is_ours = self._token[0] == self._own_token
+        is_ours = self.token[0] == self.own_token
         if is_ours and segment is not None and segment.wrote < segment.size:
             at, end = segment.wrote, min(segment.wrote + room, segment.size)
             segment.target[at:end] = bytes(end - at)
@@ -100,46 +101,6 @@ class LogEnd:
         if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
             segment = self._log.roll()
         return segment
-
-    def put_plain(
-        self,
-        tail: QueueTail,
-        size: int,
-        crc: int,
-        body: bytes,
-        topic_part: bytes,
-        properties: bytes,
-        born_timestamp: int | None,
-        now_ms: int,
-    ) -> Receipt:
-        """Store a message with nothing rare about it by the shortest way: what `put` does, and no more."""
-        segment = self._log.active
-        if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
-            segment = self._log.roll()
-        at = segment.wrote
-        physical_offset = segment.start + at
-        next_offsets, slot, host = self._tails.next, tail.slot, self._packed_host
-        queue_offset = next_offsets[slot]
-        put_record(
-            segment.target,
-            at,
-            size,
-            crc,
-            body,
-            topic_part,
-            properties,
-            tail.queue_id,
-            queue_offset,
-            physical_offset,
-            now_ms if born_timestamp is None else born_timestamp,
-            host,
-            now_ms,
-            host,
-        )
-        segment.store_timestamp = now_ms
-        segment.wrote, next_offsets[slot] = at + size, queue_offset + 1
-        self.stored_bytes += size
-        return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def put(self, one: Admitted, now_ms: int) -> Receipt:
         """Store one message."""
@@ -193,7 +154,7 @@ class LogEnd:
             if segment is None or segment.is_full:  # An interrupted roll leaves a full one, which is sealed by now.
                 segment = self._log.roll()
             at, numbers, slots = segment.wrote, self._tails.numbers(), run.rows[done:, R_QUEUE]
-            self._open_run = slots, numbers[slots], run.room
+            self.open_run = slots, numbers[slots], run.room
             count, end = encode_batch(
                 segment.target_array,
                 at,
@@ -206,7 +167,7 @@ class LogEnd:
                 self._packed_host,
                 placed[done:],
             )
-            segment.wrote, self._open_run = end if count else at, None
+            segment.wrote, self.open_run = end if count else at, None
             if count:
                 self.stored_bytes += end - at
                 segment.store_timestamp = now_ms

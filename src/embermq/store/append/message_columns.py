@@ -2,9 +2,9 @@
 
     topic, bodies, tags, keys, properties: lists or Arrow arrays  -->  rows and three byte strings
 
-A list is joined to one byte string; an Arrow array has that form already and is used as it lies, by its buffers.
-Nothing is made for each message. The rules are those of `Message`: tags and keys become the properties TAGS and KEYS, a
-property string has the order of a Java HashMap, an empty tag or key is none.
+A list is joined to one byte string, by a kernel where kernels are used; an Arrow array has that form already and is
+used as it lies, by its buffers. Nothing is made for each message. The rules are those of `Message`: tags and keys are
+the properties TAGS and KEYS, a property string has the order of a Java HashMap, an empty tag or key is none.
 
 Arrow arrays are known by what they offer (`type`, `offset`, `buffers`), so that no Arrow library is needed here.
 """
@@ -25,7 +25,9 @@ from embermq.columns import (
     R_QUEUE_ID,
     R_TOPIC_AT,
     R_TOPIC_LEN,
+    JoinLoops,
     ValueColumn,
+    join_loops_for,
     measure_pairs,
     new_run_rows,
     put_pairs_for,
@@ -60,11 +62,12 @@ class MessageColumns:
 
     def pack(self, *, compiled: bool) -> PackedBatch:
         """The batch of these columns; MessageRejected if they are not columns of messages."""
-        body = _bytes_column(self.bodies)
+        join = join_loops_for(compiled=compiled)
+        body = _bytes_column(self.bodies, join)
         rows = len(body.lengths)
-        columns = _property_columns(self.tags, self.keys, self.properties, rows)
+        columns = _property_columns(self.tags, self.keys, self.properties, rows, join)
         text, text_starts, text_lengths = _property_strings(columns, rows, compiled)
-        names = _column_of("topic", self.topic, rows)
+        names = _column_of("topic", self.topic, rows, join)
         if (names.lengths < 0).any():
             raise MessageRejected("topic: a row has none")
         packed = new_run_rows(rows)
@@ -80,21 +83,18 @@ class MessageColumns:
 # -- columns -------------------------------------------------------------------------------------------------------
 
 
-def _bytes_column(bodies: Any) -> ValueColumn:
+def _bytes_column(bodies: Any, join: JoinLoops) -> ValueColumn:
     if is_arrow(bodies):
         column = _arrow_column("bodies", bodies)
         if (column.lengths < 0).any():
             raise MessageRejected(f"bodies: row {int(np.argmin(column.lengths))} is null; an empty body is not")
         return column
     listed = _listed("bodies", bodies)
-    try:
-        joined, lengths = b"".join(listed), np.fromiter(map(len, listed), np.int64, len(listed))
-        if lengths.sum() == len(joined):  # The length of a view can be that in elements.
-            return _joined(joined, lengths)
-    except TypeError:
-        pass  # Something is not bytes; said below.
-    listed = [_as_bytes(row, body) for row, body in enumerate(listed)]
-    return _joined(b"".join(listed), np.fromiter(map(len, listed), np.int64, len(listed)))
+    joined = join.join_bytes(listed)
+    if joined is not None:
+        return joined
+    some = [_as_bytes(row, body) for row, body in enumerate(listed)]
+    return _joined(b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
 
 
 def _as_bytes(row: int, body: Any) -> bytes:
@@ -103,35 +103,32 @@ def _as_bytes(row: int, body: Any) -> bytes:
     raise MessageRejected(f"bodies: row {row} is of type {type(body).__name__}; bytes are expected")
 
 
-def _column_of(name: str, given: Any, rows: int) -> ValueColumn:
+def _column_of(name: str, given: Any, rows: int, join: JoinLoops) -> ValueColumn:
     """A text for all rows, or a text (or None) for each."""
     if isinstance(given, str):
         data = _encoded(name, given)
         return ValueColumn(data, np.zeros(rows, np.int64), np.full(rows, len(data), np.int64))
-    column = _arrow_column(name, given) if is_arrow(given) else _text_column(name, _listed(name, given))
+    column = _arrow_column(name, given) if is_arrow(given) else _text_column(name, _listed(name, given), join)
+    return _of_rows(name, column, rows)
+
+
+def _of_rows(name: str, column: ValueColumn, rows: int) -> ValueColumn:
+    """The column, if it has a value for each message."""
     if len(column.lengths) != rows:
         raise MessageRejected(f"{name}: {len(column.lengths)} rows, where there are {rows} bodies")
     return column
 
 
-def _text_column(name: str, listed: Sequence[Any]) -> ValueColumn:
-    texts = listed
-    try:
-        joined = "".join(texts)
-    except TypeError:  # Rows without a text, or with something else.
-        texts = ["" if text is None else text for text in listed]
-        wrong = next((type(text).__name__ for text in texts if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise MessageRejected(f"{name}: a row is of type {wrong}; texts are expected") from None
-        joined = "".join(texts)
-    data = _encoded(name, joined)
-    if len(data) == len(joined):
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    else:
-        lengths = np.fromiter((len(text.encode()) for text in texts), np.int64, len(texts))
-    column = _joined(data, lengths)
-    if texts is not listed:
-        column.lengths[[text is None for text in listed]] = -1
+def _text_column(name: str, listed: Sequence[Any], join: JoinLoops) -> ValueColumn:
+    joined = join.join_texts(listed)
+    if joined is not None:
+        return joined
+    wrong = next((text for text in listed if text is not None and not isinstance(text, str)), None)
+    if wrong is not None:
+        raise MessageRejected(f"{name}: a row is of type {type(wrong).__name__}; texts are expected")
+    some = [b"" if text is None else _encoded(name, text) for text in listed]
+    column = _joined(b"".join(some), np.fromiter(map(len, some), np.int64, len(some)))
+    column.lengths[[text is None for text in listed]] = -1
     return column
 
 
@@ -203,7 +200,7 @@ def _arrow_column(name: str, array: Any) -> ValueColumn:
 # -- properties ----------------------------------------------------------------------------------------------------
 
 
-def _property_columns(tags: Any, keys: Any, properties: Any, rows: int) -> dict[str, ValueColumn]:
+def _property_columns(tags: Any, keys: Any, properties: Any, rows: int, join: JoinLoops) -> dict[str, ValueColumn]:
     """Every property by its name, in the order in which a Message puts them into its map."""
     if properties is not None and not isinstance(properties, Mapping):
         raise MessageRejected("properties: a mapping of names to columns (or to one text for all) is expected")
@@ -212,30 +209,30 @@ def _property_columns(tags: Any, keys: Any, properties: Any, rows: int) -> dict[
         if type(name) is not str:
             raise PropertyInvalid(f"property {name!r}: a name is a text")
         encode_properties({name: "-"})  # Says what is wrong with a name.
-        columns[name] = _column_of(f"property {name}", values, rows)
-    for name, given in ((TAGS, tags), (KEYS, _joined_keys(keys))):
+        columns[name] = _column_of(f"property {name}", values, rows, join)
+    for name, given in ((TAGS, tags), (KEYS, keys)):
         if given is None:
             continue
         if name in columns:
             raise PropertyInvalid(f"property {name} is given twice: in properties, and as an argument")
-        column = _column_of(name.lower(), given, rows)
+        column = _key_column(given, rows, join) if name == KEYS else _column_of("tags", given, rows, join)
         column.lengths[column.lengths == 0] = -1
         columns[name] = column
     return columns
 
 
-def _joined_keys(keys: Any) -> Any:
-    """Keys of which a row has several are joined here; texts stay as they are."""
-    if keys is None or isinstance(keys, str):
-        return keys
-    if is_arrow(keys):
-        if not str(keys.type).startswith(("list", "large_list")):
-            return keys
+def _key_column(keys: Any, rows: int, join: JoinLoops) -> ValueColumn:
+    """A text for each row, as with other columns, or several keys, which are joined here."""
+    if is_arrow(keys) and str(keys.type).startswith(("list", "large_list")):
         keys = keys.to_pylist()
+    if isinstance(keys, str) or is_arrow(keys):
+        return _column_of("keys", keys, rows, join)
     listed = _listed("keys", keys)
-    if set(map(type, listed)) <= {str, type(None)}:
-        return listed
-    return [row if row is None or isinstance(row, str) else join_keys(row) for row in listed]
+    column = join.join_texts(listed)
+    if column is None:
+        joined = [row if row is None or isinstance(row, str) else join_keys(row) for row in listed]
+        return _column_of("keys", joined, rows, join)
+    return _of_rows("keys", column, rows)
 
 
 def _property_strings(

@@ -41,8 +41,8 @@ from embermq.columns import (
     R_SYS_FLAG,
     R_TOPIC_AT,
     R_TOPIC_LEN,
-    PackedStop,
     Rows,
+    RowStop,
     RunBytes,
 )
 from embermq.errors import AppendRefused, MessageRejected, SegmentUnavailable, StoreError, again
@@ -232,11 +232,11 @@ class PackedReader:
         while at < len(rows):
             at, record_bytes, stop = loops.admit_rows(batch.parts, rows, at, loops.queues, self._runs.limits)
             room += record_bytes
-            if stop is PackedStop.PLACE and self._make_place(batch, at, refused):
+            if stop is RowStop.PLACE and self._make_place(batch, at, refused):
                 continue
             if first < at:
                 parts.append(PackedPart(first, MessageRun(batch.parts, rows[first:at], room)))
-            if stop is PackedStop.PLAIN:
+            if stop is RowStop.PLAIN:
                 self._admit_plainly(batch, at, parts, refused)
             at += 1
             first, room = at, 0

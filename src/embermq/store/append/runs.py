@@ -1,29 +1,25 @@
 """Runs: many ordinary messages written into the log by one kernel call.
 
-    list of Message  --msgspec-->  packed bytes  --kernel-->  rows  --kernel, under the put lock-->  records
+    list of Message  --kernel-->  rows, and a buffer with the parts  --kernel, under the put lock-->  records
 
-Nothing is asked of the messages one by one but what their fields are made of: the serialiser takes more types than
-the store does (an enumeration for its value, a date for its text). A message that is not ordinary (format.messages
-says what that is) is admitted the plain way and keeps its place between two runs; so every list comes out as the
-same bytes as without kernels, or with the same error. Batches that come as rows already are in packed.py.
+The first kernel reads the objects in place. A message that is not ordinary (columns.plain.messages says what that is)
+is admitted the plain way and keeps its place between two runs; so every list comes out as the same bytes as without
+kernels, or with the same error. Batches that come as rows already are in packed.py.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
-import msgspec
 import numpy as np
 
 from embermq.columns import (
     N_RUN_COLUMNS,
-    R_HOST_LEN,
-    PackedStop,
     RowLimits,
     Rows,
+    RowStop,
     RunBytes,
     RunLoops,
-    list_head_bytes,
     pays,
     run_loops,
 )
@@ -35,18 +31,15 @@ from embermq.store.append.admission import Admission, Admitted
 from embermq.store.append.queue_tails import QueueTails
 
 RUN_MESSAGES_MIN = 32
-# Packed at a time: what is read then is still in the CPU's cache, and no thread waits long for the GIL.
-PACKED_MESSAGES_MAX = 4096
+# Read at a time: what is copied then is still in the CPU's cache, and no thread waits long for the GIL.
+RUN_MESSAGES_MAX = 4096
+# Room for the parts of messages: as much for topic and properties of each, and at most so much in one piece.
+PROPERTIES_BYTES = 256
+BUFFER_BYTES_MAX = 4 << 20
 # When more than one in so many is not ordinary, the plain way is the shorter one for all.
 ORDINARY_PER_PLAIN_MIN = 4
-# What a record has beside the parts of its message, and more.
-RECORD_SLACK_BYTES = 160
-
-_PACKER = msgspec.msgpack.Encoder()
-# What the packer answers to something it does not know, too large a number, a lone surrogate, a view with gaps.
-_NOT_PACKED = (TypeError, OverflowError, ValueError, BufferError)
-_NO_KEYS = Message("").keys
-_NO_PROPERTIES = Message("").properties
+# What a record has beside body, properties and born host of its message, and more; messages may share a topic.
+RECORD_SLACK_BYTES = 256
 
 
 class MessageRun(NamedTuple):
@@ -71,7 +64,7 @@ class RunReader:
 
     @property
     def loops(self) -> RunLoops:
-        """The compiled loops; `queues` has the tails that messages may be sent to."""
+        """The compiled loops; `places` has the tails that messages may be sent to."""
         if self._loops is None:
             self._loops = run_loops()
         return self._loops
@@ -88,60 +81,44 @@ class RunReader:
         """Whether kernels may be used and cost no loading, or are wanted at any price."""
         return pays("messages", 0, self._use)
 
-    def read(self, messages: Sequence[Message]) -> list[MessageRun | Admitted] | None:
-        """The messages as runs, and admitted ones in between; None when all of them should go the plain way.
-
-        MessageRejected if one can never be stored.
-        """
-        if not has_plain_types(messages):
-            return None
+    def read(self, messages: Sequence[Message]) -> list[MessageRun | Admitted]:
+        """The messages as runs, and admitted ones in between; MessageRejected if one can never be stored."""
         parts: list[MessageRun | Admitted] = []
-        for start in range(0, len(messages), PACKED_MESSAGES_MAX):
-            some = messages if len(messages) <= PACKED_MESSAGES_MAX else messages[start : start + PACKED_MESSAGES_MAX]
-            try:
-                packed = _PACKER.encode(some)
-            except _NOT_PACKED:
-                return None
-            if not self._read_some(some, packed, parts):
-                return None
+        rows = np.empty((len(messages), N_RUN_COLUMNS), np.int64)
+        buffer = _Buffer(messages)
+        done = plain = 0
+        while done < len(messages) and plain * ORDINARY_PER_PLAIN_MIN <= len(messages):
+            count, stop = self._read_run(messages, done, rows[done : done + RUN_MESSAGES_MAX], buffer, parts)
+            done += count
+            if stop is RowStop.PLAIN:
+                parts.append(self._admission.admit(messages[done]))
+                done += 1
+                plain += 1
+        parts.extend(self._admission.admit(message) for message in messages[done:])
         return parts
 
-    def _read_some(self, messages: Sequence[Message], packed: bytes, parts: list[MessageRun | Admitted]) -> bool:
-        """Add what `packed` holds to `parts`; False if too little of it is ordinary."""
-        admission, loops = self._admission, self.loops
-        rows = np.empty((len(messages), N_RUN_COLUMNS), np.int64)
-        properties = np.empty(len(packed), np.uint8)
-        whole = RunBytes(packed, packed, properties)
-        at, used, done, plain = list_head_bytes(len(messages)), 0, 0, 0
-        first = 0  # of the run being read
-        while done < len(messages):
-            filled, at, used, stop = loops.read_messages(
-                packed,
-                at,
-                loops.queues,
-                *self.limits,
-                rows[done:],
-                properties,
-                used,
+    def _read_run(
+        self, messages: Sequence[Message], first: int, rows: Rows, buffer: "_Buffer", parts: list[MessageRun | Admitted]
+    ) -> tuple[int, RowStop]:
+        """Add one run of messages[first:] to `parts`, as long as it can be; how many messages, and why no more."""
+        loops = self.loops
+        done, begin = 0, buffer.used
+        while True:
+            filled, buffer.used, needed, stop = loops.read_messages(
+                messages, first + done, loops.queues, self.limits, rows[done:], buffer.data, buffer.used
             )
             done += filled
-            assert stop is not PackedStop.BROKEN, (at, len(packed))
-            if stop is PackedStop.PLACE:
-                self.make_place(messages[done].topic, messages[done].queue_id)
-            elif stop is PackedStop.PLAIN:
-                plain += 1
-                if plain == 1 and not has_plain_hosts(messages):
-                    return False
-                if plain * ORDINARY_PER_PLAIN_MIN > len(messages):
-                    return False
-                if first < done:
-                    parts.append(_run_of(whole, rows[first:done]))
-                parts.append(admission.admit(messages[done]))
-                done += 1
-                first = done
-        if first < done:
-            parts.append(_run_of(whole, rows[first:done]))
-        return plain > 0 or not rows[:, R_HOST_LEN].any() or has_plain_hosts(messages)
+            if stop is RowStop.PLACE:
+                self.make_place(messages[first + done].topic, messages[first + done].queue_id)
+            elif stop is RowStop.FULL and done == 0:
+                buffer.renew(needed)
+                begin = 0
+            else:
+                break
+        if done:
+            room = buffer.used - begin + RECORD_SLACK_BYTES * done
+            parts.append(MessageRun(RunBytes(buffer.data, buffer.data, buffer.data), rows[:done], room))
+        return done, stop
 
     def make_place(self, topic: str, queue_id: int) -> None:
         """Let the kernels know a queue; MessageRejected if there can be no such queue."""
@@ -152,46 +129,21 @@ class RunReader:
                 self.loops.queues.add(tail.name, tail.queue_id, tail.slot)
 
 
-def _run_of(parts: RunBytes, rows: Rows) -> MessageRun:
-    """Rows that the reader made of packed messages: no part of one is there twice."""
-    return MessageRun(parts, rows, len(parts.bodies) + len(parts.properties) + RECORD_SLACK_BYTES * len(rows))
+class _Buffer:
+    """Where the parts of messages are copied to; at first there is room for all of them if they are like the first."""
 
+    __slots__ = ("_size", "data", "used")
 
-def has_plain_types(messages: Sequence[Message]) -> bool:
-    """Whether the packer and the store read the same out of these: nothing but plain types where it would matter."""
-    for message in messages:
-        if (
-            message.__class__ is not Message
-            or message.topic.__class__ is not str
-            or message.queue_id.__class__ is not int
-            or message.body.__class__ is not bytes
-        ):
-            return False
-        tags, keys, properties = message.tags, message.keys, message.properties
-        if tags is not None and tags.__class__ is not str:
-            return False
-        if keys is not _NO_KEYS and keys.__class__ is not str and not _is_list_of_texts(keys):
-            return False
-        if properties is not _NO_PROPERTIES and not _is_dict_of_texts(properties):
-            return False
-    return True
+    def __init__(self, messages: Sequence[Message]) -> None:
+        body = getattr(messages[0], "body", b"")
+        like = len(body) if body.__class__ is bytes else 0
+        self._size = min(len(messages) * (like + PROPERTIES_BYTES), BUFFER_BYTES_MAX)
+        self.renew(0)
 
-
-def has_plain_hosts(messages: Sequence[Message]) -> bool:
-    """The same of born hosts; asked only where there are some."""
-    hosts = [message.born_host for message in messages]
-    return all(host is None or (host.__class__ is Host and host.address.__class__ is str) for host in hosts)
-
-
-def _is_list_of_texts(keys: object) -> bool:
-    return isinstance(keys, list | tuple) and all(key.__class__ is str for key in keys)
-
-
-def _is_dict_of_texts(properties: object) -> bool:
-    if properties.__class__ is not dict:
-        return False
-    assert isinstance(properties, dict)
-    return all(name.__class__ is str and value.__class__ is str for name, value in properties.items())
+    def renew(self, needed: int) -> None:
+        """New room, for at least so many bytes; runs keep what was there before."""
+        self.data, self.used = np.empty(max(self._size, needed), np.uint8), 0
+        self._size = min(2 * self._size, BUFFER_BYTES_MAX)  # The first one may have been a small one.
 
 
 class Receipts(Sequence[Receipt]):
@@ -228,3 +180,10 @@ class Receipts(Sequence[Receipt]):
 
     def __repr__(self) -> str:
         return f"Receipts({list(self)!r})"
+
+    def with_others(self, others: Mapping[int, Receipt]) -> list[Receipt]:
+        """All receipts, some of which are others than these."""
+        listed = list(self)
+        for at, receipt in others.items():
+            listed[at] = receipt
+        return listed

@@ -11,7 +11,6 @@ and has the records stored at the end of the log (log_end.py).
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from itertools import chain
 from zlib import crc32
 
 import numpy as np
@@ -19,7 +18,8 @@ import numpy as np
 from embermq.clock import Clock
 from embermq.columns import N_PLACED_COLUMNS, Rows
 from embermq.errors import AppendRefused, DiskFull, MessageRejected, SegmentUnavailable, StoreError
-from embermq.model.message import Message, MessageBatch, Receipt
+from embermq.format.frame import BLANK_BYTES, put_record
+from embermq.model.message import NO_PROPERTIES, Message, MessageBatch, Receipt
 from embermq.model.properties import has_meaning_to_store
 from embermq.settings import KernelUse
 from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born
@@ -62,16 +62,14 @@ class Writer:
         self._runs = RunReader(admission, self._tails, lambda: self.put_lock.lock, kernels)
         self._packed = PackedReader(admission, self._runs)
         self._plain_bytes_max = admission.plain_bytes_max
-        self._store_host = admission.store_host
+        self._log, self._store_host, self._packed_host = log, admission.store_host, admission.packed_store_host
 
     @property
     def counters(self) -> PutCounters:
-        """Totals since the store was opened."""
         return self.put_lock.counters
 
     @property
     def held_ms(self) -> int:
-        """How long the current append has been going on; 0 when none is."""
         return self.put_lock.held_ms
 
     @property
@@ -142,14 +140,20 @@ class Writer:
         ):
             tail = self._tails.by_key.get((message.topic, message.queue_id))
             if tail is not None and tail.topic_part is not None:
-                try:
-                    properties = message.property_bytes()
-                except StoreError:
-                    self.put_lock.count_refused(1)
-                    raise
+                properties = message.encoded_properties
+                if properties is None or message.tags or message.keys:
+                    try:
+                        properties = message.property_bytes()
+                    except StoreError:
+                        self.put_lock.count_refused(1)
+                        raise
                 parts = len(message.body) + len(properties)
-                # Well within every limit, so that none of them has to be looked at one by one.
-                if parts <= self._plain_bytes_max and not has_meaning_to_store(properties):
+                # Well within every limit, so that none of them has to be looked at one by one; TAGS and KEYS alone
+                # mean nothing to the store.
+                if parts <= self._plain_bytes_max and (
+                    (message.properties is NO_PROPERTIES and message.encoded_properties is None)
+                    or not has_meaning_to_store(properties)
+                ):
                     return self._store_plain(tail, tail.topic_part, message, properties, entered), True
                 return self._admit_and_store(message, entered, properties)
         return self._admit_and_store(message, entered)
@@ -175,35 +179,59 @@ class Writer:
     def _store_plain(
         self, tail: QueueTail, topic_part: bytes, message: Message, properties: bytes, entered: float
     ) -> Receipt:
-        """Store a message without anything rare about it, by the shortest way.
+        """Store a message without anything rare about it, by the shortest way: what `LogEnd.put` does, and no more.
 
         Reading the clock is a good part of it: of a free put lock it is taken as held since `entered`.
         """
         body, born, turn, end = message.body, message.born_timestamp, self.put_lock, self._end
         size = FIXED_BUT_TOPIC_LENGTH + len(body) + len(topic_part) + len(properties)
         crc = crc32(body) & 0x7FFFFFFF
-        lock = turn.lock
+        host, lock, monotonic = self._packed_host, turn.lock, self._monotonic
         is_contended = lock.locked()
         if is_contended:
             turn.check_busy()
         with lock:
-            if turn.refusal is not None or end.needs_attention:
+            if turn.refusal is not None or end.open_run is not None or end.token[0] != end.own_token:
                 turn.check_turn()
-            turn.held_since = began = self._monotonic() if is_contended else entered
+            turn.held_since = began = monotonic() if is_contended else entered
             try:
-                receipt = end.put_plain(tail, size, crc, body, topic_part, properties, born, self._now_ms())
+                now_ms = self._now_ms()
+                segment = self._log.active
+                if segment is None or segment.wrote + size + BLANK_BYTES > segment.size:
+                    segment = self._log.roll()
+                at, next_offsets, slot = segment.wrote, self._tails.next, tail.slot
+                physical_offset, queue_offset = segment.start + at, next_offsets[slot]
+                put_record(
+                    segment.target,
+                    at,
+                    size,
+                    crc,
+                    body,
+                    topic_part,
+                    properties,
+                    tail.queue_id,
+                    queue_offset,
+                    physical_offset,
+                    now_ms if born is None else born,
+                    host,
+                    now_ms,
+                    host,
+                )
+                segment.store_timestamp = now_ms
+                segment.wrote, next_offsets[slot] = at + size, queue_offset + 1
             except BaseException:
                 turn.finish(began, 0, 1)
                 if born is not None:
                     check_born(born)  # The one number here that was not checked yet.
                 raise
+            end.stored_bytes += size
             turn.stored += 1
-            ended = self._monotonic()
+            ended = monotonic()
             turn.held_since = 0.0
         if ended - entered >= COUNTED_PUT_SECONDS:
             turn.note_time(ended - began, ended - entered, 1)
         turn.wake_dispatch()
-        return receipt
+        return Receipt(PUT_OK, physical_offset, size, queue_offset, now_ms, self._store_host)
 
     def append_as_is(self, message: Message, *, although_full: bool) -> tuple[Receipt, bool]:
         """Store a message of the broker's own (internal.py), if asked past the mark of a full disk as well."""
@@ -233,12 +261,10 @@ class Writer:
         """Store messages one after another; all are admitted first, so a bad one leaves nothing behind."""
         entered = self._monotonic()
         if self._runs.prefers_kernel(len(messages)):
-            parts = self._read_runs(messages)
-            if parts is not None:
-                return self._store_parts(parts, len(messages), entered)
+            return self._store_parts(self._read_runs(messages), len(messages), entered)
         return self._store_all(self._admit(messages, self._admission.admit), entered)
 
-    def _read_runs(self, messages: Sequence[Message]) -> list[MessageRun | Admitted] | None:
+    def _read_runs(self, messages: Sequence[Message]) -> list[MessageRun | Admitted]:
         try:
             return self._runs.read(messages)
         except StoreError:
@@ -318,7 +344,9 @@ class Writer:
         self, parts: list[MessageRun | Admitted], count: int, entered: float
     ) -> tuple[Sequence[Receipt], bool]:
         """Store runs, and what is not ordinary between them: `count` messages in all."""
-        receipts: list[Sequence[Receipt]] = []
+        placed = np.empty((count, N_PLACED_COLUMNS), np.int64)
+        alone: dict[int, Receipt] = {}  # Of what is not ordinary, by its number in the list.
+        encode_batch = self._runs.loops.encode_batch
         stored = 0
         self.put_lock.check_busy(count)
         with self.put_lock.lock:
@@ -327,18 +355,18 @@ class Writer:
                 now_ms = self._now_ms()
                 for part in parts:
                     if isinstance(part, Admitted):
-                        receipts.append([self._end.put(part, now_ms)])
+                        alone[stored] = self._end.put(part, now_ms)
                         stored += 1
-                    else:
-                        placed = np.empty((len(part.rows), N_PLACED_COLUMNS), np.int64)
-                        for written in self._end.write_run(self._runs.loops.encode_batch, part, now_ms, placed):
-                            stored += written
-                        receipts.append(Receipts(placed, now_ms, self._store_host))
+                        continue
+                    places = placed[stored : stored + len(part.rows)]
+                    for written in self._end.write_run(encode_batch, part, now_ms, places):
+                        stored += written
             finally:
                 held = self.put_lock.finish(began, stored, count - stored)
         self.put_lock.wake(held, began + held - entered, count)
         waits = any(isinstance(part, MessageRun) or part.wait for part in parts)
-        return receipts[0] if len(receipts) == 1 else list(chain.from_iterable(receipts)), waits
+        receipts = Receipts(placed, now_ms, self._store_host)
+        return receipts if not alone else receipts.with_others(alone), waits
 
     def append_batch(self, batch: MessageBatch) -> tuple[Receipt, bool]:
         """Store a batch side by side in one segment."""
@@ -359,16 +387,8 @@ class Writer:
         self.put_lock.wake(held, began + held - entered, len(items))
         first = receipts[0]
         later = tuple(receipt.physical_offset for receipt in receipts[1:])
-        whole = Receipt(
-            PUT_OK,
-            first.physical_offset,
-            total,
-            first.queue_offset,
-            first.store_timestamp,
-            first.store_host,
-            len(items),
-            later,
-        )
+        places = first.physical_offset, total, first.queue_offset, first.store_timestamp
+        whole = Receipt(PUT_OK, *places, first.store_host, len(items), later)
         return whole, items[0].wait
 
     def _admit_batch(self, batch: MessageBatch) -> list[Admitted]:

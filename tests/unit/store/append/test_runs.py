@@ -23,7 +23,7 @@ from embermq.columns.choosing import WORTH_LOADING
 from embermq.settings import KernelUse
 from embermq.store.append.runs import (
     ORDINARY_PER_PLAIN_MIN,
-    PACKED_MESSAGES_MAX,
+    RUN_MESSAGES_MAX,
     RUN_MESSAGES_MIN,
     Receipts,
 )
@@ -294,8 +294,8 @@ def test_runs_go_on_in_the_next_file(pair: Pair) -> None:
 
 def test_more_than_is_packed_at_a_time(tmp_path: Path) -> None:
     pair = Pair(tmp_path, segment_bytes=4 << 20)
-    some = [order(number, topic=f"topic-{number % 300}") for number in range(2 * PACKED_MESSAGES_MAX + 5)]
-    some[PACKED_MESSAGES_MAX] = order(1, delay_level=1)
+    some = [order(number, topic=f"topic-{number % 300}") for number in range(2 * RUN_MESSAGES_MAX + 5)]
+    some[RUN_MESSAGES_MAX] = order(1, delay_level=1)
     assert len(pair.append(some)) == len(some)  # type: ignore[arg-type]
     pair.close()
 
