@@ -304,6 +304,7 @@ class MessageStore:
         self._access.check_open()
         return (0, 0) if self.engine.index is None else self.engine.index.last_update
 
+    @raises_store_errors
     def get(self, message_id: str) -> StoredMessage | None:
         """The message with this id, or None if it is not (any more) in this store."""
         return self._by_place.get(message_id)
