@@ -109,8 +109,9 @@ def java_server(main: str, directory: Path, config: Mapping[str, object]) -> Ite
     # One that hangs must fail a test, not stop the suite.
     watchdog = threading.Timer(START_SECONDS_MAX, process.kill)
     watchdog.start()
+    assert process.stdout is not None
+    reader = threading.Thread(target=process.stdout.read, daemon=True)
     try:
-        assert process.stdout is not None
         said: list[str] = []
         for line in process.stdout:
             said.append(line)
@@ -119,13 +120,15 @@ def java_server(main: str, directory: Path, config: Mapping[str, object]) -> Ite
         else:
             raise reference.ReferenceFailed(f"{main} did not start:\n{''.join(said)[-4000:]}")
         watchdog.cancel()
-        reader = threading.Thread(target=process.stdout.read, daemon=True)
         reader.start()  # A full pipe would stop it.
         yield JavaProcess(process)
     finally:
         watchdog.cancel()
         process.kill()
         process.wait()
+        if reader.is_alive():
+            reader.join()
+        process.stdout.close()
 
 
 def broker_config(
