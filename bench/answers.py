@@ -1,4 +1,4 @@
-"""Hashes of answers: what a store holds after the work, whoever did it and how fast.
+"""Hashes of answers: what a store holds after the work, by whatever program and however fast.
 
 Store times are left out, since they are the clock's doing. Everything is read from the files themselves,
 and the log through the plain rules of the format where it is short; only after the measuring is over.

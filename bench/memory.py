@@ -53,7 +53,7 @@ def run(course: Course) -> list[Figure]:
 
 
 def _peak_mb(course: Course, source: Path, path: Path, work: str, messages: int) -> float:
-    """Recovery finds queues and index, but nobody who vouches for them; rebuild finds the log alone."""
+    """Recovery finds queues and index, but no proof of them; rebuild finds the log alone."""
     copy_store(source, path, derived=work == "recovery")
     if work == "recovery":
         (path / "abort").touch()

@@ -5,10 +5,10 @@ pages that are in the cache. Three cases:
 
     killed               the process died, the machine did not: what was written counts
     power cut            the same, but only what was synced counts (the state page is told of another boot)
-    nothing vouches      our own side files are gone: all of the log is walked, queues and index derived again
+    no proofs            our own side files are gone: all of the log is walked, queues and index derived again
 
 With peers RocketMQ recovers a store it was killed in; we recover one of ours of the same size, and
-RocketMQ's own one, for which nothing of ours vouches.
+RocketMQ's own one, for which there are no proofs of ours.
 
 A clean start of a large store is shown beside that of a small one, each in a fresh process.
 """
@@ -43,7 +43,7 @@ def run(course: Course) -> list[Figure]:
 
 def _after_kill(course: Course) -> list[Figure]:
     size = course.pick("4 MiB", "1 GiB")
-    cases = {"killed": _leave_alone, "power cut": _forget_boot, "nothing vouches": _remove_side_files}
+    cases = {"killed": _leave_alone, "power cut": _forget_boot, "no proofs": _remove_side_files}
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     walked: dict[str, list[float]] = {name: [] for name in cases}
     ratios: dict[str, list[float]] = {name: [] for name in cases}
@@ -65,7 +65,7 @@ def _after_kill(course: Course) -> list[Figure]:
     answer = answers.pop()
     figures = [Figure(size, "kernel scan of all of it", "s", scanned, answer=answer)]
     for name in cases:
-        target = at_most(2) if name != "nothing vouches" else None
+        target = at_most(2) if name != "no proofs" else None
         figures += [
             Figure(f"{name}, {size}", "recovery", "s", seconds[name], answer=answer),
             Figure(f"{name}, {size}", "log walked", "MiB", walked[name], answer=answer),

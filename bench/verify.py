@@ -1,4 +1,4 @@
-"""Verify, rebuild and salvage: how fast a store is checked and mended, beside the work that cannot be avoided.
+"""Verify, rebuild and salvage: how fast a store is checked and repaired, beside the work that cannot be avoided.
 
 `verify` is held against one walk of the scan kernel over the same log, mapped, on one thread: the full form reads
 with pread and compares queues and index as well, but on all cores. `rebuild` is held against the store's own start

@@ -63,7 +63,7 @@ def _write_options() -> str:
 
 
 def _write_columns() -> str:
-    # A type with parameters looks like a tag to whoever shows the page, unless it is marked as code.
+    # A type with parameters looks like a tag to what shows the page, unless it is marked as code.
     rows = [
         (f"`{column.name}`", re.sub(r"\w+<[\w,]+>", r"`\g<0>`", column.types), column.meaning)
         for column in WRITE_COLUMNS

@@ -77,7 +77,7 @@ ANSWERS = {
         "4 MiB": "7db1c2cbf5cf",
         "killed, 4 MiB": "7db1c2cbf5cf",
         "power cut, 4 MiB": "7db1c2cbf5cf",
-        "nothing vouches, 4 MiB": "7db1c2cbf5cf",
+        "no proofs, 4 MiB": "7db1c2cbf5cf",
         "closed, 2 MiB": "b0f2bc3d34b8",
         "closed, 8 MiB": "ddc41d40e4bc",
     },

@@ -56,7 +56,7 @@ def test_damage_of_the_first_of_many_batches(
 
 
 def test_of_batches_without_end_the_last_are_kept_and_the_sums_of_all() -> None:
-    reported = verb._Run()
+    reported = verb._RunSummary()
     for number in range(200):
         figures = SinkFigures(1, 1, [f"place {number}"] if number < 3 else [], undecoded=1)
         reported.add(BatchProgress(number, 1, 1, 1.0, 0, {}, {"lake": figures}), 50)

@@ -17,7 +17,7 @@ from embermq.inspect.lineage import Lineage, LineageStep, lineages_of, seeds_by_
 from embermq.inspect.log_identity import Identity, LogMatch
 from embermq.inspect.log_view import LogView
 from embermq.inspect.lookup import find_messages, message_at, message_by_id, require_topic
-from embermq.inspect.lost_end import newest_end, vouched_end
+from embermq.inspect.lost_end import newest_end, proven_end
 from embermq.inspect.overview import (
     IndexFact,
     QueueFact,
@@ -85,6 +85,6 @@ __all__ = [
     "slice_bytes",
     "slice_count",
     "spaces",
-    "vouched_end",
+    "proven_end",
     "writer_process",
 ]

@@ -1,7 +1,7 @@
 """Keys of a store seen from outside: its index files, and the log where they do not reach.
 
 An index is used when nothing speaks against it: its files are whole and in order, and the store was closed, is
-running, or was only killed and has a state page that vouches for it. What has a checksum is compared with it, and of
+running, or was only killed and has a state page that proves it. What has a checksum is compared with it, and of
 a file that is not what was written the log is read instead. Stretches of log before, between and
 behind its files are walked for the key, if they are short together. One thread at a time. Reads only.
 """

@@ -1,4 +1,4 @@
-"""How far the log of a store once went, by those who vouch for it: what is missing at its end shows nowhere else.
+"""How far the log of a store once went, by proofs and queue entries: what is missing at its end shows nowhere else.
 
     the state page          the log was durable up to there
     closed by one of ours   the inventory says where the log ended
@@ -19,7 +19,7 @@ from embermq.store.queues import ConsumeQueue
 _RECORD_BYTES_MAX = 1 << 30
 
 
-def vouched_end(files: Files, root: Path, entry_end: Callable[[], int]) -> int:
+def proven_end(files: Files, root: Path, entry_end: Callable[[], int]) -> int:
     """Where the log ended at least; 0 if unknown. `entry_end`: where the newest record ends that queues know."""
     page = load_state_page(files, root, writable=False)
     ends = [] if page is None else [page.flushed]

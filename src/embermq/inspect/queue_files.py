@@ -114,7 +114,7 @@ class QueueFilesView:
     def complete_below(self) -> int:
         """Entries of all records below this place are in the files; 0 if none is proven.
 
-        Looks at the disk again, and first of all at who vouches for what: files that are read later have at
+        Looks at the disk again, and first of all at state page and proofs: files that are read later have at
         least that, however many are written meanwhile.
         """
         trust = DerivedTrust(self._files, self._store_root, self._log.page)

@@ -25,7 +25,7 @@ from embermq.files import Files, RealFiles
 from embermq.inspect.key_view import IndexView
 from embermq.inspect.log_identity import Identity, LogMatch, compare, identity_at
 from embermq.inspect.log_view import LogView, RecordMark
-from embermq.inspect.lost_end import newest_end, vouched_end
+from embermq.inspect.lost_end import newest_end, proven_end
 from embermq.inspect.queue_files import NO_ENTRIES
 from embermq.inspect.queue_view import Queue, QueueSpan, QueueView
 from embermq.store.layout import (
@@ -137,7 +137,7 @@ class Survey:
         is_closed = was_closed_cleanly(self._files, self.path)
         if not is_closed and (self.state_page is not None or lock_holder(self.path) is not None):
             return self.log_end  # It goes on from where the page says; or it is growing just now.
-        once = vouched_end(self._files, self.path, lambda: newest_end(self._queues.on_disk.all()))
+        once = proven_end(self._files, self.path, lambda: newest_end(self._queues.on_disk.all()))
         return max(once, self.log_end)
 
     @_naming_files
@@ -200,7 +200,7 @@ class Survey:
 
     @property
     def state_page(self) -> PageNumbers | None:
-        """What the last writer of ours vouched for, if that is about this log."""
+        """What the last writer of ours has proven, if that is about this log."""
         return self._log.page
 
     @_naming_files

@@ -18,12 +18,12 @@ R = TypeVar("R")
 _FOR_NOW = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT}
 
 
-class Placed(Protocol):
+class HasPath(Protocol):
     @property
     def path(self) -> Path: ...
 
 
-Self = TypeVar("Self", bound=Placed)
+Self = TypeVar("Self", bound=HasPath)
 
 
 def store_error(problem: OSError, root: Path) -> StoreError:

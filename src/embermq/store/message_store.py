@@ -451,7 +451,7 @@ class MessageStore:
 
     @raises_store_errors
     def scrub(self) -> ScrubReport:
-        """Compare the whole log with queues and index now, and mend what is derived; on this thread, while the store
+        """Compare the whole log with queues and index now, and repair what is derived; on this thread, while the store
         goes on. Damage in the log is copied to the quarantine and reported; the bytes stay where they are."""
         return self._upkeep.scrub()
 

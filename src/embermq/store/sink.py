@@ -1,7 +1,7 @@
 """What the dispatcher feeds, and how derived files say that something is wrong with them.
 
 A sink turns log records into something that can be looked up. It can always be made again from the log,
-so it never refuses to start: it reports `Finding`s, and the walk over the log mends them.
+so it never refuses to start: it reports `Finding`s, and the walk over the log repairs them.
 `take`, `flush` and `truncate_to` are called by one thread at a time, the dispatcher's or recovery's.
 """
 
@@ -37,7 +37,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something in a derived file is missing or wrong; walking the log from `replay_from` mends it."""
+    """Something in a derived file is missing or wrong; walking the log from `replay_from` repairs it."""
 
     family: str  # the directory below the store's root: consumequeue, consumequeue_ext, index
     where: str  # path below that directory

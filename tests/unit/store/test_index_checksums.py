@@ -125,7 +125,7 @@ def test_a_running_store_makes_a_damaged_file_again(builder: StoreBuilder, file:
 
 
 def mended_soon(store: MessageStore) -> None:
-    store.engine.services.scrub.mend()
+    store.engine.services.scrub.repair()
     assert store.engine.index is not None
     assert store.engine.index.damaged == []
 

@@ -42,7 +42,7 @@ class SparkMissing(BadInput):
     exit_code = 1
 
 
-class Verbs(click.Group):
+class SparkVerbs(click.Group):
     """A group that loads a verb when it is called, and tells bad input from failure."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -71,7 +71,7 @@ class Verbs(click.Group):
             raise BadInput(str(problem)) from problem
 
 
-@click.group(cls=Verbs)
+@click.group(cls=SparkVerbs)
 def spark() -> None:
     """Work on stores with Spark: ours, or those that Apache RocketMQ 4.9 writes.
 

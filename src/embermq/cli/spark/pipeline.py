@@ -72,7 +72,7 @@ def pipeline(
     embermq spark pipeline /data/broker-a --into /data/lake --json orders='id string, amount decimal(10,2)'
     embermq spark pipeline /data/log-only --derive queues,index --checkpoint /data/progress
     """
-    run = _Run()
+    run = _RunSummary()
     settings = settings_for(Path(paths[0]), config_file, changes)
     schemas = schemas_in_words(json_words)
     page = _Page(report, ", ".join(paths)) if report is not None else None
@@ -119,8 +119,8 @@ def pipeline(
         raise click.exceptions.Exit(_INTERRUPTED)
 
 
-class _Run:
-    """What to tell in the end: of very many batches the last ones, and what all of them found."""
+class _RunSummary:
+    """What is shown in the end: of very many batches the last ones, and what all of them found."""
 
     def __init__(self) -> None:
         self.done: list[BatchProgress] = []
@@ -137,7 +137,7 @@ class _Run:
             self.damages += figures.damages[: max(_DAMAGES_SHOWN - len(self.damages), 0)]
 
 
-def _tell(output: Output, run: _Run, page: "_Page | None") -> None:
+def _tell(output: Output, run: _RunSummary, page: "_Page | None") -> None:
     output.record("batches", [asdict(one) for one in run.done])
     output.record("undecoded", run.undecoded)
     output.record("damages", run.damages)

@@ -67,7 +67,7 @@ class BadInput(click.ClickException):
         click.echo(f"embermq: {self.message}", err=True, file=file)
 
 
-class Verbs(click.Group):
+class StoreVerbs(click.Group):
     """A group that loads a verb when it is called, and tells bad input from failure."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -108,7 +108,7 @@ def _for_people(problem: Exception) -> str:
     return text
 
 
-@click.group(cls=Verbs)
+@click.group(cls=StoreVerbs)
 def store() -> None:
     """Look into, search, fill and watch a store directory: ours, or one that Apache RocketMQ 4.9 writes.
 

@@ -258,7 +258,7 @@ def _scrub(directory: Path) -> NamedValues:
         NamedValue("position", "it has come to", position, show_count),
         NamedValue("bytes_per_second", "bytes a second", state.bytes_per_second or None, show_bytes),
         NamedValue("findings", "findings", state.findings, show_count),
-        NamedValue("healed", "mended", state.healed, show_count),
+        NamedValue("healed", "repaired", state.healed, show_count),
         NamedValue("rounds", "whole rounds", state.rounds, show_count),
     ]
     return NamedValues("scrub", "scrub", facts)

@@ -100,7 +100,7 @@ def _scrub(glance: Glance) -> str:
         progress = f"{min(done, 1.0):.0%} of the log, {show_bytes(state.bytes_per_second)}/s"
     else:
         progress = f"last round {show_time(state.finished_ms)}" if state.finished_ms else "no round yet"
-    return f"{progress}; {show_count(state.findings)} findings, {show_count(state.healed)} mended"
+    return f"{progress}; {show_count(state.findings)} findings, {show_count(state.healed)} repaired"
 
 
 def _draw(console: Console, directory: Path, looks: Iterator[tuple[Glance, Rates]]) -> None:

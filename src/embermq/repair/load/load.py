@@ -241,7 +241,7 @@ class _Loading:
             with store:
                 self._store_all(store, lines)
         finally:
-            # Whatever ended it, what came before stays. What progress vouches for must be durable.
+            # Whatever ended it, what came before stays. What the progress file counts must be durable.
             if was_closed_cleanly(self.files, self.path):
                 self._save_delivered()
         return self.report
@@ -330,7 +330,7 @@ class _Loading:
             at = max(outcome.next_offset, at + 1)
 
     def _save_delivered(self) -> None:
-        """After the store is closed: what progress vouches for is durable then."""
+        """After the store is closed: what the progress file counts is durable then."""
         reached = {level: at for level, at in self.parked.reached().items() if level not in self.unknown_levels}
         self.report.counted_as_delivered = sum(self.parked.counted(level, at) for level, at in reached.items())
         if reached:

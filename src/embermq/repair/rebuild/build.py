@@ -34,7 +34,7 @@ from embermq.store.queues import ConsumeQueue, ConsumeQueues, settle_deleted_top
 from embermq.store.recovery import DerivedFiles, Plan, Recovery, RecoveryReport
 
 PORTION_BYTES = 1 << 30
-_HEAD_BYTES = 40  # Size, magic, sum, queue, queue offset, place: tells one record from another.
+_HEAD_BYTES = 40  # Size, magic, checksum, queue, queue offset, place: tells one record from another.
 
 NEW = "new"  # Below the place where a rebuild works: what is to be swapped in.
 

@@ -29,7 +29,7 @@ from embermq.columns import C_PHYSICAL, RecordColumns, compiled_index_keys
 from embermq.files import RealFiles, drop, populate_for_reading, remove_tree
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.repair.rebuild.build import NEW, Build, QueueBytes, open_log
-from embermq.repair.rebuild.bulk_checksums import added, key_sum
+from embermq.repair.rebuild.bulk_checksums import added, key_checksum
 from embermq.repair.rebuild.bulk_entries import QueueRun, SliceEntries, blank_before, entries_fault, queue_directory
 from embermq.repair.rebuild.journal import Family, clear_work
 from embermq.repair.rebuild.writer_lock import Turn
@@ -92,7 +92,7 @@ class SliceSummary:
     ends_log: bool
     records: int
     keys: int
-    key_sum: int
+    key_checksum: int
     runs: tuple[QueueRun, ...]
     damages: tuple[Damage, ...]
 
@@ -117,7 +117,7 @@ class _SliceSink:
         self.entries = SliceEntries(load_deleted_topics(RealFiles(), site.root)) if site.queues else None
         self._index_keys = compiled_index_keys() if site.index else None
         self._keys: list[NDArray[np.int64]] = []
-        self.keys = self.key_sum = 0  # of those written
+        self.keys = self.key_checksum = 0  # of those written
 
     def take(self, batch: RecordColumns, end: int) -> None:
         beyond: int | None = None
@@ -150,7 +150,7 @@ class _SliceSink:
             if self.entries is not None:
                 self.entries.write(self._site.target / CONSUME_QUEUE, self._site.queue_file_bytes)
         self.keys += len(keys)
-        self.key_sum = added((self.key_sum, key_sum(keys)))
+        self.key_checksum = added((self.key_checksum, key_checksum(keys)))
 
     def flush(self) -> None:
         """What was taken is written by its owner."""
@@ -224,7 +224,7 @@ def derive_slice(site: Site, piece: LogSlice) -> SliceSummary:
         ends_log,
         sink.records,
         sink.keys,
-        sink.key_sum,
+        sink.key_checksum,
         runs,
         tuple(quarantine.damages),
     )
@@ -255,7 +255,7 @@ class Joined:
 
     records: int = 0
     keys: int = 0
-    key_sum: int = 0
+    key_checksum: int = 0
     queues: dict[tuple[str, int], QueueRun] = field(default_factory=dict)  # by the names of directories
     irregular: list[QueueBytes] = field(default_factory=list)
     damages: list[Damage] = field(default_factory=list)
@@ -268,7 +268,7 @@ def join_slices(site: Site, summaries: Iterable[SliceSummary]) -> Joined:
     for summary in summaries:
         joined.records += summary.records
         joined.keys += summary.keys
-        joined.key_sum = added((joined.key_sum, summary.key_sum))
+        joined.key_checksum = added((joined.key_checksum, summary.key_checksum))
         joined.damages += summary.damages
         for run in summary.runs:
             topics.setdefault(run.names, set()).add((run.topic, run.queue_id))

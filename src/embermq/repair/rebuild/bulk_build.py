@@ -118,7 +118,7 @@ class BulkBuild(Build):
             if wrong is None:
                 break
             log.warning("slice_began_elsewhere planned=%s found=%s", wrong.planned, wrong.found)
-            borders, done, resumed_at = wrong.mended(borders), [], None
+            borders, done, resumed_at = wrong.corrected(borders), [], None
             site = self._begin(work, anew=True)
         end = summaries[-1].end if summaries else self._log.min_offset
         joined = join_slices(site, summaries)
@@ -240,7 +240,7 @@ class BulkBuild(Build):
         """StoreError if what lies on the disk is not what the records said."""
         built = [one for one in results if isinstance(one, IndexBuilt)]
         faults = [f"{site.target / INDEX}: {one.fault}" for one in built if one.fault is not None]
-        if added(one.key_sum for one in built) != joined.key_sum:
+        if added(one.key_checksum for one in built) != joined.key_checksum:
             faults.append(f"{site.work / KEYS}: these are not the keys that were found in the log")
         for one in results:
             faults += one if isinstance(one, list) else []
@@ -358,7 +358,7 @@ class _Misfit:
     planned: int
     found: int | None  # None: the log ends before.
 
-    def mended(self, borders: list[int]) -> list[int]:
+    def corrected(self, borders: list[int]) -> list[int]:
         *starts, end = borders
         kept = [at for at in starts if at < self.planned]
         if self.found is not None:

@@ -1,8 +1,8 @@
-"""Sums by which queue entries and index keys are known again when they are read back from the disk.
+"""Checksums by which queue entries and index keys are known again when they are read back from the disk.
 
-A sum is taken of the numbers that records give, before they become bytes, and once more of the numbers that the bytes
-of the finished files give. Each counts by its place, so that what is missing, wrong, exchanged or there twice makes
-another sum; those of neighbouring stretches add up. 64 bits, wrapping; arrays wrap silently. Any process.
+A checksum is taken of the numbers that records give, before they become bytes, and once more of the numbers that the
+bytes of the finished files give. Each counts by its place, so that what is missing, wrong, exchanged or there twice
+makes another checksum; those of neighbouring stretches add up. 64 bits, wrapping; arrays wrap silently. Any process.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 
 def entry_terms(queue_offsets: Numbers, physicals: Numbers, sizes: Numbers, tag_codes: Numbers) -> Numbers:
-    """What each entry adds to the sum of its queue."""
+    """What each entry adds to the checksum of its queue."""
     terms: Numbers = physicals * _FIRST
     terms += sizes * _SECOND
     terms += tag_codes * _THIRD
@@ -27,7 +27,7 @@ def entry_terms(queue_offsets: Numbers, physicals: Numbers, sizes: Numbers, tag_
     return terms
 
 
-def key_sum(keys: Numbers) -> int:
+def key_checksum(keys: Numbers) -> int:
     """Of rows (key hash, physical offset, store time)."""
     terms: Numbers = keys[:, 0] * _FIRST
     terms += keys[:, 2] * _SECOND
@@ -35,6 +35,6 @@ def key_sum(keys: Numbers) -> int:
     return int(terms.sum())
 
 
-def added(sums: Iterable[int]) -> int:
-    """The sum of stretches that together are all."""
-    return wrap_i64(sum(sums))
+def added(checksums: Iterable[int]) -> int:
+    """The checksum of stretches that together are all."""
+    return wrap_i64(sum(checksums))

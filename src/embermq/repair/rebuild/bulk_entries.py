@@ -1,9 +1,9 @@
 """Queue entries of a stretch of the log, written to their final places: a record says itself where its entry belongs.
 
-Writing them needs nothing of the rest of the log. A queue whose offsets do not run on, in one stretch
-or from one to the next, is irregular (damage, holes, repeats): its entries here do not count. Of the others the sum is
-taken before they are written, and `entries_fault` compares it with what lies on the disk. Any process; others may write
-other places of the same files at the same time.
+Writing them needs nothing of the rest of the log. A queue whose offsets do not run on, in one stretch or from one to
+the next, is irregular (damage, holes, repeats): its entries here do not count. Of the others the checksum is taken
+before they are written, and `entries_fault` compares it with what lies on the disk. Any process; others may write other
+places of the same files at the same time.
 """
 
 import os
@@ -45,7 +45,7 @@ class QueueRun:
     end: int
     is_regular: bool
     physical_end: int  # where its last record ends
-    sum: int  # of its entries, by bulk_checksums.py; of no use if it is irregular
+    checksum: int  # of its entries, by bulk_checksums.py; of no use if it is irregular
 
     @property
     def names(self) -> tuple[str, int]:
@@ -61,7 +61,7 @@ class QueueRun:
             max(self.end, after.end),
             self.is_regular and after.is_regular and (self.topic, self.end) == (after.topic, after.start),
             after.physical_end,
-            added((self.sum, after.sum)),
+            added((self.checksum, after.checksum)),
         )
 
 
@@ -170,7 +170,7 @@ def blank_before(directory: Path, first: int, file_bytes: int) -> None:
 
 def entries_fault(directory: Path, run: QueueRun, file_bytes: int) -> str | None:
     """Is what lies on the disk what the records said when it was written? The text of the fault, if not."""
-    per_file, at, sums = file_bytes // ENTRY_BYTES, run.start, []
+    per_file, at, checksums = file_bytes // ENTRY_BYTES, run.start, []
     while at < run.end:
         file_start = at - at % per_file
         until = min(run.end, file_start + per_file)
@@ -184,8 +184,10 @@ def entries_fault(directory: Path, run: QueueRun, file_bytes: int) -> str | None
                     if not len(found) or len(data) % ENTRY_BYTES:
                         return f"the file {path.name} ends too soon"
                     columns = (found[name].astype(np.int64) for name in ENTRY_DTYPE.names or ())
-                    sums.append(int(entry_terms(np.arange(at, at + len(found)), *columns).sum()))
+                    checksums.append(int(entry_terms(np.arange(at, at + len(found)), *columns).sum()))
                     at += len(found)
         except FileNotFoundError:
             return f"the file {path.name} is missing"
-    return None if added(sums) == run.sum else f"entries {run.start} to {run.end} are not those of their records"
+    if added(checksums) == run.checksum:
+        return None
+    return f"entries {run.start} to {run.end} are not those of their records"

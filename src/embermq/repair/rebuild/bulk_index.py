@@ -2,7 +2,7 @@
 of bulk.py.
 
 What was put is compared behind the putting thread, on a second one: every entry, as it lies in the file, with its key,
-then the header, links and slots. The sum of all keys goes back, to be held against what the slices found in the log.
+then the header, links and slots. The checksum of all keys goes back, to be compared with that of the log's slices.
 Pages that are done with are let go of, so that memory does not grow with the file. Any process.
 """
 
@@ -28,7 +28,7 @@ from embermq.format.index import (
     index_file_bytes,
 )
 from embermq.repair.rebuild.bulk import KEY_ROW_BYTES, Site
-from embermq.repair.rebuild.bulk_checksums import added, key_sum
+from embermq.repair.rebuild.bulk_checksums import added, key_checksum
 from embermq.store.index import ENTRY_DTYPE
 from embermq.store.layout import INDEX
 
@@ -54,7 +54,7 @@ class BulkIndexFile:
 class IndexBuilt:
     """What became of it."""
 
-    key_sum: int
+    key_checksum: int
     fault: str | None
 
 
@@ -107,8 +107,8 @@ def _put_all(site: Site, part: BulkIndexFile, file: OpenFile) -> IndexBuilt:
         drop(view, 0, entry_at(1, slots_max))
         finished = behind.submit(check.finished)
         file.sync()
-        fault = finished.result()  # Then the sum is complete.
-    return IndexBuilt(check.key_sum, fault)
+        fault = finished.result()  # Then the checksum is complete.
+    return IndexBuilt(check.key_checksum, fault)
 
 
 def _keys(site: Site, counts: Sequence[int], start: int, end: int) -> Iterator[Keys]:
@@ -135,11 +135,11 @@ class _Check:
         self._first: list[int] = []
         self._last: list[int] = []
         self._fault: str | None = None
-        self.key_sum = 0
+        self.key_checksum = 0
 
     def take(self, keys: Keys) -> None:
         """The keys whose entries come next."""
-        self.key_sum = added((self.key_sum, key_sum(keys)))
+        self.key_checksum = added((self.key_checksum, key_checksum(keys)))
         data = self._file.pread(len(keys) * ENTRY_BYTES, entry_at(self._next_number, self._slots_max))
         entries = np.frombuffer(data, ENTRY_DTYPE)
         is_first = not self._first

@@ -31,7 +31,7 @@ DIRECTORIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkPlace:
     """One working directory, and the directories that are replaced from it: name in the store to real path."""
 
     work: Path
@@ -39,7 +39,7 @@ class Place:
     targets: dict[str, Path]
 
 
-def find_places(files: Files, root: Path, families: tuple[Family, ...], settings: StoreSettings) -> list[Place]:
+def find_places(files: Files, root: Path, families: tuple[Family, ...], settings: StoreSettings) -> list[WorkPlace]:
     """Where to build these families. StorePathInvalid if any of them cannot be replaced; changes nothing."""
     real = {name: real_path(files, root / name) for family in families for name in DIRECTORIES[family]}
     by_work: dict[Path, list[Family]] = {}
@@ -50,7 +50,7 @@ def find_places(files: Files, root: Path, families: tuple[Family, ...], settings
         targets = {name: real[name] for family in found for name in DIRECTORIES[family]}
         for name, target in targets.items():
             _check_target(files, root, name, target, work, settings)
-        places.append(Place(work, tuple(found), targets))
+        places.append(WorkPlace(work, tuple(found), targets))
     return places
 
 

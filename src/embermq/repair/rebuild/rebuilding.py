@@ -31,7 +31,7 @@ from embermq.files import Files, Kind, Lock, RealFiles, remove_tree
 from embermq.format.names import parse_segment_name
 from embermq.repair.rebuild.build import NEW, Build, Built
 from embermq.repair.rebuild.journal import Family, RebuildJournal, load_journal, save_journal
-from embermq.repair.rebuild.places import DIRECTORIES, Place, check_work, find_places
+from embermq.repair.rebuild.places import DIRECTORIES, WorkPlace, check_work, find_places
 from embermq.repair.rebuild.writer_lock import end_turn
 from embermq.settings import StoreSettings
 from embermq.store.append import LMQ_PREFIX
@@ -209,12 +209,12 @@ class _Rebuild:
         """The same call for some of the families."""
         return _Rebuild(self.root, self.settings, families, self.files, self._clock, self._progress, self._make_build)
 
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self, place: WorkPlace) -> bool:
         """Has an earlier call built all of it, and was ended before all was in place?"""
         journal = load_journal(self.files, place.work) if self.files.kind(place.work) is Kind.DIRECTORY else None
         return journal is not None and journal.ready and self._fits(journal, place.work)
 
-    def in_place(self, place: Place, lock: Lock) -> Rebuilt:
+    def in_place(self, place: WorkPlace, lock: Lock) -> Rebuilt:
         """The store's lock is held, and everything at `place` was checked. StoreError if the lock is lost meanwhile."""
         work = place.work
         clear_misplaced(self.files, self.root, read_only=False)
@@ -273,13 +273,13 @@ class _Rebuild:
         save_journal(self.files, work, journal)
         return journal
 
-    def _swap(self, journal: RebuildJournal, place: Place) -> None:
+    def _swap(self, journal: RebuildJournal, place: WorkPlace) -> None:
         self._withdraw_proofs(journal)
         for name, target in place.targets.items():
             self._swap_one(place.work, name, target)
 
     def _withdraw_proofs(self, journal: RebuildJournal) -> None:
-        """Nothing vouches for the queues, or the index, until the new ones are in place."""
+        """No proof covers the queues, or the index, until the new ones are in place."""
         page = load_state_page(self.files, self.root, writable=True)
         if page is not None and Family.QUEUES in self.families:
             page.queues_written = page.queues_durable = 0
@@ -304,18 +304,18 @@ class _Rebuild:
             self._move(here, old)
         self._move(new, here)
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, place: WorkPlace) -> None:
         """Make sure that nothing lies where we work but what an earlier rebuild left; StorePathInvalid if it does."""
         check_work(self.files, place.work, otherwise="", besides=OLD)
         self._put_back(place)
         check_work(self.files, place.work, otherwise="")
 
-    def _clear(self, place: Place) -> list[Path]:
+    def _clear(self, place: WorkPlace) -> list[Path]:
         """Remove what was replaced, and where it was built. The answer: files of others that are in the way of ours."""
         self._put_back(place)
         return remove_tree(self.files, place.work, in_rebuild)
 
-    def _put_back(self, place: Place) -> None:
+    def _put_back(self, place: WorkPlace) -> None:
         """Remove what was replaced. What others had put among those files goes back to where it was, unless a file
         that was made again has its name now."""
         files = self.files

@@ -40,7 +40,7 @@ from embermq.files import (
     remove_tree,
 )
 from embermq.format.names import segment_name
-from embermq.inspect import Watched, is_about_missing_file, newest_end, queue_entries_of, vouched_end
+from embermq.inspect import Watched, is_about_missing_file, newest_end, proven_end, queue_entries_of
 from embermq.repair.salvage.log_files import Placed, Refused, place_files
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
@@ -192,7 +192,7 @@ class _Salvage:
         self._is_ours = False  # May `partial` be removed?
         self._report = Salvaged(root, target)
         self._placed: list[Placed] = []
-        self._once = 0  # How far the log once went, as far as anybody vouches.
+        self._once = 0  # How far the log once went, as far as a state file, queue or index file proves.
         self._began = time.monotonic()
 
     def run(self) -> Salvaged:
@@ -200,7 +200,7 @@ class _Salvage:
         old = self._queues_below(self._root)
         try:
             # Before the log: a store that is open goes on.
-            self._once = vouched_end(self._patient.as_files, self._root, lambda: newest_end(old.all()))
+            self._once = proven_end(self._patient.as_files, self._root, lambda: newest_end(old.all()))
             self._find_log()
             self._begin()
             self._copy_log()

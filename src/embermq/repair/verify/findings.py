@@ -1,7 +1,7 @@
 """What `verify` finds: each flaw with its file, its place, what is wrong, and what helps.
 
-    FAULT   the next start would not mend it, or a reader may be misled until then
-    NOTE    worth knowing: the next start mends it by itself, or it was mended before and something is lost
+    FAULT   the next start would not repair it, or a reader may be misled until then
+    NOTE    worth knowing: the next start repairs it by itself, or it was repaired before and something is lost
 
 Values; any thread.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-# The remedy of what the log itself says and no file made from it can mend.
+# The remedy of what the log itself says and no file made from it can repair.
 NOTHING = "nothing: for information only"
 
 

@@ -3,7 +3,7 @@
     full    every record with its checksum; every entry and every index entry against its record and vice versa
     fast    names, lengths, headers, and the order of entries; the log itself is not read but for single records
 
-A fault is what the next start would not mend by itself. Reads only: no lock, works on a directory that is being
+A fault is what the next start would not repair by itself. Reads only: no lock, works on a directory that is being
 written, ours or RocketMQ's, of whatever file sizes. What is only on its way there is no fault: of a live store
 nothing is compared past where its log ended at the beginning, and what disagrees is looked at again. If files went
 meanwhile (retention, a deleted topic, a rebuild), only what a second look finds as well is a fault (`changes.py`).

@@ -471,7 +471,7 @@ class IndexFiles:
 
     def let_go_before(self, log_min: int) -> int:
         """Take files all of whose records have left the log out of the set, never the newest; answers how many.
-        They lie on the disk until `remove_let_go`: what vouches for the files must know of fewer before."""
+        They lie on the disk until `remove_let_go`: the proof of the files must know of fewer before."""
         gone = 0
         with self._change:
             while len(self._files) > 1 and self._files[0].header().end_physical < log_min:

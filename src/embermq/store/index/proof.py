@@ -106,7 +106,7 @@ def prove_rebuilt_index(files: Files, root: Path, position: int, state: dict[str
 
 
 def drop_index_proof(files: Files, root: Path) -> None:
-    """The index is about to be made again: nothing vouches for it until then."""
+    """The index is about to be made again: there is no proof of it until then."""
     if files.exists(root / INDEX_PROOF_FILE):
         files.remove(root / INDEX_PROOF_FILE)
         files.sync_directory(root)

@@ -1,6 +1,6 @@
 """Removing a store: its log, and everything that was derived from it or says something about it.
 
-config/ and quarantine/ stay, and so does every file that neither RocketMQ nor EmberMQ makes. What vouches for files
+config/ and quarantine/ stay, and so does every file that neither RocketMQ nor EmberMQ makes. What proves files
 goes before them: after a crash in between, the next opening believes nothing that is not there.
 """
 

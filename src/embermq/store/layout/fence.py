@@ -11,7 +11,7 @@ When the token is compared, and what that prevents:
 
     before each append               writing over a message of the other writer
     after each sync, before answers  acknowledging what the other writer did not find when it opened the store
-    before pages, proofs, names      vouching for files that the other one writes; deleting them (FencedFiles)
+    before pages, proofs, names      proofs of files that the other one writes; deleting them (FencedFiles)
     every second, with the lock      a page that was replaced by another file, a lost lock
 
 A message that was acknowledged under SYNC_FLUSH was in the log before another token was in the page, so the other
@@ -138,7 +138,7 @@ def claim(files: Files, root: Path) -> tuple[Fence, StatePage | None]:
 
 
 def renew_page(files: Files, root: Path, fence: Fence) -> StatePage:
-    """A new page that vouches for nothing, with the token of the fence."""
+    """A new page that proves nothing, with the token of the fence."""
     fence.check()
     page = create_state_page(files, root, secrets.randbits(_EPOCH_BITS))
     fence.move_to(page)

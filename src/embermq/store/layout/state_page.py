@@ -8,7 +8,7 @@
     32   queues_durable        ... and durable
     40   queue_files           how many queue files there are
     48   tail_mark             a record begins here, some way before the end: a start reads at least from here
-    56   identity              of this very file: the page of a copied directory vouches for nothing
+    56   identity              of this very file: the page of a copied directory proves nothing
     64   boot                  of the machine while the store runs: if it is still the same, the machine did not
                                stop, and what was written counts as well as what was synced; 0: unknown
     72   index_files           how many index files there are
@@ -19,12 +19,12 @@
    128   the same numbers again, every bit turned over
 
 A bit that turns over by itself must not make a start cut into a good log: a page whose two halves disagree
-vouches for nothing. Both lie in one sector, which a disk writes as a whole.
+proves nothing. Both lie in one sector, which a disk writes as a whole.
 Pages of earlier versions have zeros from sync_flush on, and for the inverses, which counts as 0.
 
-Little-endian 64-bit numbers in a mapped page. A number is raised only after what it vouches for has been
+Little-endian 64-bit numbers in a mapped page. A number is raised only after what it stands for has been
 synced, so whatever version of the page a power cut leaves behind is true. Each family has a number of
-its own, and the index a file of its own (index/proof.py): none vouches for another. RocketMQ ignores
+its own, and the index a file of its own (index/proof.py): none proves another. RocketMQ ignores
 all of them; without them recovery assumes nothing.
 """
 
@@ -142,7 +142,7 @@ def load_state_page(files: Files, root: Path, *, writable: bool) -> StatePage | 
 
 
 def create_state_page(files: Files, root: Path, epoch: int) -> StatePage:
-    """A fresh page that vouches for nothing, in the place of whatever was there."""
+    """A fresh page that proves nothing, in the place of whatever was there."""
     path = root / STATE_FILE
     with suppress(FileNotFoundError):
         files.remove(path)

@@ -121,7 +121,7 @@ class CommitLog:
         """fdatasync everything readable and return the new flushed offset. Flusher only.
 
         An OSError leaves the position where the last good sync put it, also one of `confirm`, which is called after
-        each sync. A segment's time is taken before its sync: it may only vouch for what was there.
+        each sync. A segment's time is taken before its sync: it may only stand for what was there.
         """
         for segment in self.segments.all:
             if segment.end <= self.flushed_offset:

@@ -3,7 +3,7 @@
 Level n waits in queue n - 1 of SCHEDULE_TOPIC_XXXX, in order of its due time, which is the tag code of its
 queue entry. Per level one number says what was delivered (the next queue offset to look at). It moves
 after the append answered PUT_OK, and goes to config/delayOffset.json only after the log is durable up to
-what it vouches for: each message is delivered at least once, whatever dies when.
+what it counts as delivered: each message is delivered at least once, whatever dies when.
 
 The delivered record keeps the parked one's properties byte for byte, DELAY, REAL_TOPIC, REAL_QID and WAIT
 included, as RocketMQ's records do; `append` must therefore be one that does not park again.
@@ -69,7 +69,7 @@ class DelayedMessages:
         self._idle_ms = max(LOOK_MS, min(IDLE_MS, *delay_ms))
         self._persist_seconds = persist_interval_ms / 1000
         self._persist_at = clock.monotonic() + self._persist_seconds
-        self._vouched_end = 0  # Physical offset after the last delivered record: durable before progress is.
+        self._delivered_end = 0  # Physical offset after the last delivered record: durable before progress is.
         self._progress: dict[int, int] = {}  # level -> next queue offset to look at
         self._failing: set[int] = set()  # levels whose last append failed, to say so only once
         self.delivered = 0
@@ -92,12 +92,12 @@ class DelayedMessages:
 
         `flush_log` makes the log durable and answers up to where.
         """
-        progress, vouched_end = dict(self._progress), self._vouched_end
+        progress, delivered_end = dict(self._progress), self._delivered_end
         if self._saved.entries() == progress and not self._saved.has_unsaved_changes:
             return
         flushed = self._flush_log()
-        if flushed < vouched_end:
-            raise StoreError(f"delivered messages up to {vouched_end} are durable only up to {flushed}")
+        if flushed < delivered_end:
+            raise StoreError(f"delivered messages up to {delivered_end} are durable only up to {flushed}")
         self._saved.assign(progress)
         self._saved.save()
 
@@ -195,7 +195,7 @@ class DelayedMessages:
         if not receipt.ok:
             return self._retry_later(level, at, receipt.status, now_ms)
         self._failing.discard(level)
-        self._vouched_end = max(self._vouched_end, receipt.physical_offset + receipt.size)
+        self._delivered_end = max(self._delivered_end, receipt.physical_offset + receipt.size)
         self.delivered += 1
         return None
 

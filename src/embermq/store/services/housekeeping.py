@@ -9,7 +9,7 @@ A start after a crash derives again what was not written out, or not synced, and
 the queues wake this thread when they have many entries, and what there is much of is written out, or synced, before its
 time.
 
-Each family's proof is written after that family's own sync, so none vouches for another.
+Each family's proof is written after that family's own sync, so none proves another.
 """
 
 import logging

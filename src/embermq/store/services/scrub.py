@@ -1,4 +1,4 @@
-"""The scrub: a thread that compares a running store with itself, slowly, and mends what is derived.
+"""The scrub: a thread that compares a running store with itself, slowly, and repairs what is derived.
 
 A round walks the log from its begin to where it ended when the round began, a stretch at a time (scrub_step.py), and
 pauses after each so that a round takes most of emberScrubIntervalHours, never faster than emberScrubBytesPerSecond.
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
-    """What a round found: in words, and how much of it was mended."""
+    """What a round found: in words, and how much of it was repaired."""
 
     compared_bytes: int
     findings: list[str]
@@ -76,7 +76,7 @@ class ScrubParts:
 
 
 class Scrub:
-    """The thread, and what it does. `mend` and `run_round` may be called by any thread."""
+    """The thread, and what it does. `repair` and `run_round` may be called by any thread."""
 
     def __init__(self, parts: ScrubParts, settings: StoreSettings) -> None:
         self._parts = parts
@@ -119,7 +119,7 @@ class Scrub:
     def _run(self) -> None:
         due = time.monotonic() + FIRST_SECONDS
         while not self._paused(due - time.monotonic() if self._interval_ms else None):
-            self._try(self.mend)
+            self._try(self.repair)
             if self._interval_ms and time.monotonic() >= due:
                 due = time.monotonic() + FIRST_SECONDS
                 pause = self._try(self._background_step)
@@ -189,7 +189,7 @@ class Scrub:
         return {f"emberScrub{name}": str(value) for name, value in figures.items()}
 
     def run_round(self) -> ScrubReport:
-        """Compare everything now, as fast as the disk allows, and mend it."""
+        """Compare everything now, as fast as the disk allows, and repair it."""
         began = time.monotonic()
         with self._one_at_a_time:
             self._begin_round()
@@ -230,13 +230,13 @@ class Scrub:
         segment = self._parts.log.segments.find(start)
         if segment is not None:
             end = min(end, segment.end)
-        mended = len(self._repair())
+        repaired = len(self._repair_index())
         report = self._step.compare(start, end, self._state.damages) if start < end else StepReport(max(start, end))
         is_last = report.end >= self._round_end
         files = self._step.check_index_files(start, 1 << 62 if is_last else report.end, self._compared_from)
         report.findings += files.findings
         report.read_bytes += files.read_bytes
-        report.healed += mended + len(self._repair())
+        report.healed += repaired + len(self._repair_index())
         self._note(report, is_last)
         return report
 
@@ -252,7 +252,7 @@ class Scrub:
         return position
 
     def check_queue_files(self, bytes_max: int) -> StepReport:
-        """Compare full queue files with their checksums, up to so many bytes; mend what differs."""
+        """Compare full queue files with their checksums, up to so many bytes; repair what differs."""
         report = StepReport(self._state.position)
         while self._unchecked and report.read_bytes < bytes_max and self._checksums is not None:
             file = self._unchecked.pop()
@@ -318,16 +318,16 @@ class Scrub:
         if self._state != load_scrub_state(self._parts.files, self._parts.root) and self._state != ScrubState():
             save_scrub_state(self._parts.files, self._parts.root, self._state)
 
-    # -- mending ---------------------------------------------------------------------------------------------
+    # -- repairs ---------------------------------------------------------------------------------------------
 
-    def mend(self) -> list[str]:
+    def repair(self) -> list[str]:
         """Make index files again that are known to be damaged; their names."""
         with self._one_at_a_time:
-            return self._repair()
+            return self._repair_index()
 
-    def _repair(self) -> list[str]:
+    def _repair_index(self) -> list[str]:
         index = self._parts.index
-        mended = repair_index(index, self._search) if index is not None and index.damaged else []
-        if mended:
+        repaired = repair_index(index, self._search) if index is not None and index.damaged else []
+        if repaired:
             self._parts.housekeeping.make_durable()
-        return mended
+        return repaired

@@ -4,7 +4,7 @@
     round_began_ms   when that round began; 0: none is under way
     finished_ms      when the last whole round was finished; 0: never
     findings         how many things were wrong in the round under way, or in the last one if none is
-    healed           how many of them were mended
+    healed           how many of them were repaired
     rounds           whole rounds ever
     damages          [start, end] of damaged ranges of the log that were reported, so that each is reported once
     bytes_per_second how fast the scrub reads the log

@@ -2,8 +2,8 @@
 
 The comparing is that of `verify` (store/compare/log_pieces.py), on one thread. What it finds is looked at again here,
 because the store goes on meanwhile: entries may have been written out since, files deleted by retention, topics
-deleted. What is left is mended if it is derived: a queue entry is written again, an index file is marked as damaged and
-made again by repair.py. A damaged range of the log is copied to the quarantine and reported; its bytes stay, for
+deleted. What is left is repaired if it is derived: a queue entry is written again, an index file is marked as damaged
+and made again by repair.py. A damaged range of the log is copied to the quarantine and reported; its bytes stay, for
 readers use them. One thread at a time.
 """
 
@@ -41,7 +41,7 @@ LEFT_IN_PLACE = "found by the scrub; left in place"
 
 @dataclass(slots=True)
 class StepReport:
-    """What a step did: up to where it came, what it found, how much of that it mended."""
+    """What a step did: up to where it came, what it found, how much of that it repaired."""
 
     end: int
     findings: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ class ScrubStep:
                 wrong, healed = wrong + more[0], healed + more[1]
             if wrong:
                 topic, queue_id = piece.names[number]
-                report.findings.append(f"consumequeue/{topic}/{queue_id}: {wrong} entries are wrong, {healed} mended")
+                report.findings.append(f"consumequeue/{topic}/{queue_id}: {wrong} entries are wrong, {healed} repaired")
                 report.healed += int(healed == wrong)
 
     def _heal(self, name: QueueName, suspects: Suspects) -> tuple[int, int]:
