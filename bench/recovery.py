@@ -23,7 +23,7 @@ from bench.figures import Figure, at_least, at_most
 from bench.peers import rocketmq
 from bench.workload import Form, copy_store, fill, load_kernels, messages_in, quiet, sync_log
 from embermq import MessageStore, StoreSettings
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.store.layout.state_page import load_state_page
 
 NAME = "recovery"

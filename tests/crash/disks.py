@@ -6,7 +6,8 @@ from embermq import MessageStore
 from embermq.settings import FlushDisk
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
-from embermq.testing.lossy_files import LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import keep_everything
 from tests.crash import numbered
 
 ROOT = Path("/store")

@@ -16,7 +16,8 @@ from embermq import Arrival, MessageStore
 from embermq.store.layout.state_page import STATE_FILE as STATE_PAGE
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import Choose, Fate, LossyFiles, UnsyncedChange, keep_everything, lose_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import Choose, Fate, UnsyncedChange, keep_everything, lose_everything
 from tests.crash import numbered
 
 _STEPS_MAX = 100_000

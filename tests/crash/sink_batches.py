@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from embermq import MessageStore, StoreSettings
 from embermq.clock import Clock
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.model.hosts import Host
 from embermq.spark.writing import staging
 from embermq.spark.writing.commits import Batch, Committer

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from embermq import StoreSettings
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from tests.crash.sink_batches import Sink
 
 SETTINGS = StoreSettings(

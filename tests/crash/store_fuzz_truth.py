@@ -25,7 +25,7 @@ from typing import Any
 from unittest import mock
 
 from embermq import BatchItem, Message, MessageBatch, MessageStore, Receipt, StoredMessage, StoreSettings
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.model import flags
 from embermq.settings import FlushDisk, KernelUse
 from embermq.store.layout.state_page import STATE_FILE as STATE

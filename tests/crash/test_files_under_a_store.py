@@ -18,7 +18,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import AppendRefused, StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.repair.verify.store_check import verify
 from embermq.settings import FlushDisk
 from embermq.testing.builder import StoreBuilder

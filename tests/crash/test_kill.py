@@ -15,7 +15,8 @@ import pytest
 from embermq import MessageStore, StoreSettings
 from embermq.settings import FlushDisk
 from embermq.store.log import tail_mark
-from embermq.testing.lossy_files import LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import keep_everything
 from tests.crash import disks, numbered
 from tests.crash.kills import Child, Figures, KillRounds
 

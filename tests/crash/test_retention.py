@@ -18,7 +18,8 @@ from embermq.settings import FlushDisk
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import STEPS, FaultyFiles
-from embermq.testing.lossy_files import LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import keep_everything
 from tests.crash import numbered
 from tests.crash.power import PowerCuts
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
+from embermq.files import Files
 from embermq.files.allocation import SegmentAllocator
-from embermq.files.files import Files
 from embermq.settings import FlushDisk
 from embermq.spark.writing import commits
 from embermq.store.layout.fence import FencedFiles
 from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import Choose, LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import Choose, keep_everything
 from tests.crash import numbered
 from tests.crash.power import CUTS, KILLED, random_choice
 from tests.crash.sink_batches import Sink, check_queues, check_rows, rows_in

@@ -20,7 +20,7 @@ from typing import Literal
 import pytest
 
 from embermq import MessageStore
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.spark.writing.commits import Committer
 from embermq.store.layout.owner import lock_holder
 from tests.crash.sink_batches import QUERY, Sink, check_queues, rows_in

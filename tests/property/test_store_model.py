@@ -27,7 +27,8 @@ from embermq.settings import FlushDisk, KernelUse
 from embermq.store.log import tail_mark
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
-from embermq.testing.lossy_files import LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import keep_everything
 
 ROOT = Path("/store")
 ENTRIES_PER_FILE = 6

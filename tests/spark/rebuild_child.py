@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import embermq.spark
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.repair.rebuild import bulk_build as rebuild_bulk
 from embermq.repair.rebuild.bulk_build import BulkBuild
 from embermq.repair.rebuild.rebuilding import rebuild

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from embermq import Message
 from embermq.columns import QueueSlots
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs import audit_duplicates, audit_tally, audit_totals
 from embermq.spark.jobs.audit_duplicates import find_duplicates, part_count, split

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embermq import Message
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake, lakes
 from embermq.spark.lake.files import LakeFiles

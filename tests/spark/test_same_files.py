@@ -19,7 +19,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import StoreError
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.repair.rebuild.rebuilding import rebuild, settings_as_found
 from embermq.spark.jobs import rebuild as job
 from embermq.spark.pipelines import pipeline

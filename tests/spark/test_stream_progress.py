@@ -12,7 +12,7 @@ import pytest
 
 from embermq import Message
 from embermq.errors import StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.config_json import format_config, parse_config
 from embermq.spark.streaming.progress import NAME, GroupProgress
 from embermq.testing.builder import StoreBuilder

@@ -22,7 +22,7 @@ from embermq.errors import (
     StoreLocked,
     StorePathInvalid,
 )
-from embermq.files.files import Entry, RealFiles
+from embermq.files import Entry, RealFiles
 from embermq.settings import FlushDisk
 from embermq.spark.writing import commits, staging, writer
 from embermq.spark.writing.commits import Committer

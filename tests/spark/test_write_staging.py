@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from embermq.errors import MessageRejected, StoreError
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.model.message import Message
 from embermq.spark.writing import staging
 from embermq.spark.writing.staging import clear_staged

@@ -4,7 +4,7 @@ import errno
 import os
 from pathlib import Path
 
-from embermq.files.files import Files, OpenFile
+from embermq.files import Files, OpenFile
 from embermq.testing.faulty_files import FaultyFile, FaultyFiles
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from embermq.files.files import Files, OpenFile
+from embermq.files import Files, OpenFile
 
 _FILE_CALLS = {"pread", "map", "data_end"}
 

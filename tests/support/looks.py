@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 
 from embermq.columns.rows import C_PHYSICAL
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.inspect import lookup, overview
 from embermq.inspect.dump import Dump
 from embermq.inspect.lineage import lineages_of, seeds_by_key

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from embermq.files.files import Files, OpenFile, RealFiles
+from embermq.files import Files, OpenFile, RealFiles
 
 _COUNTED = frozenset(("list_directory", "exists", "stat", "open", "read_all", "usage", "identity"))
 _COUNTED_OF_FILES = frozenset(("pread", "map"))

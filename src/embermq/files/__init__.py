@@ -1,14 +1,14 @@
 """The disk, and nothing about messages: one seam to the file system, and the segmented files built on it.
 
-    files.py                 Files, the seam, and RealFiles, the disk
-    segment.py, segments.py  one log file, and all of them in order
+    files.py, real_files.py  Files, the seam, and RealFiles, the disk
+    segment.py, segments.py  one log file, and all of them in order; segment_listing.py: by their names
     allocation.py            the thread that makes the next files ahead; warming.py: their pages before the first use
     open_files.py            a bounded number of descriptors over any number of derived files
     locking.py               the lock of a store directory
     backed_up_file.py        one small JSON file with its backup
     pool.py, memory.py       private buffers; advice about mapped memory
     bell.py, work_thread.py  waking and waiting for threads, where signal handlers may raise
-    trees.py, limits.py, mounts.py, fault_tolerant_files.py
+    trees.py, limits.py, fault_tolerant_files.py
 
 Other packages import from this face, not from the modules behind it.
 """
@@ -17,7 +17,7 @@ from embermq.files.allocation import SegmentAllocator
 from embermq.files.backed_up_file import BackedUpFile, Decoded, read_with_backup
 from embermq.files.bell import Bell
 from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
-from embermq.files.directories import Kind, OpenDirectory
+from embermq.files.directories import Kind, OpenDirectory, mount_of
 from embermq.files.fault_tolerant_files import BadBlock, FaultTolerantFiles
 from embermq.files.files import (
     Data,
@@ -26,22 +26,21 @@ from embermq.files.files import (
     Files,
     Lock,
     OpenFile,
-    RealFile,
-    RealFiles,
+    entries_of,
     make_directories,
     replace_durably,
 )
-from embermq.files.listing import entries_of
 from embermq.files.lock_holders import UNKNOWN, command_line, has_open_for_writing, holder_of
 from embermq.files.locking import CONTENT, LockHeld
 from embermq.files.memory import drop, populate_for_reading
 from embermq.files.misplaced import put_aside
-from embermq.files.mounts import mount_of
 from embermq.files.open_files import OPEN_MAX, OpenFiles
 from embermq.files.pool import TransientPool
+from embermq.files.real_files import RealFile, RealFiles
 from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular, TooLarge, read_whole
 from embermq.files.segment import Bytes, Segment
-from embermq.files.segments import LEFT_ALONE, REST_IGNORED, SegmentFinding, Segments, misfits, size_told
+from embermq.files.segment_listing import LEFT_ALONE, REST_IGNORED, SegmentFinding, found_size, misfits
+from embermq.files.segments import Segments
 from embermq.files.trees import Ours, copy_file, foreign_in, remove_tree
 from embermq.files.work_thread import WorkThread
 
@@ -100,6 +99,6 @@ __all__ = [
     "read_with_backup",
     "remove_tree",
     "replace_durably",
-    "size_told",
+    "found_size",
     "take_checksums",
 ]

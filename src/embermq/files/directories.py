@@ -1,4 +1,4 @@
-"""Directories held open, and what a name is without following links.
+"""Directories held open, what a name is without following links, and on which disk it lies.
 
 Removing by path has a gap: between the look and the removal a directory of the path can be replaced by a link, and
 then the removal happens wherever the link leads. An `OpenDirectory` is the directory itself: it was opened without
@@ -131,3 +131,11 @@ def kind_at(path: Path) -> Kind | None:
         if problem.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
             raise
         return None
+
+
+def mount_of(path: Path) -> Path:
+    """The nearest directory at or above `path` where a file system is mounted: a full disk is known by its mount."""
+    place = Path(os.path.realpath(path))
+    while not os.path.ismount(place) and place != place.parent:
+        place = place.parent
+    return place

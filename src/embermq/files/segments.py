@@ -6,37 +6,20 @@ thread and exclude each other by a lock. Loading looks and reports (`Finding`), 
 the disk: recovery decides, and calls `extend_short` or `truncate_to`.
 """
 
-import errno
 import threading
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from embermq.files.directories import Kind
 from embermq.files.files import Files
 from embermq.files.limits import allow_log_files
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
-from embermq.format.names import parse_segment_name, segment_name
+from embermq.files.segment_listing import FoundFile, SegmentFinding, length_findings, list_log
+from embermq.format.names import segment_name
 
-# A length that only one file has, and that is no multiple of this, was not configured: the file was cut.
-_SIZE_STEP_BYTES = 4096
-LEFT_ALONE = "left alone"  # The remedy for a file that is none of the log's.
 _LISTINGS_MAX = 3
-REST_IGNORED = "rest ignored"  # The remedy for a file that is too long.
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentFinding:
-    """Something about a file that is not as it should be, and what is done about it."""
-
-    path: Path
-    fault: str
-    remedy: str
 
 
 class Allocates(Protocol):
@@ -49,56 +32,6 @@ class Allocates(Protocol):
     def seal_soon(self, segment: Segment) -> None:
         """Seal a segment that the writer has left, off the writer's thread."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class _FoundFile:
-    start: int
-    path: Path
-    size: int
-    writable: bool
-
-
-def size_told(found: Sequence[tuple[int, int]], configured: int = 0) -> int:
-    """How large the files of a log are, by their starts and lengths, in order; 0 if they do not tell.
-
-    A file speaks for its own length if it begins at a multiple of it, two neighbours for their distance. A file that
-    begins elsewhere or is longer speaks against a size; one that is shorter was cut, or is being made, and says
-    nothing. So one stray file among good ones does not count, and neither do a few that were cut or grew.
-    """
-    lengths = Counter(length for start, length in found if length and start % length == 0)
-    apart = Counter(later - start for (start, _), (later, _) in pairwise(found))
-
-    def against(size: int) -> int:
-        return sum(1 for start, length in found if start % size or length > size)
-
-    def worth(size: int) -> tuple[int, bool, int]:
-        return lengths[size] + apart[size] - against(size), size == configured, size
-
-    if apart[configured] and not against(configured):
-        return configured
-    likely = [
-        size
-        for size in lengths | apart
-        if size % _SIZE_STEP_BYTES == 0 or size == configured or lengths[size] + apart[size] > 1
-    ]
-    return max(likely or [size for size in apart if not against(size)], key=worth, default=0)
-
-
-def size_of_files(found: Sequence[tuple[int, int]], configured: int) -> int:
-    """What the files tell, else what is configured."""
-    return size_told(found, configured) or configured
-
-
-def misfits(found: Sequence[tuple[int, int]], configured: int = 0) -> set[int]:
-    """Starts of files that are none of this log, whatever their names: they begin inside other files.
-
-    None if nothing is known about the size, or if a size that was only configured would leave less than half.
-    """
-    shown = size_told(found, configured)
-    size = shown or configured
-    outside = {start for start, _ in found if size and start % size}
-    return outside if shown or 2 * len(outside) <= len(found) else set()
 
 
 class Segments:
@@ -221,31 +154,22 @@ class Segments:
         A file shorter than the others is opened with the length it has, an empty one too.
         """
         assert not self._all
-        found, findings = self._found()
+        places = [(path, not self.read_only) for path in self.directories]
+        places += [(path, False) for path in self.read_only_directories if path not in self.directories]
+        listing = list_log(self._files, places, self._configured_bytes)
         for _ in range(_LISTINGS_MAX - 1):
-            if not self.read_only or not self._has_gaps(found):
+            if not self.read_only or not listing.has_gaps:
                 break
-            found, findings = self._found()  # A file that came while names were read may be missing among them.
-        allow_log_files(len(found))
-        segments = self._open_all(found)
-        opened = found[len(found) - len(segments) :]
-        for number, item in enumerate(opened):
-            self._check(item, opened[number + 1] if number + 1 < len(opened) else None, findings)
+            # A file that came while names were read may be missing among them.
+            listing = list_log(self._files, places, self._configured_bytes)
+        self.foreign, self.segment_bytes = listing.foreign, listing.segment_bytes
+        allow_log_files(len(listing.found))
+        segments = self._open_all(listing.found)
+        opened = listing.found[len(listing.found) - len(segments) :]
         self._all = tuple(segments)
-        return findings
+        return listing.findings + length_findings(opened, self.segment_bytes)
 
-    def _found(self) -> tuple[list[_FoundFile], list[SegmentFinding]]:
-        """The log files that have a name now, and what is odd about names and sizes."""
-        findings: list[SegmentFinding] = []
-        self.foreign, self.segment_bytes = [], self._configured_bytes
-        found = self._list(findings)
-        self._adopt_size(found, findings)
-        return self._without_misfits(found, findings), findings
-
-    def _has_gaps(self, found: list[_FoundFile]) -> bool:
-        return any(one.start + self.segment_bytes != after.start for one, after in pairwise(found))
-
-    def _open_all(self, found: list[_FoundFile]) -> list[Segment]:
+    def _open_all(self, found: list[FoundFile]) -> list[Segment]:
         """Open the files, the newest first: retention takes the oldest first, so what a reader misses of the files it
         has seen by name is the beginning of the log, never a part in the middle."""
         segments: list[Segment] = []
@@ -260,72 +184,6 @@ class Segments:
                 raise
             segments.insert(0, segment)
         return segments
-
-    def _list(self, findings: list[SegmentFinding]) -> list[_FoundFile]:
-        found: dict[int, _FoundFile] = {}
-        places = [(path, not self.read_only) for path in self.directories]
-        places += [(path, False) for path in self.read_only_directories if path not in self.directories]
-        for directory, writable in places:
-            if not self._files.exists(directory):
-                continue
-            for entry in self._files.list_directory(directory):
-                start = parse_segment_name(entry.name) if entry.is_file else None
-                path = directory / entry.name
-                if start is None:
-                    self.foreign.append(path)
-                    findings.append(SegmentFinding(path, "not a log file", LEFT_ALONE))
-                elif start in found:
-                    findings.append(SegmentFinding(path, f"second copy of {found[start].path}", LEFT_ALONE))
-                else:
-                    if writable:
-                        self._check_link(path)
-                    found[start] = _FoundFile(start, path, entry.size, writable)
-        return sorted(found.values(), key=lambda item: item.start)
-
-    def _check_link(self, path: Path) -> None:
-        """OSError if a log file is a link to a file of another name: an opening for writing may fill or lengthen it,
-        and must not do that to a foreign file."""
-        if self._files.kind(path) is not Kind.LINK:
-            return
-        target = self._files.real_path(path)
-        if target.name != path.name:
-            reason = f"is a link to {target}, which has not the name of a log file; put the log file itself here"
-            raise OSError(errno.EINVAL, reason, str(path))
-
-    def _adopt_size(self, found: list[_FoundFile], findings: list[SegmentFinding]) -> None:
-        """The files know their size better than the settings do."""
-        size = size_of_files([(item.start, item.size) for item in found], self.segment_bytes)
-        if size == self.segment_bytes:
-            return
-        findings.append(
-            SegmentFinding(
-                found[0].path.parent,
-                f"files of {size} bytes, {self.segment_bytes} configured",
-                "size found is used",
-            )
-        )
-        self.segment_bytes = size
-
-    def _without_misfits(self, found: list[_FoundFile], findings: list[SegmentFinding]) -> list[_FoundFile]:
-        """A file that begins where none of this size can is not ours."""
-        outside = misfits([(item.start, item.size) for item in found], self.segment_bytes)
-        for item in found:
-            if item.start in outside:
-                self.foreign.append(item.path)
-                findings.append(SegmentFinding(item.path, f"begins at no multiple of {self.segment_bytes}", LEFT_ALONE))
-        return [item for item in found if item.start not in outside]
-
-    def _check(self, item: _FoundFile, following: _FoundFile | None, findings: list[SegmentFinding]) -> None:
-        expected = self.segment_bytes
-        if item.size == 0:
-            findings.append(SegmentFinding(item.path, "empty file", "extended"))
-        elif item.size < expected:
-            findings.append(SegmentFinding(item.path, f"{item.size} bytes instead of {expected}", "extended"))
-        elif item.size > expected:
-            findings.append(SegmentFinding(item.path, f"{item.size} bytes instead of {expected}", REST_IGNORED))
-        if following is not None and following.start != item.start + expected:
-            kind = "gap" if following.start > item.start + expected else "overlap"
-            findings.append(SegmentFinding(following.path, f"{kind} after {item.path.name}", "left to recovery"))
 
     def extend_short(self, segment: Segment) -> None:
         """Give a short file its full length, zeros at the end, durably."""

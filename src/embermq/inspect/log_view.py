@@ -23,7 +23,7 @@ from pathlib import Path
 from time import monotonic
 
 from embermq.columns import C_PHYSICAL, C_SIZE, RecordColumns, new_rows
-from embermq.files import Files, OpenFile, misfits, size_told
+from embermq.files import Files, OpenFile, found_size, misfits
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store.layout import PageNumbers, PageReader, log_places, must_be_flushed, was_closed_cleanly
@@ -121,7 +121,7 @@ class LogView:
                 start = parse_segment_name(entry.name) if entry.is_file else None
                 if start is not None:
                     by_start.setdefault(start, (place / entry.name, entry.size))
-        self._file_bytes = size_told([(start, by_start[start][1]) for start in sorted(by_start)])
+        self._file_bytes = found_size([(start, by_start[start][1]) for start in sorted(by_start)])
         self._short = {start: size for start, (_, size) in by_start.items() if size < self._file_bytes}
         by_start = {start: found for start, found in by_start.items() if found[1]}
         outside = misfits([(start, by_start[start][1]) for start in sorted(by_start)])

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embermq.errors import StorePathInvalid
-from embermq.files import Files, entries_of, size_told
+from embermq.files import Files, entries_of, found_size
 from embermq.format.frame import BLANK_BYTES, BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, size_and_magic
 from embermq.format.index import index_file_bytes
 from embermq.format.names import parse_index_name, parse_segment_name
@@ -109,14 +109,14 @@ def _log_file_size(look: _Look, log_paths: Sequence[Path]) -> int:
         if written and start % written == 0:
             return written
         return _size_of_lone_file(look, LogSegment(path, start, size), is_elsewhere=bool(log_paths))
-    return size_told([(start, by_start[start][1]) for start in sorted(by_start)], written)
+    return found_size([(start, by_start[start][1]) for start in sorted(by_start)], written)
 
 
 def _size_of_lone_file(look: _Look, only: LogSegment, *, is_elsewhere: bool) -> int:
     """A blank at its end says it exactly; else its length does, unless it is odd or ends in the middle of a record:
     then the file was cut. 0: unknown. Where the records of a log end that only settings lead to is not looked for."""
     if is_elsewhere:
-        return size_told([(only.start, only.size)])
+        return found_size([(only.start, only.size)])
     try:
         at = max(look.survey().log_end - only.start, 0)
         file = look.files.open(only.path, False)
@@ -132,7 +132,7 @@ def _size_of_lone_file(look: _Look, only: LogSegment, *, is_elsewhere: bool) -> 
     if magic == BLANK_MAGIC and size >= BLANK_BYTES:
         return at + int(size)
     is_cut = magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and size > only.size - at
-    return 0 if is_cut else size_told([(only.start, only.size)])
+    return 0 if is_cut else found_size([(only.start, only.size)])
 
 
 def _queue_sizes(files: Files, root: Path) -> Iterator[int]:

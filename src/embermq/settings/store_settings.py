@@ -551,7 +551,7 @@ class StoreSettings:
         return dataclasses.replace(self, **changes)
 
     def to_properties(self, *, changed_only: bool = False) -> dict[str, str]:
-        """Reference names and text values, as from_properties takes them."""
+        """RocketMQ's names and text values, as from_properties takes them."""
         return {
             about.name: to_text(getattr(self, attribute))
             for attribute, about in PROPERTIES.items()

@@ -2,6 +2,7 @@
 
     clock.py         ManualClock: time that a test moves
     lossy_files.py   LossyFiles: a file system in memory that knows what was synced, and can crash
+    unsynced.py      what of a file or directory was synced, and what a crash makes of the rest
     faulty_files.py  FaultyFiles: fails or stops at the n-th operation of another file system
     builder.py       StoreBuilder: an embedded store in a few words
     plugin.py        pytest fixtures

@@ -13,15 +13,12 @@ of one page only the newest takes part in a crash. Any thread; a crash should no
 its outcome is to be repeatable.
 """
 
-import enum
 import errno
 import os
-import random
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 from embermq.files import (
@@ -40,160 +37,17 @@ from embermq.files import (
     make_directories,
     replace_durably,
 )
-
-PAGE_BYTES = 4096
-
-
-class Fate(enum.Enum):
-    """What a crash does to one unsynced change."""
-
-    LOST = enum.auto()
-    KEPT = enum.auto()
-    TORN_HEAD = enum.auto()  # pages only: the first half of what changed is new, the rest is old
-    TORN_TAIL = enum.auto()  # pages only: the other way round
-
-
-@dataclass(frozen=True, slots=True)
-class UnsyncedChange:
-    """A change whose fate a crash decides; `at` is the page's position, or the new length."""
-
-    kind: str  # "page", "length", "create", "remove" or "rename"
-    path: Path
-    at: int = 0
-
-
-Choose = Callable[[UnsyncedChange], Fate]
-
-
-def lose_everything(change: UnsyncedChange) -> Fate:
-    return Fate.LOST
-
-
-def keep_everything(change: UnsyncedChange) -> Fate:
-    return Fate.KEPT
-
-
-def random_fates(seed: int) -> Choose:
-    """Fates drawn at random, the same for the same seed."""
-    source = random.Random(seed)
-    return lambda change: source.choice(tuple(Fate))
-
-
-class _File:
-    """A file's content now (a memory file) and at its last sync (pages; an absent one is zeros)."""
-
-    def __init__(self) -> None:
-        self.fd = os.memfd_create("embermq", os.MFD_CLOEXEC)
-        self.synced: dict[int, bytes] = {}
-        self.synced_size = 0
-        self.dropped: dict[int, bytes] = {}  # pages a failed sync has silently given up
-
-    def __del__(self) -> None:
-        os.close(self.fd)
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self.fd).st_size
-
-    def dirty_pages(self) -> dict[int, bytes]:
-        """Pages that differ from the synced ones, by number, padded with zeros past the end."""
-        now = dict(self._pages())
-        dirty = {page: data for page, data in now.items() if data != self.synced.get(page, _ZEROS)}
-        for page in self.synced:
-            if page not in now and self.synced[page] != _ZEROS:
-                dirty[page] = _ZEROS
-        return dirty
-
-    def _pages(self) -> Iterator[tuple[int, bytes]]:
-        """The pages that are not holes."""
-        size, at = self.size, 0
-        while at < size:
-            try:
-                at = os.lseek(self.fd, at, os.SEEK_DATA) // PAGE_BYTES * PAGE_BYTES
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                raise
-            hole = os.lseek(self.fd, at, os.SEEK_HOLE)
-            while at < hole:
-                yield at // PAGE_BYTES, os.pread(self.fd, PAGE_BYTES, at).ljust(PAGE_BYTES, b"\0")
-                at += PAGE_BYTES
-
-    def sync(self) -> None:
-        for page, data in self.dirty_pages().items():
-            if self.dropped.get(page) != data:
-                self.synced[page] = data
-                self.dropped.pop(page, None)
-        self.synced_size = self.size
-
-    def drop_dirty(self) -> None:
-        """What a kernel does after a write error: the pages count as clean, and never reach the disk."""
-        self.dropped.update(self.dirty_pages())
-
-    def after_crash(self, path: Path, choose: Choose) -> bytes:
-        """The content a crash leaves."""
-        size = self.size
-        if size != self.synced_size and choose(UnsyncedChange("length", path, size)) is Fate.LOST:
-            size = self.synced_size
-        content = bytearray(size)
-        for page, data in self.synced.items():
-            _paste(content, page, data)
-        for page, data in sorted(self.dirty_pages().items()):
-            if page * PAGE_BYTES < size and self.dropped.get(page) != data:
-                fate = choose(UnsyncedChange("page", path, page * PAGE_BYTES))
-                _paste(content, page, _mixed(self.synced.get(page, _ZEROS), data, fate))
-        return bytes(content)
-
-
-_ZEROS = bytes(PAGE_BYTES)
-
-
-def _paste(content: bytearray, page: int, data: bytes) -> None:
-    at = page * PAGE_BYTES
-    if at < len(content):
-        end = min(at + PAGE_BYTES, len(content))
-        content[at:end] = data[: end - at]
-
-
-def _mixed(old: bytes, new: bytes, fate: Fate) -> bytes:
-    if fate is Fate.LOST:
-        return old
-    if fate is Fate.KEPT:
-        return new
-    changed = [at for at in range(PAGE_BYTES) if old[at] != new[at]]
-    middle = (changed[0] + changed[-1] + 1) // 2
-    return new[:middle] + old[middle:] if fate is Fate.TORN_HEAD else old[:middle] + new[middle:]
-
-
-@dataclass(eq=False, slots=True)
-class _Directory:
-    entries: dict[str, "_Node"] = field(default_factory=dict)
-    synced: dict[str, "_Node"] = field(default_factory=dict)
-    pending: list["_Change"] = field(default_factory=list)
-
-
-_Node = _File | _Directory
-
-
-@dataclass(eq=False, slots=True)
-class _Change:
-    """Names that go and names that come, all at once."""
-
-    kind: str
-    path: Path
-    gone: list[tuple[_Directory, str]]
-    come: list[tuple[_Directory, str, _Node]]
-
-    @property
-    def directories(self) -> list[_Directory]:
-        found = [directory for directory, _ in self.gone] + [directory for directory, _, _ in self.come]
-        return [directory for at, directory in enumerate(found) if directory not in found[:at]]
-
-    def apply(self, tables: Callable[[_Directory], dict[str, _Node]]) -> None:
-        for directory, name in self.gone:
-            tables(directory).pop(name, None)
-        for directory, name, node in self.come:
-            tables(directory)[name] = node
+from embermq.testing.unsynced import (
+    Choose,
+    Fate,
+    MemoryDirectory,
+    MemoryFile,
+    MemoryNode,
+    NameChange,
+    UnsyncedChange,
+    keep_everything,
+    lose_everything,
+)
 
 
 class LossyFile(RealFile):
@@ -201,7 +55,7 @@ class LossyFile(RealFile):
 
     __slots__ = ("_files", "_inode")
 
-    def __init__(self, files: "LossyFiles", path: Path, inode: _File, writable: bool) -> None:
+    def __init__(self, files: "LossyFiles", path: Path, inode: MemoryFile, writable: bool) -> None:
         super().__init__(path, os.dup(inode.fd), writable)
         self._files, self._inode = files, inode
 
@@ -305,7 +159,7 @@ class LossyFiles:
         self.counts: Counter[str] = Counter()
         self.locks: set[Path] = set()
         self.mutex = threading.RLock()
-        self._root = _Directory()
+        self._root = MemoryDirectory()
         self._boot = secrets.randbits(62)
 
     # -- Files -----------------------------------------------------------------------------------------
@@ -314,7 +168,7 @@ class LossyFiles:
         make_directories(self, path)
 
     def make_one_directory(self, path: Path) -> None:
-        self._add("create", path, _Directory())
+        self._add("create", path, MemoryDirectory())
 
     def list_directory(self, path: Path) -> list[Entry]:
         with self.mutex:
@@ -330,7 +184,7 @@ class LossyFiles:
             node = self._find(path)
             if node is None:
                 raise _missing(path)
-            if isinstance(node, _Directory):
+            if isinstance(node, MemoryDirectory):
                 return Entry(path.name, 0, False, 0, is_directory=True)
             status = os.fstat(node.fd)
             return Entry(path.name, status.st_size, True, status.st_mtime_ns)
@@ -355,7 +209,7 @@ class LossyFiles:
         with self.mutex:
             if fallocate:
                 self.check_room(size)
-            inode = _File()
+            inode = MemoryFile()
             if fallocate and size:
                 os.posix_fallocate(inode.fd, 0, size)
             os.truncate(inode.fd, size)
@@ -382,18 +236,18 @@ class LossyFiles:
             if node is None:
                 raise _missing(old)
             source, target = self._directory(old.parent), self._directory(new.parent)
-            self._change(_Change("rename", new, [(source, old.name)], [(target, new.name, node)]))
+            self._change(NameChange("rename", new, [(source, old.name)], [(target, new.name, node)]))
 
     def remove(self, path: Path) -> None:
         with self.mutex:
             self._file(path)
-            self._change(_Change("remove", path, [(self._directory(path.parent), path.name)], []))
+            self._change(NameChange("remove", path, [(self._directory(path.parent), path.name)], []))
 
     def remove_directory(self, path: Path) -> None:
         with self.mutex:
             if self._directory(path).entries:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(path))
-            self._change(_Change("remove", path, [(self._directory(path.parent), path.name)], []))
+            self._change(NameChange("remove", path, [(self._directory(path.parent), path.name)], []))
 
     def sync_directory(self, path: Path) -> None:
         with self.mutex:
@@ -481,22 +335,22 @@ class LossyFiles:
     def _survivors(self, choose: Choose) -> Iterator[tuple[Path, bytes | None]]:
         """What a crash leaves, directories (None) before what is in them."""
         tables = self._tables_after_crash(choose)
-        waiting: list[tuple[Path, _Node]] = [(Path("/"), self._root)]
+        waiting: list[tuple[Path, MemoryNode]] = [(Path("/"), self._root)]
         while waiting:
             path, node = waiting.pop()
-            if isinstance(node, _File):
+            if isinstance(node, MemoryFile):
                 yield path, node.after_crash(path, choose)
                 continue
             yield path, None
             entries = tables.get(id(node), node.synced)
             waiting += [(path / name, entries[name]) for name in sorted(entries, reverse=True)]
 
-    def _tables_after_crash(self, choose: Choose) -> dict[int, dict[str, _Node]]:
+    def _tables_after_crash(self, choose: Choose) -> dict[int, dict[str, MemoryNode]]:
         """The entries of each directory, by identity, after each pending change has met its fate."""
-        tables: dict[int, dict[str, _Node]] = {}
+        tables: dict[int, dict[str, MemoryNode]] = {}
         seen: set[int] = set()
 
-        def table(directory: _Directory) -> dict[str, _Node]:
+        def table(directory: MemoryDirectory) -> dict[str, MemoryNode]:
             return tables.setdefault(id(directory), dict(directory.synced))
 
         for directory in self._every_directory():
@@ -508,7 +362,7 @@ class LossyFiles:
                         change.apply(table)
         return tables
 
-    def _every_directory(self) -> list[_Directory]:
+    def _every_directory(self) -> list[MemoryDirectory]:
         """Those that exist now, or would if the last changes were lost."""
         found, waiting = [], [self._root]
         while waiting:
@@ -517,7 +371,7 @@ class LossyFiles:
                 found.append(directory)
                 nodes = [*directory.entries.values(), *directory.synced.values()]
                 nodes += [node for change in directory.pending for _, _, node in change.come]
-                waiting += [node for node in nodes if isinstance(node, _Directory)]
+                waiting += [node for node in nodes if isinstance(node, MemoryDirectory)]
         return found
 
     # -- the tree --------------------------------------------------------------------------------------
@@ -529,40 +383,40 @@ class LossyFiles:
 
     def _used(self) -> int:
         files = [node for directory in self._every_directory() for node in directory.entries.values()]
-        return sum(os.fstat(node.fd).st_blocks * 512 for node in files if isinstance(node, _File))
+        return sum(os.fstat(node.fd).st_blocks * 512 for node in files if isinstance(node, MemoryFile))
 
-    def _find(self, path: Path) -> _Node | None:
-        node: _Node = self._root
+    def _find(self, path: Path) -> MemoryNode | None:
+        node: MemoryNode = self._root
         for part in path.parts[1:]:
-            if not isinstance(node, _Directory) or part not in node.entries:
+            if not isinstance(node, MemoryDirectory) or part not in node.entries:
                 return None
             node = node.entries[part]
         return node
 
-    def _file(self, path: Path) -> _File:
+    def _file(self, path: Path) -> MemoryFile:
         node = self._find(path)
         if node is None:
             raise _missing(path)
-        if isinstance(node, _Directory):
+        if isinstance(node, MemoryDirectory):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         return node
 
-    def _directory(self, path: Path) -> _Directory:
+    def _directory(self, path: Path) -> MemoryDirectory:
         node = self._find(path)
         if node is None:
             raise _missing(path)
-        if isinstance(node, _File):
+        if isinstance(node, MemoryFile):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
         return node
 
-    def _add(self, kind: str, path: Path, node: _Node) -> None:
+    def _add(self, kind: str, path: Path, node: MemoryNode) -> None:
         with self.mutex:
             parent = self._directory(path.parent)
             if path.name in parent.entries:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-            self._change(_Change(kind, path, [], [(parent, path.name, node)]))
+            self._change(NameChange(kind, path, [], [(parent, path.name, node)]))
 
-    def _change(self, change: _Change) -> None:
+    def _change(self, change: NameChange) -> None:
         self.counts[change.kind] += 1
         change.apply(lambda directory: directory.entries)
         for directory in change.directories:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files import memory
+from embermq.files import Files, OpenFile, RealFiles, memory
 from embermq.files.allocation import MIB, WINDOW_MAX_BYTES, WINDOW_MIN_BYTES, GrowthPace, SegmentAllocator
-from embermq.files.files import Files, OpenFile, RealFiles
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.files.segments import Segments

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from embermq.files import DiskUsage, Files, RealFiles
 from embermq.files import files as files_module
-from embermq.files.files import DiskUsage, Files, RealFiles
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 

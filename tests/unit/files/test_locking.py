@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.files.lock_holders import holder_of
 from embermq.files.locking import LockHeld, RecordLock, acquire
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files import memory
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles, memory
 from embermq.files.pool import TransientPool
 
 PAGE = mmap.PAGESIZE

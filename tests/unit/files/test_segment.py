@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.files.pool import TransientPool
 from embermq.files.segment import Segment
 from embermq.testing.faulty_files import FaultyFiles

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import Files, OpenFile, RealFiles
-from embermq.files.segments import Segments, misfits, size_of_files, size_told
+from embermq.files import Files, OpenFile, RealFiles
+from embermq.files.segment_listing import found_size, misfits, size_of_files
+from embermq.files.segments import Segments
 from embermq.format.names import segment_name
 from embermq.testing.faulty_files import FaultyFiles, Killed
-from embermq.testing.lossy_files import LossyFiles, random_fates
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import random_fates
 
 SIZE = 8192
 
@@ -171,12 +173,12 @@ def test_a_few_files_that_are_wrong_do_not_hide_the_size(seed: int) -> None:
     lengths |= {start: chance.choice([0, 1, 100, size, chance.randrange(2 * size)]) for start in stray}
     found = sorted(lengths.items())
     for configured in (0, size, 1 << 30, 77):
-        assert size_told(found, configured) == size, found
+        assert found_size(found, configured) == size, found
         assert misfits(found, configured) == stray
 
 
 def test_nothing_is_known_about_the_size() -> None:
-    assert size_told([]) == size_told([(0, 0)]) == size_told([(0, 4097)]) == 0
+    assert found_size([]) == found_size([(0, 0)]) == found_size([(0, 4097)]) == 0
     assert misfits([]) == misfits([(3, 4097)]) == set()
     assert misfits([(3, 4097)], 1000) == set()  # The whole log would be gone.
     assert misfits([(0, 30001), (20000, 5)], 65536) == {20000}

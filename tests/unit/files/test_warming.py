@@ -8,9 +8,8 @@ import pytest
 
 from embermq import FlushDisk, Message, MessageStore, StoreSettings
 from embermq.errors import SegmentUnavailable
-from embermq.files import memory
+from embermq.files import Files, RealFiles, memory
 from embermq.files.allocation import SegmentAllocator
-from embermq.files.files import Files, RealFiles
 from embermq.files.segment import Segment
 from embermq.files.segments import Segments
 from embermq.files.warming import STEP_BYTES, warm

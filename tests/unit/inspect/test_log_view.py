@@ -12,8 +12,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
-from embermq.files import files
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles, files
 from embermq.format.frame import encode_blank
 from embermq.inspect.snapshot import LogMatch, Survey
 from embermq.settings import FlushDisk

@@ -7,7 +7,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect import overview
 from embermq.inspect.snapshot import Survey
 from embermq.inspect.store_shape import found_shape

@@ -10,7 +10,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.queue_entry import ENTRY_BYTES, ENTRY_DTYPE
 from embermq.inspect import queue_view as survey_queues
 from embermq.inspect.snapshot import Survey

@@ -8,7 +8,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import StorePathInvalid
-from embermq.files.files import DiskUsage
+from embermq.files import DiskUsage
 from embermq.inspect.rates import Glance, Watch, rates_between
 from tests.support import golden
 

@@ -10,7 +10,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.columns.rows import C_QUEUE_OFFSET
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.settings import FlushDisk
 from embermq.store.layout.state_page import load_state_page

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embermq import Message
-from embermq.files.files import Entry, RealFiles
+from embermq.files import Entry, RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.settings import FlushDisk
 from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, load_state_page

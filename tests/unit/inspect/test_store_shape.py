@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.frame import encode_blank
 from embermq.inspect.store_shape import found_shape
 from tests.support import golden

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.files.files import OpenFile, RealFiles
+from embermq.files import OpenFile, RealFiles
 from embermq.store.log import bad_stretches, walked_log
 from embermq.store.queues import damaged_entries
 from embermq.testing.faulty_files import FaultyFile, FaultyFiles

@@ -11,7 +11,7 @@ import pytest
 from embermq import BatchItem, Message, MessageBatch, MessageStore
 from embermq.columns import R_BODY_LEN, R_TOPIC_LEN, new_run_rows
 from embermq.errors import StoreError, WriterFenced, again
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.model.status import PutStatus
 from embermq.settings import FlushDisk
 from embermq.store import PackedBatch

@@ -15,8 +15,8 @@ import pytest
 from embermq import Message, MessageStore
 from embermq.cli.app import run as embermq
 from embermq.errors import StorePathInvalid
+from embermq.files import RealFiles
 from embermq.files.directories import Kind, RealDirectory
-from embermq.files.files import RealFiles
 from embermq.files.trees import remove_tree
 from embermq.repair.rebuild.bulk_build import BulkBuild
 from embermq.repair.rebuild.rebuilding import rebuild

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from embermq import FlushDisk, Message, MessageStore, StoreSettings, errors
-from embermq.files.files import RealFile
+from embermq.files import RealFile
 from embermq.files.open_files import OpenFiles
 from embermq.files.segments import Segments
 from embermq.repair.rebuild.follower import Follower

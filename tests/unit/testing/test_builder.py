@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embermq import FlushDisk, Message
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.testing.builder import SMALL, StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.lossy_files import LossyFiles

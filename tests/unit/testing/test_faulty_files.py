@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.testing.faulty_files import FaultyFiles, Killed
-from embermq.testing.lossy_files import LossyFiles, random_fates
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import random_fates
 
 
 def outcomes(files: FaultyFiles, path: Path, count: int) -> list[int]:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embermq.files.locking import LockHeld
-from embermq.testing.lossy_files import (
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import (
     PAGE_BYTES,
     Choose,
     Fate,
-    LossyFiles,
     UnsyncedChange,
     keep_everything,
     lose_everything,

@@ -1,5 +1,11 @@
-"""Salvage: every whole record of a damaged log, in a new store."""
+"""Salvage: every whole record of a damaged log, in a new store.
 
-from embermq.repair.salvage.salvaging import LostRange, Salvaged, salvage
+salvaging.py      find, copy, recover, report
+log_files.py      log files known by their content
+report.py         what was saved and what was not
+"""
+
+from embermq.repair.salvage.report import LostRange, Salvaged
+from embermq.repair.salvage.salvaging import salvage
 
 __all__ = ["LostRange", "Salvaged", "salvage"]

@@ -19,7 +19,6 @@ then it is NEW.partial, with a mark in it by which the next call knows that it m
 import errno
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -28,7 +27,6 @@ import numpy as np
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError, StorePathInvalid
 from embermq.files import (
-    BadBlock,
     FaultTolerantFiles,
     Files,
     Kind,
@@ -42,6 +40,7 @@ from embermq.files import (
 from embermq.format.names import segment_name
 from embermq.inspect import Watched, is_about_missing_file, newest_end, proven_end, queue_entries_of
 from embermq.repair.salvage.log_files import Placed, Refused, place_files
+from embermq.repair.salvage.report import LostMessages, LostRange, Salvaged, parts_outside
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
 from embermq.store import MessageStore
@@ -73,67 +72,6 @@ _TRIES_MAX = 5
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 Progress = Callable[[str, int, int], None]  # What is being done, bytes done, and of all.
-
-
-class LostRange(msgspec.Struct, frozen=True):
-    """A part of the log without a whole record."""
-
-    physical_offset: int
-    length: int
-    reason: str
-    kept_in: str | None  # In the new store: the bytes as they were.
-
-    @property
-    def end(self) -> int:
-        return self.physical_offset + self.length
-
-
-class LostMessages(msgspec.Struct, frozen=True):
-    """Queue offsets first..end of a queue whose records are gone."""
-
-    topic: str
-    queue_id: int
-    first: int
-    end: int
-
-
-@dataclass(slots=True)
-class Salvaged:
-    """What was saved, and what was not."""
-
-    path: Path
-    target: Path
-    segments: int = 0
-    segment_bytes: int = 0
-    log_min: int = 0
-    log_end: int = 0
-    records: int = 0
-    queues: int = 0
-    lost_ranges: list[LostRange] = field(default_factory=list)
-    lost_messages: list[LostMessages] = field(default_factory=list)
-    strays: list[str] = field(default_factory=list)  # Records that are whole and say a wrong queue offset.
-    torn: list[LostRange] = field(default_factory=list)  # Rests of appends, never confirmed: no loss.
-    bad_blocks: list[BadBlock] = field(default_factory=list)
-    moved: list[Placed] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
-    config_files: list[str] = field(default_factory=list)
-    config_faults: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def is_complete(self) -> bool:
-        """Was anything lost that a whole store would have had?"""
-        lost = (self.lost_ranges, self.lost_messages, self.strays, self.bad_blocks, self.config_faults)
-        return not any(lost)
-
-    @property
-    def lost_bytes(self) -> int:
-        return sum(lost.length for lost in self.lost_ranges)
-
-    @property
-    def lost_count(self) -> int:
-        """Messages that queues show to be missing; others are unknown."""
-        return sum(lost.end - lost.first for lost in self.lost_messages)
 
 
 def salvage(
@@ -347,9 +285,9 @@ class _Salvage:
         reported = [_lost(damage) for damage in damages]
         report.torn = [one for one in reported if one.physical_offset >= max(end, self._once)]
         reported = [self._to_the_end(one) for one in reported if one not in report.torn]
-        found = [part for one in reported for part in _parts_outside(one, files)] + files
+        found = [part for one in reported for part in parts_outside(one, files)] + files
         if self._once > end:
-            found += _parts_outside(LostRange(end, self._once - end, _LOST_END, None), found)
+            found += parts_outside(LostRange(end, self._once - end, _LOST_END, None), found)
         report.lost_ranges = sorted(found, key=lambda one: one.physical_offset)
 
     def _to_the_end(self, lost: LostRange) -> LostRange:
@@ -445,18 +383,3 @@ class _Salvage:
 
 def _lost(damage: Damage) -> LostRange:
     return LostRange(damage.physical_offset, damage.length, damage.reason, damage.kept_in)
-
-
-def _parts_outside(whole: LostRange, others: list[LostRange]) -> list[LostRange]:
-    """What is left of a range if others are reported on their own."""
-    parts, at = [], whole.physical_offset
-    inside = [one for one in others if one.end > at and one.physical_offset < whole.end]
-    if not inside:
-        return [whole]
-    for one in sorted(inside, key=lambda one: one.physical_offset):
-        if at < one.physical_offset:
-            parts.append(LostRange(at, one.physical_offset - at, whole.reason, whole.kept_in))
-        at = max(at, one.end)
-    if at < whole.end:
-        parts.append(LostRange(at, whole.end - at, whole.reason, whole.kept_in))
-    return parts

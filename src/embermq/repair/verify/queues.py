@@ -9,7 +9,7 @@ queues), fill the place of a lost one, or be wrong.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,15 @@ from embermq.format.queue_extension import is_address
 from embermq.model.properties import MULTI_DISPATCH, SCHEDULE_TOPIC, decode_properties
 from embermq.repair.verify.extension import ExtensionCheck
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
+from embermq.repair.verify.seen_queue import SeenQueue
 from embermq.store import Finding
 from embermq.store.compare import OffsetRun, QueuePieceCheck, Suspects, VerifiedQueueFiles, joined
 from embermq.store.log import DamagedRange
-from embermq.store.queues import NOT_SEEN, QUEUE_FAMILY, ConsumeQueue, Jump, is_directory_name, is_possible, is_too_far
+from embermq.store.queues import QUEUE_FAMILY, ConsumeQueue, is_directory_name, is_possible
 
-_SUSPECTS_MAX = 10_000
 _UNCLAIMED_MAX = 10_000
 _DUE_MS_MAX = 1000 * 24 * 3_600_000  # No level of delayed messages is longer.
 _STEP_ENTRIES = 100_000
-_ANYWHERE = 1 << 62
 
 FrameAt = Callable[[int], Frame | None]
 Entry = tuple[int, int, int]
@@ -48,92 +47,6 @@ class Bounds:
     log_end: int
     believed: int  # A start believes that entries of all records below this place are there.
     is_live: bool
-
-
-@dataclass(slots=True)
-class _Queue:
-    """One queue: its files, and what the log has shown of it so far."""
-
-    name: QueueName
-    files: ConsumeQueue | None = None
-    first: int = -1  # First queue offset met; -1: none.
-    next: int = -1
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    repeats: list[OffsetRun] = field(default_factory=list)  # Offsets that were given before, to older records.
-    strays: list[OffsetRun] = field(default_factory=list)  # Offsets that the queue cannot have reached.
-    suspects: list[Suspects] = field(default_factory=list)
-    kept: int = 0
-    jump: Jump | None = None  # The newest one.
-    restart: OffsetRun | None = None  # A record of offset 0 after others; what comes next decides.
-
-    def begin_anew(self) -> None:
-        """The topic was deleted and made again: its older records have no entries any more."""
-        self.restart = None
-        self.first, self.next, self.jump = -1, -1, None
-        self.holes, self.repeats, self.strays, self.suspects, self.kept = [], [], [], [], 0
-
-    def follow(self, run: OffsetRun) -> None:
-        """Records whose queue offsets follow one another."""
-        if self.restart is not None:
-            self._decide_restart(self.restart, run)
-        if self.first >= 0 and run.first == 0 and self.next > 0:
-            if run.next == 1:
-                self.restart = run
-                return
-            self.begin_anew()
-        place = run.place if run.place >= 0 else _ANYWHERE
-        if not is_possible(run.first) or (self.first >= 0 and is_too_far(self.next, run.first, place)):
-            self.strays.append(run)
-            return
-        if self.jump is not None and self._goes_back(self.jump, run):
-            return
-        if self.first < 0:
-            self.first, self.next, self.jump = run.first, run.next, Jump(NOT_SEEN, run.first, 0)
-            return
-        if run.first > self.next:
-            self.holes.append((self.next, run.first))
-            self.jump = Jump(self.next, run.first, self.next)
-        elif run.first < self.next:
-            self.repeats.append(run._replace(next=min(run.next, self.next)))
-        self.next = max(self.next, run.next)
-
-    def _decide_restart(self, restart: OffsetRun, run: OffsetRun | None) -> None:
-        """A single record of offset 0: the begin of a new incarnation if 1 comes next, or nothing; damaged
-        otherwise."""
-        self.restart = None
-        if run is not None and run.first != 1:
-            self.repeats.append(restart)
-            return
-        suspects = [one.chosen(one.physicals >= restart.place) for one in self.suspects if restart.place >= 0]
-        self.begin_anew()
-        self.suspect(suspects)
-        self.first, self.next = 0, 1
-
-    def finish(self) -> None:
-        """No more records come."""
-        if self.restart is not None:
-            self._decide_restart(self.restart, None)
-
-    def _goes_back(self, jump: Jump, run: OffsetRun) -> bool:
-        """Was the newest record, alone after a jump, too far ahead, and do these go on where the queue was? As
-        entry_intake.py has it."""
-        if self.next != jump.to + 1 or not jump.start <= run.first < jump.to:
-            return False
-        self.strays.append(OffsetRun(jump.to, jump.to + 1, -1))
-        self.jump = None
-        if jump.start == NOT_SEEN:
-            self.first = self.next = -1
-        else:
-            self.holes.pop()
-            self.next = jump.start
-        self.follow(run)
-        return True
-
-    def suspect(self, more: list[Suspects]) -> None:
-        for one in more:
-            if self.kept < _SUSPECTS_MAX:
-                self.suspects.append(one)
-                self.kept += len(one.offsets)
 
 
 class QueueCheck:
@@ -153,7 +66,7 @@ class QueueCheck:
         self._bounds, self._frame_at, self._remedies = bounds, frame_at, remedies
         self.files = VerifiedQueueFiles(root, files, file_bytes, bounds.log_min, store=store)
         self._extension = ExtensionCheck(root, files, remedies)
-        self._queues: dict[QueueName, _Queue] = {}
+        self._queues: dict[QueueName, SeenQueue] = {}
         self._attach()
         self._damages: list[DamagedRange] = []
         self.entries = 0
@@ -164,8 +77,8 @@ class QueueCheck:
         for name, files in self.files.load().items():
             self._queue(name).files = files
 
-    def _queue(self, name: QueueName) -> _Queue:
-        return self._queues.setdefault(name, _Queue(name))
+    def _queue(self, name: QueueName) -> SeenQueue:
+        return self._queues.setdefault(name, SeenQueue(name))
 
     @property
     def queue_count(self) -> int:
@@ -213,7 +126,7 @@ class QueueCheck:
                     left = True
         return left
 
-    def _right(self, queue: _Queue, suspects: Suspects) -> NDArray[np.bool_]:
+    def _right(self, queue: SeenQueue, suspects: Suspects) -> NDArray[np.bool_]:
         """Which suspects have the right entry after all."""
         if not len(suspects.offsets):
             return np.zeros(0, np.bool_)
@@ -225,7 +138,7 @@ class QueueCheck:
             right[differ] = self._tags_right(queue, tags[differ], suspects.chosen(differ))
         return right
 
-    def _tags_right(self, queue: _Queue, found: NDArray[np.int64], records: Suspects) -> NDArray[np.bool_]:
+    def _tags_right(self, queue: SeenQueue, found: NDArray[np.int64], records: Suspects) -> NDArray[np.bool_]:
         """Tag codes that are not the record's own may be addresses, or due times by other delay levels."""
         right = np.zeros(len(found), np.bool_)
         addresses = np.array([is_address(tag) for tag in found.tolist()], np.bool_)
@@ -268,7 +181,7 @@ class QueueCheck:
                 physical_offset=finding.replay_from,
             )
 
-    def _flaws_of_records(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
+    def _flaws_of_records(self, queue: SeenQueue, log_min: int) -> Iterator[Flaw]:
         """Records whose entries are missing or wrong, and offsets that were given twice."""
         if queue.suspects:
             every = joined(queue.suspects)
@@ -300,14 +213,14 @@ class QueueCheck:
                 count=sum(one.next - one.first for one in queue.strays),
             )
 
-    def _without_impossible(self, queue: _Queue, wrong: Suspects) -> Suspects:
+    def _without_impossible(self, queue: SeenQueue, wrong: Suspects) -> Suspects:
         """Negative offsets make no run, so they are met here."""
         impossible = np.array([not is_possible(offset) for offset in wrong.offsets.tolist()], np.bool_)
         for offset, place in zip(wrong.offsets[impossible].tolist(), wrong.physicals[impossible].tolist(), strict=True):
             queue.strays.append(OffsetRun(offset, offset + 1, place))
         return wrong.chosen(~impossible)
 
-    def _record_flaw(self, queue: _Queue, wrong: Suspects) -> Flaw:
+    def _record_flaw(self, queue: SeenQueue, wrong: Suspects) -> Flaw:
         first = wrong.chosen(slice(0, 1))
         offset, place, size = (int(column[0]) for column in first[:3])
         found = self.files.entries(queue.name, offset, 1)[0].item()
@@ -326,7 +239,7 @@ class QueueCheck:
 
     def _flaw(
         self,
-        queue: _Queue,
+        queue: SeenQueue,
         queue_offset: int,
         place: int | None,
         fault: str,
@@ -351,7 +264,7 @@ class QueueCheck:
 
     # -- entries without a record ------------------------------------------------------------------------------
 
-    def _flaws_of_entries(self, queue: _Queue, log_min: int) -> Iterator[Flaw]:
+    def _flaws_of_entries(self, queue: SeenQueue, log_min: int) -> Iterator[Flaw]:
         files = queue.files
         if files is None:
             yield from (self._lost(queue, start, end, end - start) for start, end in queue.holes)
@@ -365,7 +278,7 @@ class QueueCheck:
             yield from self._hole(queue, start, after, log_min)
         yield from self._unclaimed(queue, max(queue.next, low), end, log_min)
 
-    def _hole(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
+    def _hole(self, queue: SeenQueue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
         """Queue offsets that no record has: lost to damage, or a light queue between its own records. Retention may
         have taken a file of the log between the reading of the one before it and its own."""
         behind = self.files.entries(queue.name, end, 1)[0].item()
@@ -385,7 +298,7 @@ class QueueCheck:
         if lost:
             yield self._lost(queue, start, end, lost)
 
-    def _lost(self, queue: _Queue, start: int, end: int, count: int) -> Flaw:
+    def _lost(self, queue: SeenQueue, start: int, end: int, count: int) -> Flaw:
         return self._flaw(
             queue,
             start,
@@ -396,7 +309,7 @@ class QueueCheck:
             remedy=self._remedies.nothing,
         )
 
-    def _unclaimed(self, queue: _Queue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
+    def _unclaimed(self, queue: SeenQueue, start: int, end: int, log_min: int) -> Iterator[Flaw]:
         """Entries before the first and after the last record of the log: expired, in flight, of others, or wrong."""
         bounds = self._bounds
         for at in range(start, end, _STEP_ENTRIES):
@@ -428,7 +341,7 @@ class QueueCheck:
         """Does the log have no record here because it is damaged? That is reported of the log, not of the queue."""
         return any(damage.start <= place < damage.end for damage in self._damages)
 
-    def _beyond(self, queue: _Queue, queue_offset: int, place: int, count: int) -> Flaw:
+    def _beyond(self, queue: SeenQueue, queue_offset: int, place: int, count: int) -> Flaw:
         """A start cuts these, unless it believes what the last close wrote down."""
         is_believed = self._bounds.believed > self._bounds.log_end
         return self._flaw(
@@ -441,14 +354,14 @@ class QueueCheck:
             remedy=self._remedies.queues if is_believed else self._remedies.start,
         )
 
-    def _queue_offset_behind(self, queue: _Queue, entry: Entry) -> int | None:
+    def _queue_offset_behind(self, queue: SeenQueue, entry: Entry) -> int | None:
         """The queue offset that the record of an entry says it has; None if it is no record of this queue."""
         frame = self._frame_at(entry[0])
         if frame is None or frame.size != entry[1] or (frame.topic, frame.queue_id) != queue.name:
             return None
         return frame.queue_offset
 
-    def _is_of_other_topic(self, queue: _Queue, entry: Entry) -> bool:
+    def _is_of_other_topic(self, queue: SeenQueue, entry: Entry) -> bool:
         """Does the entry stand for a record of another topic that names this queue (multi dispatch)?"""
         frame = self._frame_at(entry[0])
         if frame is None or frame.size != entry[1]:
@@ -469,7 +382,7 @@ class QueueCheck:
             if queue.files is not None:
                 yield from self._check_entries(queue, queue.files, log_min)
 
-    def _check_entries(self, queue: _Queue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
+    def _check_entries(self, queue: SeenQueue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
         at, end, before = files.low_offset, files.max_offset, -1
         self.entries += end - at
         while at < end:
@@ -487,7 +400,7 @@ class QueueCheck:
             at, before = at + len(entries), int(physicals[-1])
         yield from self._check_newest(queue, files, log_min)
 
-    def _check_newest(self, queue: _Queue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
+    def _check_newest(self, queue: SeenQueue, files: ConsumeQueue, log_min: int) -> Iterator[Flaw]:
         """The newest entry of records that are surely there leads to its record."""
         bounds, newest = self._bounds, files.peek(files.max_offset - 1)
         if newest is None or newest[0] < log_min:

@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embermq.errors import StorePathInvalid
-from embermq.files import FaultTolerantFiles, Files, OpenFile, RealFiles, entries_of
-from embermq.format.frame import Frame
+from embermq.files import FaultTolerantFiles, Files, RealFiles, entries_of
 from embermq.inspect import IndexShape, StoreShape, Survey, Watched, found_shape, is_about_missing_file
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.repair.verify.index import EVERYTHING, IndexCheck
 from embermq.repair.verify.queues import Bounds, QueueCheck
+from embermq.repair.verify.single_records import SingleRecords
 from embermq.repair.verify.state_files import StateCheck
 from embermq.settings import StoreSettings
 from embermq.store.compare import IndexStream, LogPieces, LogReader, VerifiedQueueFiles
 from embermq.store.index import load_index_proof
 from embermq.store.layout import COMMIT_LOG, INDEX, load_inventory, lock_holder, was_closed_cleanly
-from embermq.store.log import FILLER_TOPIC, DamagedRange, LogSegment, frame_at, repaired_ranges, segment_at
+from embermq.store.log import FILLER_TOPIC, DamagedRange, LogSegment, repaired_ranges, segment_at
 from embermq.store.queues import EXTENSION_FAMILY, QUEUE_FAMILY
 
 LOOK_AGAIN_SECONDS = 10.0
@@ -162,7 +162,7 @@ class _Verification:
         self._has_queues = aside is not None or self._shape.queue_file_bytes is not None
         self._is_live = not self._is_clean and lock_holder(root) is not None
         self._began = time.monotonic()
-        self._frames = _Frames(self._survey, self._files)
+        self._frames = SingleRecords(self._survey, self._files)
         self._newest_ms: int | None = None
 
     def run(self, *, fast: bool) -> VerifyReport:
@@ -374,50 +374,6 @@ class _Verification:
             physical_offset=end,
             byte_offset=end - segment.start,
         )
-
-
-class _Frames:
-    """Single records of the log, read with few open files."""
-
-    def __init__(self, survey: Survey, files: Files) -> None:
-        self._survey, self._files = survey, files
-        self._open: dict[Path, OpenFile] = {}
-
-    def at(self, physical_offset: int) -> Frame | None:
-        segment = segment_at(self._survey.segments, physical_offset)
-        file = self._file(segment)
-        return None if segment is None or file is None else frame_at(file, segment, physical_offset)
-
-    def is_blank(self, physical_offset: int) -> bool:
-        return self._head(physical_offset)[4:8] == b"\xcb\xd4\x31\x94"
-
-    def is_nothing(self, physical_offset: int) -> bool:
-        """Was nothing ever written here? So it is past the last file."""
-        return not self._head(physical_offset).strip(b"\0")
-
-    def _head(self, physical_offset: int) -> bytes:
-        segment = segment_at(self._survey.segments, physical_offset)
-        file = self._file(segment)
-        return b"" if segment is None or file is None else file.pread(8, physical_offset - segment.start)
-
-    def _file(self, segment: LogSegment | None) -> OpenFile | None:
-        if segment is None:
-            return None
-        file = self._open.get(segment.path)
-        if file is None:
-            try:
-                file = self._files.open(segment.path, False)
-            except FileNotFoundError:
-                return None
-            if len(self._open) >= 16:
-                self._open.pop(next(iter(self._open))).close()
-            self._open[segment.path] = file
-        return file
-
-    def close(self) -> None:
-        for file in self._open.values():
-            file.close()
-        self._open.clear()
 
 
 def _merged(damages: list[DamagedRange]) -> list[DamagedRange]:

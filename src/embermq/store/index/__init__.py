@@ -1,7 +1,8 @@
 """The key index: hash files from topic and key to places in the log.
 
-    index_files.py   all of them: the sink, and the query
+    index_files.py   all of them: the sink, and the query; keys_in_memory.py: of a store opened read-only
     index_file.py    one of them; links.py its links and slots checked
+    index_state.py   what the files were when they were proven
     proof.py         embermq.index.json: what of the index is durable
     repair.py, log_search.py   a damaged file made again; keys looked for in the log itself meanwhile
 

@@ -22,13 +22,15 @@ import msgspec
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns import C_KEYS_LEN, C_PHYSICAL, C_STORE_TIME, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
+from embermq.columns import C_KEYS_LEN, C_PHYSICAL, C_SYS_FLAG, C_UNIQ_LEN, RecordColumns
 from embermq.files import NO_CHECKSUMS, Checksums, FileDamaged, Files, OpenFiles, entries_of
 from embermq.format.index import IndexHeader
 from embermq.format.java import index_key_hash
 from embermq.format.names import index_name, parse_index_name
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK
 from embermq.store.index.index_file import IndexFile
+from embermq.store.index.index_state import IndexState, header_numbers, header_of
+from embermq.store.index.keys_in_memory import KeysInMemory, overlaps
 from embermq.store.index.links import CheckedIndexFile
 from embermq.store.layout.directory import QUARANTINE
 from embermq.store.sink import Finding
@@ -75,7 +77,7 @@ class IndexFiles:
         self._stale: list[Path] = []  # Refused by load; gone before anything new is written.
         self.let_go: list[Path] = []  # Their records have left the log; on their way off the disk, oldest first.
         self._newest_physical = _NOTHING  # Record of the newest entry.
-        self._overlay = _Overlay()
+        self._in_memory = KeysInMemory()
         self._checksums: dict[str, Checksums] = {}  # By name, as the proof has them; for files that are loaded.
         self.search_log: SearchLog | None = None
         self.on_damage: Callable[[str], None] = _ignore
@@ -87,7 +89,7 @@ class IndexFiles:
             if len(batch):
                 row, key = self._first_new(batch)
                 if self._read_only:
-                    self._overlay.take(batch, row, key, self._next_file_begin())
+                    self._in_memory.take(batch, row, key, self._next_file_begin())
                 else:
                     self._put(batch, row, key)
                 self._newest_physical = max(self._newest_physical, int(batch.rows[-1, C_PHYSICAL]))
@@ -109,7 +111,7 @@ class IndexFiles:
         row = int(np.searchsorted(physicals, newest))
         if row == len(batch) or physicals[row] != newest:
             return row, 0
-        keys = self._overlay.entries_of(newest)
+        keys = self._in_memory.entries_of(newest)
         for file in reversed(self._files):
             same = file.entries_of_last_record(newest)
             keys += same
@@ -191,7 +193,7 @@ class IndexFiles:
         """
         most = None if limit is None else min(limit, self._query_max)
         key_hash = index_key_hash(topic, key)
-        found = self._overlay.find(key_hash, begin_ms, end_ms)
+        found = self._in_memory.find(key_hash, begin_ms, end_ms)
         files = self._files
         for number in reversed(range(len(files))):
             if most is not None and len(found) >= most:
@@ -212,7 +214,7 @@ class IndexFiles:
         """What one file says, and whether it begins before the time asked for. FileDamaged if it is not believed."""
         header = file.confirmed_header()
         places = []
-        if _overlaps(header, begin_ms, end_ms):
+        if overlaps(header, begin_ms, end_ms):
             for physical_offset in file.find(header, key_hash, begin_ms, end_ms):
                 places.append(physical_offset)
                 if most is not None and len(places) >= most:
@@ -297,7 +299,7 @@ class IndexFiles:
             return
         for name, *numbers in parsed.files[-1:]:
             file = self._file(self.directory / name)
-            if name in known and not (closed and list(_numbers(file.header())) == numbers):
+            if name in known and not (closed and list(header_numbers(file.header())) == numbers):
                 self._checksums[name] = file.growing(known[name], numbers[0])
 
     def trust(self) -> None:
@@ -327,8 +329,8 @@ class IndexFiles:
     @property
     def last_update(self) -> tuple[int, int]:
         """Store time and physical offset of the newest indexed record; zeros when there is none."""
-        if self._overlay.newest is not None:
-            return self._overlay.newest
+        if self._in_memory.newest is not None:
+            return self._in_memory.newest
         files = self._files
         if not files:
             return 0, 0
@@ -371,7 +373,7 @@ class IndexFiles:
     def state(self) -> dict[str, Any]:
         """What a start can compare the files with, and `restore` cut them back to; take it after flush()."""
         with self._change:
-            rows = [[file.name, *_numbers(file.header())] for file in self._files]
+            rows = [[file.name, *header_numbers(file.header())] for file in self._files]
             return {"slots_max": self._slots_max, "entries_max": self._entries_max, "files": rows}
 
     def matches(self, state: Any) -> list[Finding]:
@@ -385,14 +387,14 @@ class IndexFiles:
             file = here.pop(name, None)
             if file is None:
                 return [Finding(INDEX_FAMILY, name, "is missing", replay_from)]
-            if list(_numbers(file.header())) != numbers:
+            if list(header_numbers(file.header())) != numbers:
                 return [Finding(INDEX_FAMILY, name, "is not as it was closed", replay_from)]
             replay_from = numbers[4]
         return [Finding(INDEX_FAMILY, name, "is not in the recorded state", replay_from) for name in sorted(here)[:1]]
 
-    def _parse(self, state: Any) -> "_State | None":
+    def _parse(self, state: Any) -> IndexState | None:
         try:
-            known = msgspec.convert(state, _State)
+            known = msgspec.convert(state, IndexState)
         except msgspec.ValidationError:
             return None
         same = (known.slots_max, known.entries_max) == (self._slots_max, self._entries_max)
@@ -411,7 +413,7 @@ class IndexFiles:
             for number, (name, *numbers) in enumerate(known.files):
                 file = self._file(self.directory / name)
                 is_newest = number == len(known.files) - 1
-                reason = self._bring_to(file, _header(numbers), is_newest) if name in present else "is missing"
+                reason = self._bring_to(file, header_of(numbers), is_newest) if name in present else "is missing"
                 if reason is not None:
                     findings.append(Finding(INDEX_FAMILY, name, reason, _end_of(files)))
                     break
@@ -427,7 +429,9 @@ class IndexFiles:
     def _bring_to(self, file: IndexFile, header: IndexHeader, is_newest: bool) -> str | None:
         """Make a file what `header` says it was; the reason when its entries do not allow that."""
         if not is_newest:
-            return file.problem() or (None if _numbers(file.header()) == _numbers(header) else "has another header")
+            return file.problem() or (
+                None if header_numbers(file.header()) == header_numbers(header) else "has another header"
+            )
         opened = self._open.find(file.path)
         if opened is None or opened.size != file.file_bytes:
             return "has the wrong length"
@@ -510,7 +514,7 @@ class IndexFiles:
                 for file in reversed(files):
                     self._open.remove(file.path)
             self._newest_physical = _NOTHING
-            self._overlay = _Overlay()
+            self._in_memory = KeysInMemory()
             self._checksums = {}
             self.position = 0
 
@@ -522,64 +526,6 @@ class RepairSite(NamedTuple):
     fresh: IndexFile
     before: IndexFile | None
     after: IndexFile
-
-
-class _Overlay:
-    """Keys taken by a store that must not write: hash -> (store time, physical offset), oldest first.
-
-    It answers as a file of the same keys would: times count in whole seconds from where the file begins.
-    """
-
-    def __init__(self) -> None:
-        self._begin_ms = 0
-        self.newest: tuple[int, int] | None = None
-        self._entries: dict[int, list[tuple[int, int]]] = {}
-        self._newest_count = 0
-
-    def take(self, batch: RecordColumns, row: int, key: int, begin_ms: int | None) -> None:
-        """`begin_ms` is when the file begins that the keys would go to; None: with the first of them."""
-        if self.newest is None and row < len(batch):
-            self._begin_ms = int(batch.rows[row, C_STORE_TIME]) if begin_ms is None else begin_ms
-        for i in range(row, len(batch)):
-            numbers = batch.rows[i]
-            if int(numbers[C_SYS_FLAG]) & TRANSACTION_MASK == ROLLBACK:
-                continue
-            topic = batch.topic(i)
-            entry = int(numbers[C_STORE_TIME]), int(numbers[C_PHYSICAL])
-            for text in batch.keys(i)[key if i == row else 0 :]:
-                self._entries.setdefault(index_key_hash(topic, text), []).append(entry)
-                self._newest_count = self._newest_count + 1 if entry == self.newest else 1
-                self.newest = entry
-
-    def entries_of(self, physical_offset: int) -> int:
-        return self._newest_count if self.newest is not None and self.newest[1] == physical_offset else 0
-
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> list[int]:
-        entries = list(self._entries.get(key_hash, ()))
-        if self.newest is None or not _overlaps(IndexHeader(self._begin_ms, self.newest[0]), begin_ms, end_ms):
-            return []
-        start = self._begin_ms
-        return [
-            physical
-            for time_ms, physical in reversed(entries)
-            if begin_ms <= start + max(time_ms - start, 0) // 1000 * 1000 <= end_ms
-        ]
-
-
-class _State(msgspec.Struct):
-    slots_max: int
-    entries_max: int
-    files: list[tuple[str, int, int, int, int, int]]
-
-
-def _numbers(header: IndexHeader) -> tuple[int, int, int, int, int]:
-    """A header without its slot count, which follows from the entries."""
-    return (header.count, header.begin_timestamp, header.end_timestamp, header.begin_physical, header.end_physical)
-
-
-def _header(numbers: list[Any]) -> IndexHeader:
-    count, begin_timestamp, end_timestamp, begin_physical, end_physical = numbers
-    return IndexHeader(begin_timestamp, end_timestamp, begin_physical, end_physical, 0, count)
 
 
 def _end_of(files: list[IndexFile]) -> int:
@@ -596,12 +542,6 @@ def span_of(files: tuple[IndexFile, ...], number: int, newest_physical: int) -> 
 
 def _ignore(name: str) -> None:
     """Files are not made again."""
-
-
-def _overlaps(header: IndexHeader, begin_ms: int, end_ms: int) -> bool:
-    """RocketMQ's test whether a file can hold something of a time range."""
-    low, high = header.begin_timestamp, header.end_timestamp
-    return (begin_ms < low and end_ms > high) or low <= begin_ms <= high or low <= end_ms <= high
 
 
 def stamp_after(stamp: str) -> str:

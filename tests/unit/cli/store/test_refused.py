@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from tests.support import golden
 from tests.unit.cli.store.conftest import Command
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from embermq import MessageStore, StoreSettings
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from tests.support import golden
 from tests.unit.cli.store.conftest import Command
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.files.files import DiskUsage, RealFiles
+from embermq.files import DiskUsage, RealFiles
 from tests.unit.cli.store.conftest import Command
 
 QUICK = ["--interval", "0.05"]

@@ -10,7 +10,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.errors import AppendRefused, InputInvalid, StoreLocked
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.message_json import BodyForm
 from embermq.inspect.dump import Dump
 from embermq.inspect.snapshot import DamagedRange, Survey

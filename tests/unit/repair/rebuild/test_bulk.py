@@ -13,7 +13,7 @@ from embermq import Message
 from embermq.clock import SystemClock
 from embermq.columns.compiled import derive
 from embermq.errors import StoreError
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.frame import encode
 from embermq.format.index import entry_at
 from embermq.model.hosts import Host

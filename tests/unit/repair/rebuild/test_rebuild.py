@@ -9,7 +9,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.repair.rebuild import build as rebuild_build
 from embermq.repair.rebuild.journal import WORK, load_journal
 from embermq.repair.rebuild.rebuilding import Rebuilt, rebuild, settings_as_found
@@ -18,7 +18,8 @@ from embermq.settings import FlushDisk, StoreSettings
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles, Killed
-from embermq.testing.lossy_files import LossyFiles, lose_everything, random_fates
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import lose_everything, random_fates
 from tests.crash import disks, numbered
 from tests.crash.disks import ROOT
 from tests.support import golden

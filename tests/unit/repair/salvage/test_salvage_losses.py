@@ -12,9 +12,10 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect.store_shape import found_shape
-from embermq.repair.salvage.salvaging import MARK, REPORT, Salvaged, salvage
+from embermq.repair.salvage.report import Salvaged
+from embermq.repair.salvage.salvaging import MARK, REPORT, salvage
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
 from embermq.testing.clock import ManualClock

@@ -21,7 +21,8 @@ from embermq.store.compare import entries as verify_entries
 from embermq.store.compare import log_pieces as verify_log
 from embermq.store.services import retention
 from embermq.testing.builder import StoreBuilder
-from embermq.testing.lossy_files import LossyFiles, random_fates
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import random_fates
 from tests.crash import disks, numbered
 from tests.crash.disks import ROOT
 from tests.support.bad_disk import BadDisk

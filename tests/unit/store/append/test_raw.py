@@ -13,7 +13,7 @@ from embermq.format.frame import encode_blank
 from embermq.settings import BrokerRole, FlushDisk
 from embermq.testing import LossyFiles, ManualClock
 from embermq.testing.builder import StoreBuilder
-from embermq.testing.lossy_files import keep_everything, lose_everything, random_fates
+from embermq.testing.unsynced import keep_everything, lose_everything, random_fates
 from tests.crash import numbered
 from tests.support import golden
 

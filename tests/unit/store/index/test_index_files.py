@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.index import IndexHeader, decode_entry, decode_header
 from embermq.format.java import index_key_hash
 from embermq.model.flags import COMMIT, PREPARED, ROLLBACK
 from embermq.store.index.index_files import IndexFiles, stamp_after
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import LossyFiles, random_fates
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import random_fates
 from tests.support.kernels import force_compiled, force_plain
 from tests.support.records import START_MS, LogOfRecords
 

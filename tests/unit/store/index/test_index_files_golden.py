@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.store.index.index_files import IndexFiles
 from embermq.testing.clock import ManualClock
 from tests.support.golden import CLEAN_STORES, Manifest, content, manifest, restore

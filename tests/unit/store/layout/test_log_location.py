@@ -7,7 +7,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.cli.app import run
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.repair.verify.store_check import verify
 from embermq.store.layout.log_location import log_places, places_said

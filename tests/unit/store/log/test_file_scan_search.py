@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from embermq.columns.plain.scan import resync
-from embermq.files.files import RealFile, RealFiles
+from embermq.files import RealFile, RealFiles
 from embermq.store.log import file_scan as survey_scan
 from embermq.store.log.file_scan import LogSegment, next_record
 from tests.support.records import LogOfRecords

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.flags import COMMIT, PREPARED, ROLLBACK
 from embermq.store.queues import consume_queues as module

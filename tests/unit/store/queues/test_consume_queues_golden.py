@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq.columns.rows import C_PHYSICAL, RecordColumns
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.extension import ExtensionSettings
 from embermq.store.queues.multi_dispatch import MultiDispatch

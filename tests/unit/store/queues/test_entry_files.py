@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.files.files import Files, RealFiles
+from embermq.files import Files, RealFiles
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.entry_files import EntryFiles

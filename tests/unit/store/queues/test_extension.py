@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.files.files import Files
+from embermq.files import Files
 from embermq.files.open_files import OpenFiles
 from embermq.format.queue_extension import ExtensionEntry, address_of, is_address
 from embermq.store.queues.consume_queues import ConsumeQueues

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embermq import Message, MessageStore, StoreSettings
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.inspect.dump import Dump
 from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.inspect.store_shape import found_shape

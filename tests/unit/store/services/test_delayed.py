@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from embermq.errors import AppendRefused, BodyTooLarge, StoreClosed
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.model.hosts import Host, pack_host
 from embermq.model.message import Message, Receipt, StoredMessage

@@ -14,7 +14,7 @@ import pytest
 
 from embermq import FetchStatus, Message, MessageStore
 from embermq.errors import DiskFull, FlushFailed, StoreClosed, StoreError, StorePathInvalid, StoreReadOnly
-from embermq.files.files import DiskUsage
+from embermq.files import DiskUsage
 from embermq.store import open_for_maintenance
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout.kept_offsets import load_kept_offsets, raised_offsets, save_kept_offsets
@@ -23,7 +23,8 @@ from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import keep_everything
 from tests.support.waiting import wait_until
 
 ROOT = Path("/store")

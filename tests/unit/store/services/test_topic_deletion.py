@@ -16,7 +16,8 @@ from embermq.settings import FlushDisk
 from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE, load_deleted_topics
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import LossyFiles, keep_everything
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import keep_everything
 
 ROOT = Path("/store")
 # Much comes in, and nobody looks for keys.

@@ -27,7 +27,7 @@ from embermq.store.tables import (
     load_entries,
 )
 from embermq.testing import FaultyFiles, LossyFiles, ManualClock
-from embermq.testing.lossy_files import keep_everything, lose_everything, random_fates
+from embermq.testing.unsynced import keep_everything, lose_everything, random_fates
 from tests.support import golden
 
 ROOT = Path("/store")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.files.files import RealFiles
+from embermq.files import RealFiles
 from embermq.store.tables import ConfigFile, ConsumerProgress, config_files, consumer_progress
 from tests.support import golden
 

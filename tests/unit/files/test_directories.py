@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from embermq.files.mounts import mount_of
+from embermq.files import mount_of
 
 
 def test_the_mount_is_at_or_above_the_path(tmp_path: Path) -> None:
