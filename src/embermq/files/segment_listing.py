@@ -117,7 +117,8 @@ def _leave_misfits(listing: LogListing) -> None:
 def length_findings(found: Sequence[FoundFile], expected: int) -> list[SegmentFinding]:
     """Files that are shorter or longer than this, and places where they do not follow one another."""
     findings = []
-    for item, following in zip(found, [*found[1:], None], strict=True):
+    for number, item in enumerate(found):
+        following = found[number + 1] if number + 1 < len(found) else None
         if item.size == 0:
             findings.append(SegmentFinding(item.path, "empty file", "extended"))
         elif item.size < expected:
