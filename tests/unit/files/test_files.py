@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from embermq.files import DiskUsage, Files, RealFiles
-from embermq.files import files as files_module
+from embermq.files import real_files as files_module
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 

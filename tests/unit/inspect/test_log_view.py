@@ -12,7 +12,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StorePathInvalid
-from embermq.files import RealFiles, files
+from embermq.files import RealFiles, real_files
 from embermq.format.frame import encode_blank
 from embermq.inspect.snapshot import LogMatch, Survey
 from embermq.settings import FlushDisk
@@ -75,7 +75,7 @@ def test_a_running_store_is_seen_whole(builder: StoreBuilder, flush: FlushDisk) 
 def test_under_sync_flush_only_what_is_durable_is_seen(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the disk takes its time to sync, what was appended lies in the file, and nobody may see it."""
     in_sync, go_on = threading.Event(), threading.Event()
-    really_sync = files._sync_data
+    really_sync = real_files._sync_data
 
     def sync_slowly(descriptor: int) -> None:
         in_sync.set()
@@ -86,7 +86,7 @@ def test_under_sync_flush_only_what_is_durable_is_seen(builder: StoreBuilder, mo
         store.append(Message("t", b"durable"))
         end = store.max_physical
         survey = Survey.open(builder.root)
-        monkeypatch.setattr(files, "_sync_data", sync_slowly)
+        monkeypatch.setattr(real_files, "_sync_data", sync_slowly)
         late = store.append_async(Message("t", b"not yet"))
         assert in_sync.wait(60)
         assert len(frames_of(builder.root)) == 2
