@@ -10,7 +10,7 @@ from embermq.errors import KvConfigFailed, LimitReached
 from embermq.namesrv.kv_config import NAMESPACES_MAX, VALUE_CHARACTERS_MAX, KvConfig
 from embermq.testing import FaultyFiles, LossyFiles
 from embermq.testing.faulty_files import Killed
-from embermq.testing.lossy_files import keep_everything, lose_everything, random_fates
+from embermq.testing.unsynced import keep_everything, lose_everything, random_fates
 
 PLACE = Path("/home/namesrv/kvConfig.json")
 BACKUP = PLACE.with_name("kvConfig.json.bak")
