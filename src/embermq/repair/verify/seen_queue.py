@@ -6,7 +6,8 @@ made anew), or lie where the queue cannot be yet (a damaged record). The rules a
 
 from dataclasses import dataclass, field
 
-from embermq.store.compare import OffsetRun, QueueName, Suspects
+from embermq.columns import QueueName
+from embermq.store.compare import OffsetRun, Suspects
 from embermq.store.queues import NOT_SEEN, ConsumeQueue, Jump, is_possible, is_too_far
 
 _SUSPECTS_MAX = 10_000
