@@ -2,11 +2,15 @@
 
     broker.py            Broker: the parts, started and stopped in order
     send.py              sends (10, 310, 320); send_headers.py their headers
+    reply.py             replies of consumers to producers that wait for one (324, 325)
     send_back.py         messages given back by consumers (36): retries and dead letters
     pull.py              pulls (11, 361); held_pulls.py those that wait for the next message
     offset_requests.py   offsets of groups and queues (14, 15, 29 to 32)
     client_requests.py   heartbeats, members, queue locks (34, 35, 38, 41, 42, 46)
     query_requests.py    messages by key and by place (12, 33)
+    admin/               requests of administrators, one family a file
+    statistics.py        what was sent and delivered, by minute, hour and day
+    later.py             requests whose answer waits for a disk or a client
     topics.py groups.py offsets.py    the tables behind them
     clients.py           who is connected; subscriptions.py what they want; queue_locks.py who reads in order
     acknowledgements.py  answers that wait for the disk

@@ -13,24 +13,40 @@ the broker out of the name servers' routes first, and saves every table.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from embermq.broker.acknowledgements import Acknowledgements
+from embermq.broker.admin.configuration import ConfigurationAdmin
+from embermq.broker.admin.connections import ConnectionAdmin
+from embermq.broker.admin.entries import EntriesAdmin
+from embermq.broker.admin.groups import GroupAdmin
+from embermq.broker.admin.offsets import OffsetAdmin
+from embermq.broker.admin.overrides import OVERRIDES, Overrides
+from embermq.broker.admin.progress import ProgressAdmin
+from embermq.broker.admin.refused import Refusals
+from embermq.broker.admin.relay import RelayAdmin
+from embermq.broker.admin.reset import ResetAdmin
+from embermq.broker.admin.runtime import RuntimeAdmin
+from embermq.broker.admin.topics import TopicAdmin
+from embermq.broker.admin.upkeep import UpkeepAdmin
 from embermq.broker.client_requests import ClientRequests, notify_members
 from embermq.broker.clients import Clients
 from embermq.broker.groups import Groups
 from embermq.broker.held_pulls import LOOK_SECONDS, HeldPulls
 from embermq.broker.hooks import Hooks
+from embermq.broker.later import Later
 from embermq.broker.offset_requests import OffsetRequests
 from embermq.broker.offsets import ConsumerOffsets
 from embermq.broker.pull import Pulls
 from embermq.broker.query_requests import QueryRequests
 from embermq.broker.queue_locks import QueueLocks
 from embermq.broker.registration import Registration
+from embermq.broker.reply import Replies
 from embermq.broker.saving import Saver
 from embermq.broker.send import Sends
 from embermq.broker.send_back import SendBacks
+from embermq.broker.statistics import Statistics
 from embermq.broker.topics import Topics
 from embermq.clock import Clock, SystemClock
 from embermq.files import Files, RealFiles
@@ -38,7 +54,7 @@ from embermq.model.hosts import Host
 from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
-from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable
+from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable, TopicConfig
 
 log = logging.getLogger(__name__)
 
@@ -59,25 +75,30 @@ class Broker:
         hooks: Sequence[object] = (),
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._current, self.store, self._clock = settings, store, clock or SystemClock()
-        files = files or RealFiles()
+        self.store, self._clock = store, clock or SystemClock()
+        self._files = files or RealFiles()
         tables = (
-            ConfigTable(files, store.path, TOPICS, self._clock),
-            ConfigTable(files, store.path, GROUPS, self._clock),
-            ConfigTable(files, store.path, CONSUMER_OFFSETS, self._clock),
+            ConfigTable(self._files, store.path, TOPICS, self._clock),
+            ConfigTable(self._files, store.path, GROUPS, self._clock),
+            ConfigTable(self._files, store.path, CONSUMER_OFFSETS, self._clock),
+            ConfigTable(self._files, store.path, OVERRIDES, self._clock),
         )
         self.findings = [finding for table in tables if (finding := table.load()) is not None]
-        topics, groups, offsets = tables
+        topics, groups, offsets, overrides = tables
+        self._overrides = Overrides(overrides)
+        self._current = settings = self._overrides.apply(settings)
         self.offsets = ConsumerOffsets(offsets)
         self._topics_are_new = asyncio.Event()
         self._saver = Saver({"topics": topics.save, "groups": groups.save, "offsets": offsets.save}, self._loop)
-        self.topics = Topics(topics, settings, self._topics_changed)
-        self.groups = Groups(groups, settings, self._saver.soon)
+        self.topics = Topics(topics, self._settings_now, self._topics_changed)
+        self.groups = Groups(groups, self._settings_now, self._saver.soon)
         self.adopted = self.topics.adopt(store.topics())
-        self.clients = Clients(settings.clients_max, notify_members(settings, self.groups))
+        self.clients = Clients(settings.clients_max, notify_members(self._settings_now, self.groups))
         self._locks = QueueLocks(LOCKS_MAX)
         self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
         self._hooks = Hooks(hooks)
+        self.statistics = Statistics(self._clock, settings.cluster_name)
+        self._later = Later(self._loop)
         self.server = RemotingServer(RemotingLimits(connections=settings.connections_max), self._forget)
         self.table = RequestTable(self._rows())
         self._connector = Connector()
@@ -89,31 +110,57 @@ class Broker:
     def settings(self) -> BrokerSettings:
         return self._current
 
+    def _settings_now(self) -> BrokerSettings:
+        return self._current
+
+    @property
+    def address(self) -> str:
+        """Where clients find this broker."""
+        port = self.listen[0].port if self.listen else self.store.settings.listen_port
+        return str(Host(self.store.settings.broker_ip, port))
+
     def _rows(self) -> list[Row]:
-        settings, store = self._current, self.store
+        settings, store, later = self._settings_now, self.store, self._later
+        topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
+        statistics, clock = self.statistics, self._clock
         acknowledgements = Acknowledgements(store, self._loop)
-        self.sends = Sends(
-            lambda: self._current, store, self.topics, self.groups, acknowledgements, self._hooks, self._clock
-        )
-        self.pulls = Pulls(
+        sends = Sends(settings, store, topics, groups, acknowledgements, self._hooks, statistics, clock)
+        pulls = Pulls(
             settings,
             store,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.clients,
+            topics,
+            groups,
+            offsets,
+            clients,
             self.held,
             self._hooks,
+            statistics,
             self._loop.time,
+            clock.now_ms,
             self.server.run_on_pool,
         )
         return [
-            *self.sends.rows(),
-            *SendBacks(settings, store, self.topics, self.groups).rows(),
-            *self.pulls.rows(),
-            *OffsetRequests(store, self.offsets).rows(),
-            *ClientRequests(settings, self.topics, self.groups, self.clients, self._locks, self._clock).rows(),
+            *sends.rows(),
+            *Replies(store, sends, clients, acknowledgements, statistics, clock, later).rows(),
+            *SendBacks(settings, store, topics, groups, self._given_back).rows(),
+            *pulls.rows(),
+            *OffsetRequests(store, offsets).rows(),
+            *ClientRequests(topics, groups, clients, self._locks, clock).rows(),
             *QueryRequests(store).rows(),
+            *TopicAdmin(settings, store, topics, statistics, self.announce, later).rows(),
+            *GroupAdmin(store, groups, offsets, statistics, later).rows(),
+            *ConfigurationAdmin(settings, store, self._overrides, self._take, later).rows(),
+            *RuntimeAdmin(settings, store, self._files, statistics, acknowledgements, self.server, later).rows(),
+            *ConnectionAdmin(clients, offsets).rows(),
+            *ProgressAdmin(
+                settings, store, topics, groups, offsets, clients, statistics, clock, lambda: self.address, later
+            ).rows(),
+            *OffsetAdmin(store, topics, offsets, clients, later).rows(),
+            *ResetAdmin(settings, store, topics, offsets, clients, later).rows(),
+            *RelayAdmin(store, clients, later).rows(),
+            *EntriesAdmin(store, topics, clients, later).rows(),
+            *UpkeepAdmin(store, topics).rows(),
+            *Refusals(settings, lambda: self.address).rows(),
         ]
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -127,7 +174,7 @@ class Broker:
         if settings.fast_port and main.port > 2:
             self.listen.append(await self.server.listen(settings.listen_address, main.port - 2, _fast(self.table)))
         self._registration = Registration(
-            lambda: self._current,
+            self._settings_now,
             self.topics,
             self._connector,
             str(Host(self.store.settings.broker_ip, main.port)),
@@ -143,6 +190,7 @@ class Broker:
             self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
             self._loop.create_task(self._keep_registered()),
             self._loop.create_task(self._announce_changes()),
+            self._loop.create_task(self.statistics.run()),
         ]
         self._saver.soon()
 
@@ -157,6 +205,7 @@ class Broker:
             await self._registration.unregister()
         self.held.release_all()
         await self.server.stop()
+        await self._later.end()
         await self._connector.close()
         await asyncio.to_thread(self._saver.save_all)
 
@@ -200,6 +249,22 @@ class Broker:
             await self._topics_are_new.wait()
             self._topics_are_new.clear()
             await self._registration.register_all()
+
+    async def announce(self, configs: Iterable[TopicConfig]) -> None:
+        """Tell all name servers about some topics."""
+        if self._registration is not None:
+            await self._registration.register_topics(configs)
+
+    def _take(self, settings: BrokerSettings) -> None:
+        """Go on with other settings. What clients may do stands in the routes."""
+        before, self._current = self._current, settings
+        if settings.permission != before.permission:
+            self._topics_are_new.set()
+
+    def _given_back(self, topic: str, group: str) -> None:
+        """On a request's thread: a consumer gave a message back."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.statistics.given_back, topic, group)
 
 
 def _fast(table: RequestTable) -> RequestTable:

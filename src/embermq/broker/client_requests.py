@@ -41,14 +41,13 @@ class ClientRequests:
 
     def __init__(
         self,
-        settings: BrokerSettings,
         topics: Topics,
         groups: Groups,
         clients: Clients,
         locks: QueueLocks,
         clock: Clock,
     ) -> None:
-        self._settings, self._topics, self._groups = settings, topics, groups
+        self._topics, self._groups = topics, groups
         self._clients, self._locks, self._clock = clients, locks, clock
 
     def rows(self) -> list[Row]:
@@ -120,12 +119,12 @@ class ClientRequests:
         return Reply(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
 
 
-def notify_members(settings: BrokerSettings, groups: Groups) -> Callable[[ConsumerGroup], None]:
+def notify_members(settings: Callable[[], BrokerSettings], groups: Groups) -> Callable[[ConsumerGroup], None]:
     """Tell all members of a group that its members or topics changed (40): they share the queues out anew."""
 
     def notify(group: ConsumerGroup) -> None:
         config = groups.known(group.name)
-        if not settings.notify_ids_changed or (config is not None and not config.notify_consumer_ids_changed_enable):
+        if not settings().notify_ids_changed or (config is not None and not config.notify_consumer_ids_changed_enable):
             return
         for member in list(group.members.values()):
             member.peer.tell(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": group.name}))

@@ -11,7 +11,7 @@ class Groups:
     """The group table."""
 
     def __init__(
-        self, table: ConfigTable[str, GroupConfig], settings: BrokerSettings, changed: Callable[[], None]
+        self, table: ConfigTable[str, GroupConfig], settings: Callable[[], BrokerSettings], changed: Callable[[], None]
     ) -> None:
         self._table, self._settings, self._changed = table, settings, changed
         table.put_all({name: GroupConfig(name) for name in PREDEFINED_GROUPS if name not in table})
@@ -25,9 +25,9 @@ class Groups:
         found = self._table.get(group)
         if found is not None or not is_group_name(group):
             return found
-        if not self._settings.auto_create_groups and not group.startswith(SYSTEM_GROUP_PREFIX):
+        if not self._settings().auto_create_groups and not group.startswith(SYSTEM_GROUP_PREFIX):
             return None
-        if len(self._table) >= self._settings.names_max:
+        if not self.has_room:
             return None
         made = GroupConfig(group)
         self.put(made)
@@ -36,6 +36,11 @@ class Groups:
     def known(self, group: str) -> GroupConfig | None:
         """The group's configuration, if it has one."""
         return self._table.get(group)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be made."""
+        return len(self._table) < self._settings().names_max
 
     def all(self) -> dict[str, GroupConfig]:
         return self._table.entries()

@@ -4,6 +4,7 @@ The checks come in RocketMQ's order. A pull that finds nothing and may wait is h
 its start when something arrives or its time is over.
 """
 
+import struct
 from collections.abc import Callable
 
 import msgspec
@@ -14,10 +15,12 @@ from embermq.broker.held_pulls import HeldPull, HeldPulls
 from embermq.broker.hooks import Hooks, PullContext
 from embermq.broker.names import OFFSET_MOVED_TOPIC
 from embermq.broker.offsets import ConsumerOffsets
+from embermq.broker.statistics import Statistics
 from embermq.broker.store_codes import pull_code
 from embermq.broker.subscriptions import Subscription, SubscriptionError, parse_subscription
 from embermq.broker.topics import Topics
 from embermq.errors import ReadRefused, StoreClosed, StoreError
+from embermq.model import flags
 from embermq.model.message import Message
 from embermq.model.properties import KEYS, TAGS
 from embermq.model.status import FetchStatus
@@ -26,6 +29,9 @@ from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageFilter, MessageStore, RawRead
 from embermq.store.tables import PERM_READ, GroupConfig
 
+# Of a record: its place in the log and its flags, and when it was stored (docs/format/commit-log.md).
+_PLACE, _PLACE_AT = struct.Struct(">qi"), 28
+_TIME, _TIME_AT, _IPV6_MORE = struct.Struct(">q"), 56, 12
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 HOLD_SECONDS_MAX = 60.0
 
@@ -52,7 +58,7 @@ class Pulls:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Callable[[], BrokerSettings],
         store: MessageStore,
         topics: Topics,
         groups: Groups,
@@ -60,13 +66,15 @@ class Pulls:
         clients: Clients,
         held: HeldPulls,
         hooks: Hooks,
+        statistics: Statistics,
         now: Callable[[], float],
+        now_ms: Callable[[], int],
         run_on_pool: RunOnPool,
     ) -> None:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._offsets, self._clients, self._held, self._hooks, self._now = offsets, clients, held, hooks, now
+        self._offsets, self._clients, self._held, self._hooks = offsets, clients, held, hooks
+        self._statistics, self._now, self._now_ms = statistics, now, now_ms
         self._run_on_pool = run_on_pool
-        self.delivered = 0  # messages since the start
 
     def rows(self) -> list[Row]:
         return [
@@ -89,6 +97,7 @@ class Pulls:
         if isinstance(subscription, Reply):
             return subscription
         wanted = subscription.filter()
+        began = self._now()
 
         def read() -> RawRead:
             return self._store.read_raw(
@@ -96,10 +105,12 @@ class Pulls:
             )
 
         if self._is_cold(header):
-            self._run_on_pool(read, lambda outcome: self._finish_cold(call, group, wanted, outcome, is_first=is_first))
+            self._run_on_pool(
+                read, lambda outcome: self._finish_cold(call, group, wanted, outcome, began, is_first=is_first)
+            )
             return None
         try:
-            return self._finish(call, group, wanted, read(), is_first=is_first)
+            return self._finish(call, group, wanted, read(), began, is_first=is_first)
         except (ReadRefused, StoreClosed) as problem:
             return Reply(ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {problem}", {})
 
@@ -115,18 +126,26 @@ class Pulls:
         group: GroupConfig,
         wanted: MessageFilter | None,
         outcome: RawRead | Exception,
+        began: float,
         *,
         is_first: bool,
     ) -> None:
         if isinstance(outcome, Exception):
             reply: Reply | None = Reply(ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {outcome}", {})
         else:
-            reply = self._finish(call, group, wanted, outcome, is_first=is_first)
+            reply = self._finish(call, group, wanted, outcome, began, is_first=is_first)
         if reply is not None:
             call.answer(reply)
 
     def _finish(
-        self, call: Call[PullHeader], group: GroupConfig, wanted: MessageFilter | None, read: RawRead, *, is_first: bool
+        self,
+        call: Call[PullHeader],
+        group: GroupConfig,
+        wanted: MessageFilter | None,
+        read: RawRead,
+        began: float,
+        *,
+        is_first: bool,
     ) -> Reply | None:
         """The answer to what was read; None if the pull is held."""
         header = call.header
@@ -145,7 +164,22 @@ class Pulls:
                 return None
         if code == ResponseCode.PULL_OFFSET_MOVED:
             self._note_moved(header, read)
+        if read.count:
+            self._count(header, read, began)
         return self._answer(call, group, read, code)
+
+    def _count(self, header: PullHeader, read: RawRead, began: float) -> None:
+        latency_ms = int((self._now() - began) * 1000)
+        series = self._statistics.got(
+            header.topic, header.consumer_group, header.queue_id, read.count, len(read.data), latency_ms
+        )
+        if read.next_offset >= read.max_offset:
+            series.behind_bytes = series.behind_ms = 0
+            return
+        place, sys_flag = _PLACE.unpack_from(read.data, _PLACE_AT)
+        (stored_ms,) = _TIME.unpack_from(read.data, _TIME_AT + (_IPV6_MORE if sys_flag & flags.BORN_HOST_V6 else 0))
+        series.behind_bytes = max(0, self._store.max_physical - place)
+        series.behind_ms = max(0, self._now_ms() - stored_ms)
 
     def _resume(self, call: Call[PullHeader]) -> None:
         """Run a held pull again: whatever comes out is its answer."""
@@ -161,9 +195,9 @@ class Pulls:
     # -- checks ----------------------------------------------------------------------------------------------
 
     def _group_of(self, header: PullHeader) -> GroupConfig | Reply:
-        if not self._settings.permission & PERM_READ:
+        if not self._settings().permission & PERM_READ:
             return _refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.broker_name}] pulling message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings().broker_name}] pulling message is forbidden"
             )
         group = self._groups.find(header.consumer_group)
         if group is None:
@@ -229,9 +263,8 @@ class Pulls:
     def _answer(self, call: Call[PullHeader], group: GroupConfig, read: RawRead, code: ResponseCode) -> Reply:
         header = call.header
         suggested = 0
-        if self._settings.slave_read:
+        if self._settings().slave_read:
             suggested = group.which_broker_when_consume_slowly if read.suggest_slave else group.broker_id
-        self.delivered += read.count
         if self._hooks.on_pull:
             self._hooks.after_pull(
                 PullContext(
@@ -259,7 +292,7 @@ class Pulls:
     def _hold_seconds(self, header: PullHeader) -> float:
         asked = header.suspend_timeout_millis
         if not self._store.settings.long_polling:
-            asked = self._settings.short_polling_ms
+            asked = self._settings().short_polling_ms
         return min(max(0, asked) / 1000, HOLD_SECONDS_MAX)
 
     def _note_moved(self, header: PullHeader, read: RawRead) -> None:
@@ -269,7 +302,7 @@ class Pulls:
         event = {
             "consumerGroup": header.consumer_group,
             "messageQueue": {
-                "brokerName": self._settings.broker_name,
+                "brokerName": self._settings().broker_name,
                 "queueId": header.queue_id,
                 "topic": header.topic,
             },

@@ -13,6 +13,7 @@ from embermq.broker.groups import Groups
 from embermq.broker.hooks import Hooks, Refused, SendContext
 from embermq.broker.names import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic, is_retry_topic, topic_objection
 from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
+from embermq.broker.statistics import Statistics
 from embermq.broker.store_codes import PUT_CODES, STORED, refusal_status
 from embermq.broker.topics import Topics
 from embermq.clock import Clock
@@ -33,7 +34,7 @@ MSG_REGION, TRACE_ON = "MSG_REGION", "TRACE_ON"
 # From this protocol version on, a client's own limit of retries replaces that of the group.
 OWN_RETRY_LIMIT_VERSION = 121
 
-_Target = tuple[str, int, dict[str, str]]  # topic, queue, properties
+Target = tuple[str, int, dict[str, str]]  # topic, queue, properties
 
 
 class Sends:
@@ -47,11 +48,17 @@ class Sends:
         groups: Groups,
         acknowledgements: Acknowledgements,
         hooks: Hooks,
+        statistics: Statistics,
         clock: Clock,
     ) -> None:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._acknowledgements, self._hooks, self._clock = acknowledgements, hooks, clock
-        self.stored = 0  # messages since the start
+        self._acknowledgements, self._hooks, self._statistics = acknowledgements, hooks, statistics
+        self._clock = clock
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """The settings as they are now."""
+        return self._settings()
 
     def rows(self) -> list[Row]:
         return [
@@ -70,7 +77,7 @@ class Sends:
             return config
         queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(max(1, config.write_queue_nums))
         properties = decode_properties(header.properties.encode())
-        refusal = self._transaction_objection(header, properties)
+        refusal = self.transaction_objection(header, properties)
         if refusal is not None:
             return refusal
         try:
@@ -80,7 +87,7 @@ class Sends:
                 target = self._target(call, config, queue_id, properties)
                 if isinstance(target, Reply):
                     return target
-                message = self._message(call, config, target)
+                message = self.message(call, config, target)
             return self._store_it(call, message, queue_id)
         except Refused as problem:
             return self.refused(ResponseCode.NO_PERMISSION, str(problem))
@@ -128,7 +135,8 @@ class Sends:
             )
         return config
 
-    def _transaction_objection(self, header: AnySendHeader, properties: dict[str, str]) -> Reply | None:
+    def transaction_objection(self, header: AnySendHeader, properties: dict[str, str]) -> Reply | None:
+        """Transactions are refused by name: a half message is never stored as an ordinary one."""
         is_half = properties.get(TRANSACTION_PROPERTY, "").lower() == "true"
         if header.batch and header.sys_flag & flags.TRANSACTION_MASK:
             return self.refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
@@ -141,7 +149,7 @@ class Sends:
 
     def _target(
         self, call: Call[AnySendHeader], config: TopicConfig, queue_id: int, properties: dict[str, str]
-    ) -> _Target | Reply:
+    ) -> Target | Reply:
         """Where a message goes: a retried one that has failed too often goes to the dead letters of its group."""
         header = call.header
         if not is_retry_topic(header.topic):
@@ -164,7 +172,8 @@ class Sends:
 
     # -- messages --------------------------------------------------------------------------------------------
 
-    def _message(self, call: Call[AnySendHeader], config: TopicConfig, target: _Target) -> Message:
+    def message(self, call: Call[AnySendHeader], config: TopicConfig, target: Target) -> Message:
+        """The message of a request, to be stored at its target."""
         header = call.header
         topic, queue_id, properties = target
         properties = properties | {CLUSTER: self._settings().cluster_name}
@@ -192,7 +201,7 @@ class Sends:
             raise MessageRejected("a batch cannot be delayed")
         if len(call.body) > self._store.settings.message_bytes_max:
             raise MessageRejected(f"a batch of {len(call.body):,} bytes is larger than maxMessageSize")
-        whole = self._message(call, config, (header.topic, queue_id, properties))
+        whole = self.message(call, config, (header.topic, queue_id, properties))
         items = decode_batch_items(call.body)
         if not items:
             raise BatchInvalid("the batch has no messages")
@@ -216,7 +225,8 @@ class Sends:
             self._hooks.before_send(context)
         began = time.perf_counter()
         receipt, wait_for = self._store.append_unconfirmed(message)
-        self.stored += receipt.message_count
+        topic = message.header.topic if isinstance(message, MessageBatch) else message.topic
+        self._statistics.put(topic, queue_id, receipt.message_count, receipt.size)
         if not wait_for:
             return self._answer(receipt, PutStatus.PUT_OK, None, queue_id, context, began)
 
@@ -251,7 +261,7 @@ class Sends:
             self._hooks.after_send(context)
         return Reply(code, reason if reason is not None else (None if code == 0 else str(status)), fields)
 
-    def refused(self, code: int, remark: str) -> Reply:
+    def refused(self, code: int, remark: str | None) -> Reply:
         """An answer of a check: it carries the region and the trace switch as every answer to a send does."""
         settings = self._settings()
         return Reply(code, remark, {MSG_REGION: settings.region, TRACE_ON: "true" if settings.trace_on else "false"})

@@ -5,6 +5,7 @@ in the dead-letter topic. The record is read from the log, so this runs on a req
 """
 
 import random
+from collections.abc import Callable
 
 import msgspec
 
@@ -38,8 +39,17 @@ class SendBackHeader(msgspec.Struct, rename="camel"):
 class SendBacks:
     """Answers to consumers that give a message back."""
 
-    def __init__(self, settings: BrokerSettings, store: MessageStore, topics: Topics, groups: Groups) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], BrokerSettings],
+        store: MessageStore,
+        topics: Topics,
+        groups: Groups,
+        stored: Callable[[str, str], None],
+    ) -> None:
+        """`stored` is called with the message's topic and the group, on a request's thread."""
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
+        self._stored = stored
 
     def rows(self) -> list[Row]:
         return [Row(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackHeader, self.send_back, blocking=True)]
@@ -49,9 +59,9 @@ class SendBacks:
         group = self._groups.find(header.group)
         if group is None:
             return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}")
-        if not self._settings.permission & PERM_WRITE:
+        if not self._settings().permission & PERM_WRITE:
             return Reply(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings.broker_name}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._settings().broker_name}] sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
             return Reply()
@@ -102,4 +112,5 @@ class SendBacks:
             )
         except StoreError as problem:
             return Reply(ResponseCode.SYSTEM_ERROR, str(problem))
+        self._stored(found.topic, header.group)
         return Reply()

@@ -30,7 +30,7 @@ class Topics:
     """The topic table, and the rules by which it grows."""
 
     def __init__(
-        self, table: ConfigTable[str, TopicConfig], settings: BrokerSettings, changed: Callable[[], None]
+        self, table: ConfigTable[str, TopicConfig], settings: Callable[[], BrokerSettings], changed: Callable[[], None]
     ) -> None:
         self._table, self._settings, self._changed = table, settings, changed
         self._built_in = self._made_at_start()
@@ -38,7 +38,7 @@ class Topics:
         self._table.put_all({name: config for name, config in self._built_in.items() if name not in table})
 
     def _made_at_start(self) -> dict[str, TopicConfig]:
-        settings = self._settings
+        settings = self._settings()
         cluster_perm = READ_WRITE | PERM_INHERIT if settings.cluster_topic else PERM_INHERIT
         broker_perm = READ_WRITE | PERM_INHERIT if settings.broker_topic else PERM_INHERIT
         made = [
@@ -65,6 +65,11 @@ class Topics:
     def find(self, topic: str) -> TopicConfig | None:
         return self._table.get(topic)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be made."""
+        return len(self._table) < self._settings().names_max
+
     def all(self) -> dict[str, TopicConfig]:
         return self._table.entries()
 
@@ -83,10 +88,10 @@ class Topics:
 
     def make_on_send(self, topic: str, after: str, queues: int, *, unit_mode: bool) -> TopicConfig | None:
         """A topic for its first message, made after the topic `after`; None if that is not allowed."""
-        if len(self._table) >= self._settings.names_max:
+        if not self.has_room:
             return None
         model = self._table.get(after)
-        if model is not None and after == DEFAULT_TOPIC and not self._settings.auto_create_topics:
+        if model is not None and after == DEFAULT_TOPIC and not self._settings().auto_create_topics:
             model = replace(model, perm=READ_WRITE)
         sys_flag = (UNIT_SUBSCRIPTION_FLAG if is_retry_topic(topic) else UNIT_FLAG) if unit_mode else 0
         if model is None or not model.is_inherited:
@@ -109,7 +114,7 @@ class Topics:
         found = self._table.get(topic)
         if found is not None:
             return found
-        if len(self._table) >= self._settings.names_max:
+        if not self.has_room:
             return None
         return self._keep(TopicConfig(topic, queues, queues, perm, topic_sys_flag=sys_flag))
 

@@ -9,8 +9,18 @@ java_properties.py  the syntax of broker.conf
 """
 
 from embermq.settings.broker_settings import BrokerSettings
+from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.settings.namesrv_settings import NamesrvSettings
 from embermq.settings.store_settings import StoreSettings
 from embermq.settings.values import BrokerRole, FlushDisk, KernelUse
 
-__all__ = ["BrokerRole", "BrokerSettings", "FlushDisk", "KernelUse", "NamesrvSettings", "StoreSettings"]
+__all__ = [
+    "BrokerRole",
+    "BrokerSettings",
+    "FlushDisk",
+    "KernelUse",
+    "NamesrvSettings",
+    "PropertiesSyntaxError",
+    "StoreSettings",
+    "parse_properties",
+]

@@ -273,6 +273,12 @@ class MessageStore:
         return self._by_queue.message_ids(topic, queue_id, start, end)
 
     @raises_store_errors
+    def queue_entries(self, topic: str, queue_id: int, start: int, limit: int) -> list[tuple[int, int, int]]:
+        """Entries of a queue from `start` on, at most `limit` and to the end of the file that holds the first: place in
+        the log, size, tag code (or place in the extension)."""
+        return self._by_queue.queue_entries(topic, queue_id, start, limit)
+
+    @raises_store_errors
     def check_in_disk_by_consume_offset(
         self, topic: str, queue_id: int, queue_offset: int, *, wait: bool = True
     ) -> bool:

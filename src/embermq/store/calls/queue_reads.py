@@ -123,6 +123,13 @@ class QueueReads:
         queue = self._seen(topic, queue_id)
         return {} if queue is None else message_ids(queue, start, end, Host(*self._engine.settings.store_host))
 
+    def queue_entries(self, topic: str, queue_id: int, start: int, limit: int) -> list[tuple[int, int, int]]:
+        queue = self._seen(topic, queue_id)
+        if queue is None or limit <= 0:
+            return []
+        found: list[tuple[int, int, int]] = queue.entries(start, limit).tolist()
+        return found
+
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int, wait: bool) -> bool:
         queue = self._seen(topic, queue_id, wait)
         entry = queue.entry(queue_offset) if queue is not None else None

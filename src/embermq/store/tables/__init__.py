@@ -18,6 +18,7 @@ face, not from the modules behind it.
 
 from embermq.model.data_version import DataVersion
 from embermq.store.tables.config_table import CONFIG, ConfigTable, TableFormat, load_entries
+from embermq.store.tables.entry_codec import decode_entry, encode_entry
 from embermq.store.tables.filters import FILTERS, ConsumerFilter, bloom_filter_data
 from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, TopicGroup, commit_offsets
 from embermq.store.tables.overview import ConfigFile, ConsumerProgress, config_files, consumer_progress
@@ -60,5 +61,7 @@ __all__ = [
     "commit_offsets",
     "config_files",
     "consumer_progress",
+    "decode_entry",
+    "encode_entry",
     "load_entries",
 ]

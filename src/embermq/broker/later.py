@@ -1,0 +1,79 @@
+"""Requests whose answer has to wait for something: a disk, a name server, a client. The loop's thread.
+
+A handler of such a request is a coroutine function. It runs as a task, and what it returns is the answer; what goes
+wrong in it is an answer as well, as for every other handler. The number of tasks is bounded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from embermq.errors import EmberError
+from embermq.remoting import Call, Command, Outcome, Peer, Reply, ResponseCode, Row, request_name
+
+log = logging.getLogger(__name__)
+
+TASKS_MAX = 10_000
+LateHandler = Callable[[Call[Any]], Awaitable[Reply]]
+
+
+class Later:
+    """The requests that are being answered."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tasks_max: int = TASKS_MAX) -> None:
+        self._loop, self._tasks_max = loop, tasks_max
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def row(self, code: int, header: type[msgspec.Struct], handler: LateHandler, note: str = "") -> Row:
+        """The row of a request with a coroutine function for a handler."""
+
+        def begin(call: Call[Any]) -> Reply | None:
+            if len(self._tasks) >= self._tasks_max:
+                return Reply(ResponseCode.SYSTEM_BUSY, f"{request_name(code)}: too many requests wait for their answer")
+            task = self._loop.create_task(_answer(call, handler))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return None
+
+        return Row(code, header, begin, note=note)
+
+    async def end(self) -> None:
+        """Give up what is still under way: the connections are closed."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(call: Call[Any], handler: LateHandler) -> None:
+    name = request_name(call.request.code)
+    try:
+        reply = await handler(call)
+    except EmberError as problem:
+        reply = Reply(ResponseCode.SYSTEM_ERROR, str(problem))
+    except OSError as problem:
+        log.error("event=request_failed request=%s reason=%r", name, str(problem))
+        reply = Reply(ResponseCode.SYSTEM_ERROR, f"{name}: {problem}")
+    except Exception:
+        log.exception("event=handler_failed request=%s peer=%s", name, call.peer.host)
+        reply = Reply(ResponseCode.SYSTEM_ERROR, f"{name} failed in the server; its log says why")
+    call.answer(reply)
+
+
+async def ask(peer: Peer, request: Command, seconds: float) -> Command:
+    """A client's answer to a request of the broker; ConnectionLost or CallTimeout when there is none."""
+    answered: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if answered.done():
+            return
+        if isinstance(outcome, Command):
+            answered.set_result(outcome)
+        else:
+            answered.set_exception(outcome)
+
+    peer.call(request, seconds, settle)
+    return await answered
