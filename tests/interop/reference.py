@@ -128,11 +128,11 @@ def java_version() -> int:
 
 
 @functools.cache
-def class_path() -> str:
-    """The class path of the built reference, building it first where needed."""
+def class_path(pom: Path = POM, folders: tuple[Path, ...] = SOURCES) -> str:
+    """The class path of a Maven project, the built reference by default, building it first where needed."""
     java_version()
-    sources = sorted(path for folder in SOURCES for path in folder.glob("embermq/*.java"))
-    folder = _cache_folder()
+    sources = sorted(path for folder in folders for path in folder.glob("embermq/*.java"))
+    folder = _cache_folder(pom)
     # Named by content: a rebuild never takes classes away from a process that runs them.
     classes = folder / f"classes-{_hash_of(sources)[:12]}"
     try:
@@ -142,7 +142,7 @@ def class_path() -> str:
     with open(folder / "building", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)  # Parallel test workers build once between them.
         if not classes.exists():
-            _build(folder, sources)
+            _build(folder, pom, sources)
             (folder / "classes").rename(classes)
     return os.pathsep.join([str(classes), str(folder / "lib" / "*")])
 
@@ -154,9 +154,11 @@ def _hash_of(paths: Iterable[Path]) -> str:
     return summed.hexdigest()
 
 
-def _cache_folder() -> Path:
+def _cache_folder(pom: Path) -> Path:
     chosen = os.environ.get("EMBERMQ_REFERENCE_CACHE")
-    return Path(chosen) if chosen else cache_of("reference", POM)
+    if chosen:
+        return Path(chosen) if pom == POM else Path(chosen) / pom.parent.name
+    return cache_of("reference", pom)
 
 
 def cache_of(name: str, pom: Path) -> Path:
@@ -165,14 +167,14 @@ def cache_of(name: str, pom: Path) -> Path:
     return Path(caches) / "embermq" / f"{name}-{_hash_of([pom])[:12]}"
 
 
-def _build(folder: Path, sources: list[Path]) -> None:
+def _build(folder: Path, pom: Path, sources: list[Path]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise ReferenceMissing("mvn is not on the PATH; Maven is needed once, to build RocketMQ")
     for stale in ("src", "classes", "target"):
         shutil.rmtree(folder / stale, ignore_errors=True)
     (folder / "src" / "embermq").mkdir(parents=True)
-    shutil.copy(POM, folder)
+    shutil.copy(pom, folder / "pom.xml")
     for path in sources:
         shutil.copy(path, folder / "src" / "embermq")
     command = [maven, "-q", "-B", "compile"]
@@ -195,9 +197,11 @@ def _build(folder: Path, sources: list[Path]) -> None:
     raise ReferenceMissing(f"mvn could not fetch RocketMQ (no network?): {output.strip()[:600]}")
 
 
-def java_command(main: str, arguments: Sequence[str], *, jvm: Sequence[str] = ()) -> list[str]:
-    """The command line that runs one of our Java mains."""
-    return ["java", *jvm, *jvm_options(), "-cp", class_path(), f"embermq.{main}", *arguments]
+def java_command(
+    main: str, arguments: Sequence[str], *, jvm: Sequence[str] = (), classes: str | None = None
+) -> list[str]:
+    """The command line that runs one of our Java mains; `classes`: a class path other than the reference's."""
+    return ["java", *jvm, *jvm_options(), "-cp", classes or class_path(), f"embermq.{main}", *arguments]
 
 
 def jvm_options() -> list[str]:

@@ -165,14 +165,16 @@ class Broker:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    async def start(self, bound: socket.socket | None = None) -> None:
-        """Listen, register, and take requests. `bound`: a socket that has the address already."""
+    async def start(self, bound: socket.socket | None = None, fast: socket.socket | None = None) -> None:
+        """Listen, register, and take requests. `bound`, `fast`: sockets that have the main port and the one two below
+        it already."""
         settings, port = self._current, self.store.settings.listen_port
         bound = bound or bind(settings.listen_address, port)
         main = await self.server.accept(bound, self.table)
         self.listen = [main]
         if settings.fast_port and main.port > 2:
-            self.listen.append(await self.server.listen(settings.listen_address, main.port - 2, _fast(self.table)))
+            fast = fast or bind(settings.listen_address, main.port - 2)
+            self.listen.append(await self.server.accept(fast, _fast(self.table)))
         self._registration = Registration(
             self._settings_now,
             self.topics,

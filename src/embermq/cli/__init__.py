@@ -5,6 +5,9 @@
     store/        look into, check, dump, load and append to a store directory; one file a verb
     spark/        what Spark does with stores; one file a verb
     settings.py   what can be set, and whether a file sets it well
+    broker.py     a broker in the foreground: its command line; with broker_process.py (its life) and addresses.py
+    namesrv.py    a name server in the foreground
+    serving.py    what both share: their log, signals, a start that fails
     demo.py       a store that is written, killed, recovered and read (with orders.py and order_writer.py);
                   demo_spark.py has Spark follow it
 

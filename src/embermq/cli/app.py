@@ -23,6 +23,7 @@ from embermq.errors import EmberError, SettingsWarning
 # Noun: where its command is, and what it is for. The modules are imported when they are called for, so
 # that `embermq --help` does not wait for what only one of them needs.
 NOUNS = {
+    "broker": ("embermq.cli.broker:broker", "Run a broker, with a name server of its own unless others are named."),
     "demo": ("embermq.cli.demo:demo", "See a store being written, killed and recovered, and Spark following it."),
     "namesrv": ("embermq.cli.namesrv:namesrv", "Run a name server."),
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),

@@ -9,6 +9,7 @@ one the process at once. What keeps a server from starting is one line and exit 
 """
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
@@ -106,7 +107,18 @@ def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None
             loop.add_signal_handler(number, asked, number)
         await serve(stop)
 
-    asyncio.run(whole())
+    with asyncio.Runner(loop_factory=_faster_loop()) as runner:
+        runner.run(whole())
+
+
+def _faster_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop where it is installed; None: asyncio's own."""
+    try:
+        uvloop = importlib.import_module("uvloop")
+    except ImportError:
+        return None
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return new_loop
 
 
 def leave_not_started(problem: Exception) -> None:
@@ -115,10 +127,10 @@ def leave_not_started(problem: Exception) -> None:
     click.get_current_context().exit(EXIT_NOT_STARTED)
 
 
-def parse_listen(text: str) -> tuple[str, int]:
+def parse_listen(text: str, option: str = "--listen") -> tuple[str, int]:
     """`127.0.0.1:9876`, `localhost:0` or `[::1]:9876`; NotStarted for anything else."""
     host, _, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise NotStarted(f"--listen {text!r}: HOST:PORT is expected, for example 127.0.0.1:9876 or [::1]:9876")
+        raise NotStarted(f"{option} {text!r}: HOST:PORT is expected, for example 127.0.0.1:9876 or [::1]:9876")
     return host, int(port)

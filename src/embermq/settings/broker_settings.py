@@ -87,7 +87,7 @@ class BrokerSettings:
         for attribute, about in PROPERTIES.items():
             value = getattr(self, attribute)
             try:
-                accepted = accept(_KINDS[attribute], about, value)
+                accepted = accept(KINDS[attribute], about, value)
             except Unusable as error:
                 raise SettingsError(str(error), key=about.name, value=value) from None
             object.__setattr__(self, attribute, accepted)
@@ -107,7 +107,7 @@ class BrokerSettings:
             if (attribute := by_name.get(key)) is None:
                 continue
             try:
-                values[attribute] = parse_text(_KINDS[attribute], PROPERTIES[attribute], _listed(key, text))
+                values[attribute] = parse_text(KINDS[attribute], PROPERTIES[attribute], listed(key, text))
             except Unusable as error:
                 raise SettingsError(str(error), key=key, value=text) from None
         return cls(**(values | arguments))
@@ -122,10 +122,10 @@ class BrokerSettings:
         }
 
 
-def _listed(key: str, text: str) -> str:
+def listed(key: str, text: str) -> str:
     """Name servers are separated by `;`, other lists by `,`."""
     return text.replace(";", ",") if key == "namesrvAddr" else text
 
 
 PROPERTIES: dict[str, Property] = {f.name: f.metadata["property"] for f in dataclasses.fields(BrokerSettings)}
-_KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(BrokerSettings)}
+KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(BrokerSettings)}

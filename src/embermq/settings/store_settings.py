@@ -41,7 +41,7 @@ QUEUE_ENTRY_BYTES = 20
 _ONE_WRITER = "there is one kind of put lock, and how long it is held is always measured"
 _NO_DLEDGER = "DLedger keeps another kind of commit log"
 _NO_REPLICA = "replication is not part of this store yet"
-_NO_BROKER = "used by a broker in front of the store"
+NO_BROKER = "used by a broker in front of the store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class StoreSettings:
         "length of the filter bits in an extension entry",
         unit="bits",
         least=1,
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
     message_bytes_max: int = prop("maxMessageSize", 4 << 20, "largest message body", unit="bytes", least=1)
 
@@ -189,7 +189,7 @@ class StoreSettings:
         32,
         "messages a query by unique key answers when it does not say",
         least=1,
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
 
     # Reading
@@ -224,7 +224,7 @@ class StoreSettings:
         "diskFallRecorded",
         True,
         "record how far each group is behind",
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
 
     # Recovery
@@ -300,7 +300,7 @@ class StoreSettings:
         "enableScheduleMessageStats",
         True,
         "count delayed messages when they are delivered",
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
     delay_deliver_async: bool = prop(
         "enableScheduleAsyncDeliver",
@@ -390,7 +390,7 @@ class StoreSettings:
         "brokerId",
         0,
         "0 is the master of its group",
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
     broker_ip: str = prop(
         "brokerIP1", "127.0.0.1", "address written into each record as the store's host", check=check_address
@@ -404,7 +404,7 @@ class StoreSettings:
         "enableCalcFilterBitMap",
         False,
         "compute filter bits for SQL filters",
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
     filter_error_percent_max: int = prop(
         "maxErrorRateOfBloomFilter",
@@ -413,14 +413,14 @@ class StoreSettings:
         unit="percent",
         least=1,
         most=99,
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
     filter_consumers: int = prop(
         "expectConsumerNumUseFilter",
         32,
         "number of SQL-filtering groups the filter bits are sized for",
         least=1,
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
     filter_dead_ms: int = prop(
         "filterDataCleanTimeSpan",
@@ -428,10 +428,10 @@ class StoreSettings:
         "how long the filter of a vanished group is kept",
         unit="ms",
         most=(1 << 63) - 1,
-        no_effect=_NO_BROKER,
+        no_effect=NO_BROKER,
     )
-    filter_properties: bool = prop("enablePropertyFilter", False, "accept SQL filters", no_effect=_NO_BROKER)
-    filter_retries: bool = prop("filterSupportRetry", False, "apply filters to retried messages", no_effect=_NO_BROKER)
+    filter_properties: bool = prop("enablePropertyFilter", False, "accept SQL filters", no_effect=NO_BROKER)
+    filter_retries: bool = prop("filterSupportRetry", False, "apply filters to retried messages", no_effect=NO_BROKER)
 
     # EmberMQ's own
     prefault_bytes_max: int = prop(
@@ -487,7 +487,7 @@ class StoreSettings:
         for attribute, about in PROPERTIES.items():
             value = getattr(self, attribute)
             try:
-                accepted = accept(_KINDS[attribute], about, value)
+                accepted = accept(KINDS[attribute], about, value)
             except Unusable as error:
                 raise SettingsError(str(error), key=attribute, value=value) from None
             object.__setattr__(self, attribute, accepted)
@@ -515,7 +515,7 @@ class StoreSettings:
         """From a broker.conf; `environment` (for example os.environ) and python names come on top."""
         name = os.fspath(path)
         try:
-            entries = parse_properties(_decode(Path(name).read_bytes()))
+            entries = parse_properties(decode(Path(name).read_bytes()))
         except OSError as error:
             raise SettingsError(f"cannot be read: {error.strerror or error}", file=name) from error
         except PropertiesSyntaxError as error:
@@ -605,13 +605,13 @@ SECTIONS = (
 
 PROPERTIES: dict[str, Property] = {f.name: f.metadata["property"] for f in dataclasses.fields(StoreSettings)}
 NAMES = Names({about.name: attribute for attribute, about in PROPERTIES.items()})
-_KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(StoreSettings)}
+KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(StoreSettings)}
 _DEFAULTS = StoreSettings()
 
 
 def _value(attribute: str, given: Given) -> Any:
     """The value a text stands for, checked; the error says where the text stands."""
-    kind, about = _KINDS[attribute], PROPERTIES[attribute]
+    kind, about = KINDS[attribute], PROPERTIES[attribute]
     try:
         return accept(kind, about, parse_text(kind, about, given.text))
     except Unusable as error:
@@ -627,7 +627,7 @@ def _without_effect(settings: StoreSettings, spoken: Iterable[str]) -> list[str]
     ]
 
 
-def _decode(data: bytes) -> str:
+def decode(data: bytes) -> str:
     """UTF-8, or else what Java takes every .properties file for: Latin-1."""
     try:
         return data.decode("utf-8-sig")

@@ -1,0 +1,184 @@
+"""`embermq broker`: a broker in the foreground, with a name server in the same process unless others are named.
+
+Here the command line becomes settings and bound sockets; broker_process.py runs them. What can be refused without
+touching the disk is refused first: nothing is written when a port is taken or a key is unknown.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+import click
+
+from embermq.cli.addresses import bind_both, own_address, parse_name_servers, resolve
+from embermq.cli.serving import LEVELS, NotStarted, event_log, leave_not_started, parse_listen, run_until_stopped
+from embermq.errors import EmberError, SettingsError
+from embermq.settings import BrokerConf, read_broker_conf
+from embermq.settings.broker_conf import IMPORTANT
+
+DEFAULT_STORE = Path("embermq-store")
+DEFAULT_NAME_SERVER = "127.0.0.1:9876"
+# How long a thread that computes keeps the others from running: the loop answers clients in between.
+SWITCH_SECONDS = 0.0005
+
+_PLACES = ("commit_log_paths", "commit_log_read_only_paths")
+
+
+@click.command()
+@click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker.conf.")
+@click.option(
+    "--store",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Directory of the store. [default: storePathRootDir, or ./embermq-store]",
+)
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Where to listen; port 0 takes a free one. [default: 127.0.0.1:10911]"
+)
+@click.option("-n", "--namesrv", metavar="HOST:PORT[;HOST:PORT]", help="Name servers to register with.")
+@click.option(
+    "--namesrv-listen",
+    metavar="HOST:PORT",
+    help="Where the name server in this process listens, without -n. [default: 127.0.0.1:9876]",
+)
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting on top of -c; repeatable.")
+@click.option("-p", "--print", "print_all", is_flag=True, help="Print all settings in effect, and leave.")
+@click.option("-m", "--print-important", is_flag=True, help="Print the important settings in effect, and leave.")
+@click.option("--log", "log_file", metavar="FILE", type=click.Path(path_type=Path), help="Append the log to a file.")
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Least level logged.")
+@click.option(
+    "--output",
+    "output_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The ready message: text for people, one JSON line for programs.",
+)
+def broker(
+    config: Path | None,
+    store: Path | None,
+    listen: str | None,
+    namesrv: str | None,
+    namesrv_listen: str | None,
+    changes: tuple[str, ...],
+    print_all: bool,
+    print_important: bool,
+    log_file: Path | None,
+    log_level: str,
+    output_format: str,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT: clients of Apache RocketMQ 4.9 send to it and consume from it.
+
+    Without -n a name server runs in the same process. There is no authentication: let both listen on addresses that
+    only your own machines can reach.
+
+    \b
+    embermq broker
+    embermq broker -c conf/broker.conf -n 192.168.1.5:9876 --listen 0.0.0.0:10911
+    embermq broker --store /var/lib/embermq --set flushDiskType=SYNC_FLUSH
+    embermq broker --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0 --output json     free ports, and which
+    """
+    as_json = output_format == "json"
+    try:
+        conf = _conf(config, changes, store, listen, namesrv, namesrv_listen)
+        if print_all or print_important:
+            _print(conf, None if print_all else IMPORTANT, as_json)
+            return
+        with ExitStack() as sockets:
+            main, fast = bind_both(conf.broker.listen_address, conf.store.listen_port, fast=conf.broker.fast_port)
+            for bound in (main, fast):
+                if bound is not None:
+                    sockets.enter_context(closing(bound))
+            _run(conf, main, fast, namesrv_listen, log_file, log_level, as_json)
+    except (SettingsError, NotStarted) as problem:
+        leave_not_started(problem)
+
+
+def _run(
+    conf: BrokerConf,
+    main: socket,
+    fast: socket | None,
+    namesrv_listen: str | None,
+    log_file: Path | None,
+    log_level: str,
+    as_json: bool,
+) -> None:
+    # Loads the store: `embermq broker -p` and a refused start need not wait for it.
+    from embermq.cli.broker_process import BrokerPlan, run_broker
+
+    conf = _with_found(conf._replace(store=conf.store.replace(listen_port=main.getsockname()[1])))
+    embedded = None
+    if not conf.broker.name_servers:
+        embedded = parse_listen(namesrv_listen or DEFAULT_NAME_SERVER, "--namesrv-listen")
+    plan = BrokerPlan(conf=conf, main=main, fast=fast, embedded=embedded, as_json=as_json)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with event_log(log_file, log_level):
+        run_until_stopped(lambda stop: run_broker(plan, stop))
+
+
+def _conf(
+    config: Path | None,
+    changes: Iterable[str],
+    store: Path | None,
+    listen: str | None,
+    namesrv: str | None,
+    namesrv_listen: str | None,
+) -> BrokerConf:
+    """The settings in effect: options of their own win over --set, and that over file and environment."""
+    conf = read_broker_conf(config, dict(map(_pair, changes)), os.environ)
+    in_store, in_broker = conf.store, conf.broker
+    root = store or (in_store.root if "root" in conf.given else DEFAULT_STORE)
+    if listen is not None:
+        host, port = parse_listen(listen, "--listen")
+        in_broker = in_broker.replace(listen_address=resolve("--listen", host))
+        in_store = in_store.replace(listen_port=port)
+    if "broker_ip" not in conf.given:
+        in_store = in_store.replace(broker_ip=own_address(in_broker.listen_address))
+    if namesrv is not None:
+        in_broker = in_broker.replace(name_servers=tuple(filter(None, (one.strip() for one in namesrv.split(";")))))
+    parse_name_servers(in_broker.name_servers)
+    if namesrv_listen is not None:
+        parse_listen(namesrv_listen, "--namesrv-listen")
+        if in_broker.name_servers:
+            raise NotStarted("--namesrv-listen is for the name server in this process, and others are named (-n)")
+    return conf._replace(store=in_store.replace(root=root.expanduser().absolute()), broker=in_broker)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise NotStarted(f"--set {text!r}: KEY=VALUE is expected")
+    return key.strip(), value
+
+
+def _with_found(conf: BrokerConf) -> BrokerConf:
+    """Sizes and places as the files of a store that is there show them, unless they were given."""
+    root = conf.store.root
+    if not os.path.isdir(root):
+        return conf
+    from embermq.files import RealFiles
+    from embermq.inspect import found_shape
+    from embermq.store.layout import places_said
+
+    try:
+        found: dict[str, Any] = {**found_shape(RealFiles(), root).as_settings()}
+        written, read = places_said(RealFiles(), root)
+    except (EmberError, OSError):
+        return conf  # The opening says what is wrong.
+    if (written or read) and not conf.given & set(_PLACES):
+        found |= {"commit_log_paths": written, "commit_log_read_only_paths": read}
+    found = {name: value for name, value in found.items() if name not in conf.given}
+    return conf._replace(store=conf.store.replace(**found))
+
+
+def _print(conf: BrokerConf, names: Iterable[str] | None, as_json: bool) -> None:
+    properties = conf.to_properties(None if names is None else tuple(names))
+    if as_json:
+        click.echo(json.dumps(properties, ensure_ascii=False))
+    else:
+        click.echo("\n".join(f"{name}={value}" for name, value in properties.items()))

@@ -1,0 +1,137 @@
+"""RocketMQ's C++ client (PyPI `rocketmq`) in a process of its own: it has threads that outlive it, and may abort.
+
+cpp_child.py NAME_SERVER STEP... prints one JSON line a step; test_cpp_client.py compares. A step is a function below.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rocketmq.client import Message, Producer, PushConsumer
+
+SECONDS = 30.0
+NAME_SERVER = sys.argv[1]
+
+
+def message(topic: str, body: str, *, tag: str = "", key: str = "", delay_level: int = 0) -> Any:
+    one = Message(topic)
+    one.set_body(body)
+    if tag:
+        one.set_tags(tag)
+    if key:
+        one.set_keys(key)
+    if delay_level:
+        one.set_delay_time_level(delay_level)
+    return one
+
+
+def producer(group: str) -> Any:
+    made = Producer(group)
+    made.set_namesrv_addr(NAME_SERVER)
+    made.set_timeout(20_000)
+    made.start()
+    return made
+
+
+def consumed(
+    group: str,
+    topic: str,
+    wanted: int,
+    *,
+    expression: str = "*",
+    orderly: bool = False,
+    take: Callable[[Any], bool] = lambda one: True,
+) -> list[str]:
+    """What a push consumer gets: bodies, and how often each was delivered before; a moment longer than needed."""
+    seen: list[str] = []
+
+    def on_message(one: Any) -> None:
+        seen.append(f"{one.body.decode()} {one.reconsume_times}")
+        if not take(one):
+            raise RuntimeError("not now")  # The client answers RECONSUME_LATER.
+
+    consumer = PushConsumer(group, orderly)
+    consumer.set_namesrv_addr(NAME_SERVER)
+    consumer.subscribe(topic, on_message, expression)
+    consumer.start()
+    deadline = time.monotonic() + SECONDS
+    while len(seen) < wanted and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    consumer.shutdown()
+    return seen
+
+
+def produce() -> dict[str, Any]:
+    sender = producer("producers")
+    answers: list[Any] = []
+    for number in range(6):
+        sent = sender.send_sync(message("cpp", f"sync-{number}", tag=("even", "odd")[number % 2], key=f"k{number}"))
+        answers.append(int(sent.status))
+    for number in range(4):
+        sender.send_oneway(message("cpp", f"oneway-{number}", tag="plain"))
+    batch = sender.send_batch([message("cpp", f"batch-{number}", tag="plain") for number in range(4)])
+    sender.shutdown()
+    return {"statuses": answers, "batch": int(batch.status)}
+
+
+def push() -> dict[str, Any]:
+    return {"seen": consumed("cpp-push", "cpp", 14)}
+
+
+def tags() -> dict[str, Any]:
+    return {"seen": consumed("cpp-tags", "cpp", 3, expression="odd || none")}
+
+
+def orderly() -> dict[str, Any]:
+    sender = producer("producers-in-order")
+    for number in range(20):
+        sender.send_orderly(message("cpp-order", f"{number % 2}-{number}"), number % 2)
+    sender.shutdown()
+    return {"seen": consumed("cpp-order", "cpp-order", 20, orderly=True)}
+
+
+def delay() -> dict[str, Any]:
+    sender = producer("producers-late")
+    sender.send_sync(message("cpp-delay", "at-once"))
+    began = time.monotonic()
+    sender.send_sync(message("cpp-delay", "late", delay_level=1))
+    sender.shutdown()
+    arrived: list[float] = []
+
+    def note(one: Any) -> bool:
+        if one.body == b"late":
+            arrived.append(time.monotonic() - began)
+        return True
+
+    return {"seen": consumed("cpp-delay", "cpp-delay", 2, take=note), "seconds": arrived}
+
+
+def retry() -> dict[str, Any]:
+    sender = producer("producers-again")
+    sender.send_sync(message("cpp-retry", "again"))
+    sender.shutdown()
+    return {"seen": consumed("cpp-retry", "cpp-retry", 2, take=lambda one: one.reconsume_times > 0)}
+
+
+def dead() -> dict[str, Any]:
+    """The group's configuration allows one retry."""
+    sender = producer("producers-dead")
+    sender.send_sync(message("cpp-dead", "hopeless"))
+    sender.shutdown()
+    return {"seen": consumed("cpp-dead", "cpp-dead", 2, take=lambda one: False)}
+
+
+STEPS = {step.__name__: step for step in (produce, push, tags, orderly, delay, retry, dead)}
+
+
+def main() -> None:
+    for name in sys.argv[2:]:
+        print(json.dumps({"step": name, **STEPS[name]()}), flush=True)
+    os._exit(0)  # Its threads do not always end, and its destructors have been seen to hang.
+
+
+main()
