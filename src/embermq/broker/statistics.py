@@ -88,19 +88,17 @@ class Series:
         return len(days) == _KEPT[2] and days[0][1] == tuple(self.totals)
 
 
-class DayTotals(msgspec.Struct):
-    """Messages put and delivered since the start: now, and as they were at the last two midnights."""
+class Mornings(msgspec.Struct):
+    """Messages put and delivered since the start, as they were at the last two midnights."""
 
-    put: int = 0
-    got: int = 0
     put_today_morning: int = 0
     got_today_morning: int = 0
     put_yesterday_morning: int = 0
     got_yesterday_morning: int = 0
 
-    def begin_day(self) -> None:
-        self.put_yesterday_morning, self.put_today_morning = self.put_today_morning, self.put
-        self.got_yesterday_morning, self.got_today_morning = self.got_today_morning, self.got
+    def begin_day(self, put: int, got: int) -> None:
+        self.put_yesterday_morning, self.put_today_morning = self.put_today_morning, put
+        self.got_yesterday_morning, self.got_today_morning = self.got_today_morning, got
 
 
 class Statistics:
@@ -108,7 +106,7 @@ class Statistics:
 
     def __init__(self, clock: Clock, cluster: str, series_max: int = SERIES_MAX) -> None:
         self._clock, self._cluster, self._room = clock, cluster, series_max
-        self.totals = DayTotals()
+        self.mornings = Mornings()
         self._puts: dict[str, dict[int, Series]] = {}
         self._gets: dict[tuple[str, str], dict[int, Series]] = {}
         self._backs: dict[tuple[str, str], dict[int, Series]] = {}
@@ -118,12 +116,22 @@ class Statistics:
         self._samples = 0
         self._day = self._today()
 
+    @property
+    def put_total(self) -> int:
+        """Messages since the start."""
+        return self._all_puts.totals[MESSAGES]
+
+    @property
+    def got_total(self) -> int:
+        return self._all_gets.totals[MESSAGES]
+
     # -- counting ----------------------------------------------------------------------------------------------
 
     def put(self, topic: str, queue_id: int, messages: int, size: int) -> None:
         """Messages were stored by one send."""
-        self.totals.put += messages
-        self._all_puts.add(messages, size)
+        everything = self._all_puts.totals
+        everything[MESSAGES] += messages
+        everything[TIMES] += 1
         try:
             series = self._puts[topic][queue_id]
         except KeyError:
@@ -132,8 +140,9 @@ class Statistics:
 
     def got(self, topic: str, group: str, queue_id: int, messages: int, size: int, latency_ms: int) -> Series:
         """Messages were delivered by one pull."""
-        self.totals.got += messages
-        self._all_gets.add(messages, size)
+        everything = self._all_gets.totals
+        everything[MESSAGES] += messages
+        everything[TIMES] += 1
         try:
             series = self._gets[topic, group][queue_id]
         except KeyError:
@@ -184,7 +193,7 @@ class Statistics:
         self._samples += 1
         if (today := self._today()) != self._day:
             self._day = today
-            self.totals.begin_day()
+            self.mornings.begin_day(self.put_total, self.got_total)
         due = [window for window, every in enumerate(_EVERY) if self._samples % every == 0]
         now = self._clock.monotonic()
         for number, series in enumerate([self._all_puts, self._all_gets, *self._series()]):

@@ -174,7 +174,7 @@ def test_the_number_of_series_is_bounded() -> None:
     assert statistics.figure("GROUP_GET_NUMS", "T0@g") is None
     statistics.got("new", "g", 0, 1, 1, 0)
     assert statistics.figure("GROUP_GET_NUMS", "new@g") is not None
-    assert (statistics.totals.put, statistics.totals.got) == (1000, 1001)
+    assert (statistics.put_total, statistics.got_total) == (1000, 1001)
 
 
 def test_totals_of_days() -> None:
@@ -182,9 +182,9 @@ def test_totals_of_days() -> None:
     statistics = Statistics(clock, "c")
     statistics.put("T", 0, 5, 5)
     advance(clock, statistics, 24 * 3600)
-    totals = statistics.totals
-    assert (totals.put_yesterday_morning, totals.put_today_morning, totals.put) == (0, 5, 5)
+    mornings = statistics.mornings
+    assert (mornings.put_yesterday_morning, mornings.put_today_morning, statistics.put_total) == (0, 5, 5)
     statistics.put("T", 0, 2, 2)
     statistics.got("T", "g", 0, 1, 1, 0)
     advance(clock, statistics, 24 * 3600)
-    assert (totals.put_yesterday_morning, totals.put_today_morning, totals.got_today_morning) == (5, 7, 1)
+    assert (mornings.put_yesterday_morning, mornings.put_today_morning, mornings.got_today_morning) == (5, 7, 1)

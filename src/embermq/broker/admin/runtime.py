@@ -65,19 +65,19 @@ class RuntimeAdmin:
 
     def _of_broker(self) -> dict[str, str]:
         """Requests run on the loop or on a small pool: there is no queue of a thread pool in front of them."""
-        totals, limits, counters = self._statistics.totals, self._server.limits, self._server.counters
+        mornings, limits, counters = self._statistics.mornings, self._server.limits, self._server.counters
         settings, pool = self._settings(), self._store.settings.transient_pool_active
         capacity = str(limits.in_flight)
         return {
             "brokerVersionDesc": VERSION_NAME,
             "brokerVersion": str(PROTOCOL_VERSION),
             "brokerActive": "true",
-            "msgPutTotalYesterdayMorning": str(totals.put_yesterday_morning),
-            "msgPutTotalTodayMorning": str(totals.put_today_morning),
-            "msgPutTotalTodayNow": str(totals.put),
-            "msgGetTotalYesterdayMorning": str(totals.got_yesterday_morning),
-            "msgGetTotalTodayMorning": str(totals.got_today_morning),
-            "msgGetTotalTodayNow": str(totals.got),
+            "msgPutTotalYesterdayMorning": str(mornings.put_yesterday_morning),
+            "msgPutTotalTodayMorning": str(mornings.put_today_morning),
+            "msgPutTotalTodayNow": str(self._statistics.put_total),
+            "msgGetTotalYesterdayMorning": str(mornings.got_yesterday_morning),
+            "msgGetTotalTodayMorning": str(mornings.got_today_morning),
+            "msgGetTotalTodayNow": str(self._statistics.got_total),
             "sendThreadPoolQueueSize": str(len(self._acknowledgements)),
             "sendThreadPoolQueueCapacity": capacity,
             "pullThreadPoolQueueSize": "0",
