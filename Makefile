@@ -103,6 +103,7 @@ docs: setup ## Write again the pages that are generated from the source
 	$(BIN)/python tools/settings_page.py
 	$(BIN)/python tools/spark_pages.py
 	$(BIN)/python tools/namesrv_page.py
+	$(BIN)/python tools/broker_page.py
 
 # `--universal` makes one lock for every supported Python, system and processor. What is locked stays as it is
 # where it still fits; newer versions with `make lock UPGRADE=--upgrade`.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tools import namesrv_page, settings_page, spark_pages
+from tools import broker_page, namesrv_page, settings_page, spark_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
@@ -34,6 +34,11 @@ def test_the_tables_of_the_spark_page_are_current() -> None:
 def test_the_tables_of_the_name_server_page_are_current() -> None:
     page = namesrv_page.PAGE.read_text(encoding="utf-8")
     assert page == namesrv_page.render(page), "run `make docs`"
+
+
+def test_the_table_of_the_broker_page_is_current() -> None:
+    page = broker_page.PAGE.read_text(encoding="utf-8")
+    assert page == broker_page.render(page), "run `make docs`"
 
 
 def test_a_table_that_is_missing_from_the_spark_page_is_noticed() -> None:
