@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from embermq.settings import FlushDisk
+from embermq.store.layout.state_page import STATE_FILE
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
+from embermq.testing.lossy_files import LossyFiles
+from embermq.testing.unsynced import MemoryFile, keep_everything
 from tests.crash import numbered
-from tests.crash.power import PowerCuts
+from tests.crash.power import PowerCuts, check_left
 
 pytestmark = pytest.mark.usefixtures("short_tail")
 
@@ -65,6 +68,33 @@ def test_power_fails_again_while_recovering(stride: int) -> None:
     with cuts.open():
         pass
     cuts.report()
+
+
+def test_a_cut_sees_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries are written out, and the state page says so, while a cut is made: it has neither, or both. A page that is
+    newer than the queues it vouches for would leave them without entries, which no kill does."""
+    settings = builder(FlushDisk.ASYNC, queue_file_bytes=20 * 100, index_slots_max=1000, index_entries_max=2000)
+    disk = LossyFiles()
+    with settings.on(disk).open() as store:
+        housekeeping = store.engine.services.housekeeping
+        end = numbered.append_until(store, 0, 64)
+        store.wait_for_dispatch()
+        housekeeping.make_durable()
+        while end < 80:  # One by one, so that the tail to be read again is short.
+            end = numbered.append_until(store, end, end + 1)
+            store.wait_for_dispatch()
+
+        after_crash = MemoryFile.after_crash
+
+        def write_out_before_the_page(self: MemoryFile, path: Path, *more: Any) -> bytes:
+            if path.name == STATE_FILE:  # Behind the queues, in the order in which files are copied.
+                housekeeping.write_out()
+            return after_crash(self, path, *more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryFile, "after_crash", write_out_before_the_page)
+            left = disk.crash(keep_everything)
+        check_left(settings.on(left), end)
 
 
 @pytest.mark.long

@@ -9,8 +9,11 @@ A crash keeps everything that was synced, and of the rest any subset: that is al
 
 Files are memory files of the kernel, so that mapping, reading and cutting them behave as on a disk, and
 a page counts as unsynced when its bytes differ from those of the last sync. Of several unsynced versions
-of one page only the newest takes part in a crash. Any thread; a crash should not race with writers if
-its outcome is to be repeatable.
+of one page only the newest takes part in a crash.
+
+Any thread. A crash leaves what all files held at one moment: it looks at them until two looks agree, since stores
+through a map take no lock. Without that, a file that was read early would lack what another, read late, already vouches
+for, which no kill leaves behind.
 """
 
 import errno
@@ -44,10 +47,19 @@ from embermq.testing.unsynced import (
     MemoryFile,
     MemoryNode,
     NameChange,
+    Unsynced,
     UnsyncedChange,
     keep_everything,
     lose_everything,
 )
+
+_LOOKS_MAX = 1000
+
+
+def _nodes(directory: MemoryDirectory) -> list[MemoryNode]:
+    """What has a name here, had one at the last sync, or got one since."""
+    come = [node for change in directory.pending for _, _, node in change.come]
+    return [*directory.entries.values(), *directory.synced.values(), *come]
 
 
 class LossyFile(RealFile):
@@ -334,16 +346,29 @@ class LossyFiles:
 
     def _survivors(self, choose: Choose) -> Iterator[tuple[Path, bytes | None]]:
         """What a crash leaves, directories (None) before what is in them."""
+        unsynced = self._unsynced_at_one_moment()
         tables = self._tables_after_crash(choose)
         waiting: list[tuple[Path, MemoryNode]] = [(Path("/"), self._root)]
         while waiting:
             path, node = waiting.pop()
             if isinstance(node, MemoryFile):
-                yield path, node.after_crash(path, choose)
+                yield path, node.after_crash(path, unsynced[node], choose)
                 continue
             yield path, None
             entries = tables.get(id(node), node.synced)
             waiting += [(path / name, entries[name]) for name in sorted(entries, reverse=True)]
+
+    def _unsynced_at_one_moment(self) -> dict[MemoryFile, Unsynced]:
+        """Of every file. The mutex keeps names and syncs as they are, but not the bytes."""
+        nodes = [node for directory in self._every_directory() for node in _nodes(directory)]
+        files = dict.fromkeys(node for node in nodes if isinstance(node, MemoryFile))
+        before = {file: file.unsynced() for file in files}
+        for _ in range(_LOOKS_MAX):
+            now = {file: file.unsynced() for file in files}
+            if now == before:
+                return now
+            before = now
+        raise RuntimeError(f"files changed in each of {_LOOKS_MAX} looks: stop the writers before a crash")
 
     def _tables_after_crash(self, choose: Choose) -> dict[int, dict[str, MemoryNode]]:
         """The entries of each directory, by identity, after each pending change has met its fate."""
@@ -369,9 +394,7 @@ class LossyFiles:
             directory = waiting.pop()
             if directory not in found:
                 found.append(directory)
-                nodes = [*directory.entries.values(), *directory.synced.values()]
-                nodes += [node for change in directory.pending for _, _, node in change.come]
-                waiting += [node for node in nodes if isinstance(node, MemoryDirectory)]
+                waiting += [node for node in _nodes(directory) if isinstance(node, MemoryDirectory)]
         return found
 
     # -- the tree --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 PAGE_BYTES = 4096
 
@@ -101,19 +102,29 @@ class MemoryFile:
         """What a kernel does after a write error: the pages count as clean, and never reach the disk."""
         self.dropped.update(self.dirty_pages())
 
-    def after_crash(self, path: Path, choose: Choose) -> bytes:
+    def unsynced(self) -> "Unsynced":
+        return Unsynced(self.size, self.dirty_pages())
+
+    def after_crash(self, path: Path, unsynced: "Unsynced", choose: Choose) -> bytes:
         """The content a crash leaves."""
-        size = self.size
+        size, dirty_pages = unsynced
         if size != self.synced_size and choose(UnsyncedChange("length", path, size)) is Fate.LOST:
             size = self.synced_size
         content = bytearray(size)
         for page, data in self.synced.items():
             _paste(content, page, data)
-        for page, data in sorted(self.dirty_pages().items()):
+        for page, data in sorted(dirty_pages.items()):
             if page * PAGE_BYTES < size and self.dropped.get(page) != data:
                 fate = choose(UnsyncedChange("page", path, page * PAGE_BYTES))
                 _paste(content, page, _mixed(self.synced.get(page, _ZEROS), data, fate))
         return bytes(content)
+
+
+class Unsynced(NamedTuple):
+    """What of a file a sync would make durable: its length, and pages by number."""
+
+    size: int
+    pages: dict[int, bytes]
 
 
 _ZEROS = bytes(PAGE_BYTES)

@@ -1,6 +1,7 @@
 """What a crash may and may not do to the file system in memory."""
 
 import errno
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from embermq.testing.unsynced import (
     PAGE_BYTES,
     Choose,
     Fate,
+    MemoryFile,
+    Unsynced,
     UnsyncedChange,
     keep_everything,
     lose_everything,
@@ -210,6 +213,49 @@ def test_a_crash_leaves_the_original_as_it_was() -> None:
     survivor.open(F, True).pwrite(b"---", 0)
     assert files.read_all(F) == b"xyz"
     assert survivor.read_all(F) == b"---"
+
+
+def test_a_crash_leaves_what_all_files_held_at_one_moment() -> None:
+    """A file that vouches for another must not be newer than it: a store writes entries, and then says so."""
+    files = fresh()
+    entries, page = ROOT / "entries", ROOT / "page"
+    for path in (entries, page):
+        files.put(path, b"1")
+
+    def write_on(change: UnsyncedChange) -> Fate:
+        files.open(entries, True).pwrite(b"3", 0)
+        files.open(page, True).pwrite(b"3", 0)
+        return Fate.KEPT
+
+    files.open(entries, True).pwrite(b"2", 0)
+    left = files.crash(write_on)
+    assert (left.read_all(entries), left.read_all(page)) == (b"2", b"1")
+
+
+def test_a_crash_waits_for_a_store_through_a_map(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes while files are looked at: they are looked at again."""
+    files = fresh(bytes(PAGE_BYTES))
+    view = files.open(F, True).map(True)
+    looks = []
+
+    def look(self: MemoryFile) -> Unsynced:
+        unsynced = Unsynced(self.size, self.dirty_pages())
+        looks.append(unsynced)
+        if len(looks) <= 2:
+            view[0] = len(looks)
+        return unsynced
+
+    monkeypatch.setattr(MemoryFile, "unsynced", look)
+    assert files.crash(keep_everything).read_all(F)[0] == 2
+    assert len(looks) == 4
+
+
+def test_a_crash_refuses_files_that_change_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = fresh(b"x")
+    sizes = count()
+    monkeypatch.setattr(MemoryFile, "unsynced", lambda self: Unsynced(next(sizes), {}))
+    with pytest.raises(RuntimeError, match="stop the writers"):
+        files.crash()
 
 
 def test_a_crash_can_be_written_to_a_real_directory(tmp_path: Path) -> None:
