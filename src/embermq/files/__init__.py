@@ -34,7 +34,7 @@ from embermq.files.lock_holders import UNKNOWN, command_line, has_open_for_writi
 from embermq.files.locking import CONTENT, LockHeld
 from embermq.files.memory import drop, populate_for_reading
 from embermq.files.misplaced import put_aside
-from embermq.files.open_files import OPEN_MAX, OpenFiles
+from embermq.files.open_files import OPEN_MAX, OpenFiles, open_if_there
 from embermq.files.pool import TransientPool
 from embermq.files.real_files import RealFile, RealFiles
 from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular, TooLarge, read_whole
@@ -93,6 +93,7 @@ __all__ = [
     "make_directories",
     "misfits",
     "mount_of",
+    "open_if_there",
     "populate_for_reading",
     "put_aside",
     "read_whole",

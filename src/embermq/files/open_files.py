@@ -28,6 +28,18 @@ log = logging.getLogger(__name__)
 OPEN_MAX = max(256, min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
 
+def open_if_there(files: Files, path: Path, *, writable: bool) -> OpenFile | None:
+    """The file at `path`; None if there is none, or something that is no file."""
+    try:
+        return files.open(path, writable)
+    except OSError as problem:
+        # ELOOP: links in a circle lead nowhere. The last two: a directory in its place, a file above it.
+        absent = problem.errno in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
+        if not absent and not isinstance(problem, NotRegular):
+            raise
+        return None
+
+
 class OpenFiles:
     """At most `open_max` open files, the least recently used one goes first."""
 
@@ -55,15 +67,9 @@ class OpenFiles:
             if file is not None:
                 self._open.move_to_end(path)
                 return file
-            try:
-                file = self._files.open(path, not self._read_only)
-            except OSError as problem:
-                # ELOOP: links in a circle lead nowhere. The last two: a directory in its place, a file above it.
-                absent = problem.errno in (errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR)
-                if not absent and not isinstance(problem, NotRegular):
-                    raise
-                return None
-            self._remember(path, file)
+            file = open_if_there(self._files, path, writable=not self._read_only)
+            if file is not None:
+                self._remember(path, file)
             return file
 
     def _remember(self, path: Path, file: OpenFile) -> None:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from embermq.files import OpenFile
 from embermq.format.names import segment_name
@@ -40,18 +41,36 @@ def is_valid(entry: Entry) -> bool:
 class ConsumeQueue:
     """The queue of one topic and queue id. Made by ConsumeQueues only."""
 
+    __slots__ = (
+        "_books",
+        "_directory",
+        "_last_path",
+        "_root",
+        "_topic_bytes",
+        "extension",
+        "file_starts",
+        "let_go",
+        "queue_id",
+        "slot",
+        "stale_files",
+        "topic",
+    )
+
     def __init__(
         self,
         books: SharedQueueState,
         slot: int,
         topic: str,
         queue_id: int,
-        directory: Path,
+        root: Path,
         extension: QueueExtension | None = None,
     ) -> None:
+        """`root` is the directory of all queues."""
         self.topic, self.queue_id = topic, queue_id
-        self.topic_bytes = np.frombuffer(topic.encode("utf-8", "surrogatepass"), np.uint8)
-        self.directory = directory
+        self._root = root
+        # Made when they are asked for: most of very many queues lie idle.
+        self._directory: Path | None = None
+        self._topic_bytes: NDArray[np.uint8] | None = None
         self.slot = slot
         self.extension = extension
         self._books = books
@@ -65,6 +84,19 @@ class ConsumeQueue:
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}@{self.queue_id} {self.min_offset}..{self.max_offset}>"
+
+    @property
+    def directory(self) -> Path:
+        if self._directory is None:
+            self._directory = self._root / self.topic / str(self.queue_id)
+        return self._directory
+
+    @property
+    def topic_bytes(self) -> NDArray[np.uint8]:
+        """The topic as records have it."""
+        if self._topic_bytes is None:
+            self._topic_bytes = np.frombuffer(self.topic.encode("utf-8", "surrogatepass"), np.uint8)
+        return self._topic_bytes
 
     # Numbers
 
@@ -115,8 +147,8 @@ class ConsumeQueue:
             written, ordered = int(books.written[slot]), books.ordered
             end = min(end, int(books.next[slot]), self.roll_next_file(start))
             all_in_files = end <= written and ordered
-            pending = None if all_in_files else books.pending.view()
-            leaving = None if all_in_files or books.leaving is None else books.leaving.view()
+            pending = None if all_in_files else books.pending.view(ordered=ordered)
+            leaving = None if all_in_files or books.leaving is None else books.leaving.view(ordered=ordered)
         if start < 0 or start >= end:
             return _NO_ENTRIES
         if all_in_files:

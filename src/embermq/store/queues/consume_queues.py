@@ -22,18 +22,19 @@ from embermq.files import Entry, Files, OpenFiles, entries_of
 from embermq.format.names import parse_queue_id
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
-from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import within
+from embermq.store.layout.directory import QUARANTINE
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
 from embermq.store.queues.entry_files import EntryFiles
 from embermq.store.queues.entry_intake import FEW_ROWS_WITH_KERNEL, Columns, EntryIntake, QueueExpired
 from embermq.store.queues.extension import EXTENSION_FAMILY, ExtensionSettings
-from embermq.store.queues.loading import QUEUE_FAMILY, QueueLoader, QueueState, Written, compare
+from embermq.store.queues.loading import QUEUE_FAMILY, QueueEnds, QueueLoader, QueueState, Written, compare
 from embermq.store.queues.moves import QueueMoves
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.pending_entries import Entries, Fill, PendingEntries, PendingView, order_by_slot
 from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
 from embermq.store.queues.queue_table import Queues
+from embermq.store.queues.replay_check import ReplayCheck
 from embermq.store.sink import Finding
 
 log = logging.getLogger(__name__)
@@ -77,9 +78,10 @@ class ConsumeQueues:
         self._clock = clock
         self._check_writer = check_writer
         self._has_extension = extension is not None
-        self._open = OpenFiles(files, read_only=read_only, quarantine=root.parent / directory.QUARANTINE)
+        self._open = OpenFiles(files, read_only=read_only, quarantine=root.parent / QUARANTINE)
         self._books = SharedQueueState(entries_per_file, self._open, read_only=read_only, log_min=log_min)
         self._queues = Queues(root, self._books, extension)
+        self._ends = QueueEnds()  # From a loading until the replay after it is finished.
         self._entry_files = EntryFiles(self._books, self._queues.by_slot)
         self._intake = EntryIntake(self._books, self._queues, extension, multi_dispatch)
         self._pending_since: float | None = None
@@ -163,6 +165,8 @@ class ConsumeQueues:
             return False
         if self._books.pending.count + more > PENDING_ROWS_MAX:
             return True
+        if self._books.replaying:
+            return False  # No reader waits for files yet, and most of what a replay takes is in them already.
         return self._clock.monotonic() - since >= PENDING_AGE_MAX_S
 
     def when_many_pending(self, call: Callable[[], None]) -> None:
@@ -221,7 +225,7 @@ class ConsumeQueues:
                     for queue in list(self._queues.by_slot):
                         assert queue.extension is not None
                         queue.extension.write_out()
-                written = self._entry_files.write(leaving)
+                written = self._entry_files.write(leaving, self._ends.kept if books.replaying else None)
             finally:
                 if written is None:
                     self._take_back(leaving)
@@ -276,10 +280,39 @@ class ConsumeQueues:
                     self._remove(queue)
             self.position = min(self.position, physical_offset)
 
-    def correct_min(self, log_min: int) -> None:
-        """Set every queue's minimum to its first record still in the log."""
+    def correct_min(self, log_min: int, *, as_closed: bool = False) -> None:
+        """Set every queue's minimum to its first record still in the log. `as_closed`: the log begins where it did when
+        the store was closed, so a queue that is as it was then has the right one."""
         for queue in self.all():
-            queue.correct_min(log_min)
+            if self._has_extension or not self._has_right_min(queue, log_min, as_closed):
+                queue.correct_min(log_min)
+        self._ends.clear()
+
+    def _has_right_min(self, queue: ConsumeQueue, log_min: int, as_closed: bool) -> bool:
+        known = self._ends.as_known.get(queue.slot) if as_closed else None
+        if known is not None:
+            return queue.min_offset == known.min_offset
+        first = self._ends.first_physical.get(queue.slot, -1)
+        return first >= log_min and queue.min_offset == min(queue.file_starts, default=-1)
+
+    def touch_since(self, physical_offset: int) -> None:
+        """Sync, with the next flush, the files that have entries of records from here on: the process that wrote them
+        may not have."""
+        if self._books.read_only:
+            return
+        with self._books.disk:
+            for queue in self.all():
+                if queue.max_physical > physical_offset:
+                    self._touch_since(queue, physical_offset)
+
+    def _touch_since(self, queue: ConsumeQueue, physical_offset: int) -> None:
+        starts = sorted(queue.file_starts)
+        while starts:
+            start = starts.pop()
+            self._open.touch(queue.path_of(start))
+            first = queue.peek(start) if starts else None
+            if first is not None and is_valid(first) and first[0] < physical_offset:
+                break
 
     def delete_before(self, log_min: int) -> int:
         """Delete queue files whose records have all left the log; answers how many."""
@@ -305,6 +338,7 @@ class ConsumeQueues:
     def _remove(self, queue: ConsumeQueue) -> None:
         with self._books.disk, self._books.change:
             self._queues.hide(queue)
+            self._ends.forget(queue.slot)
             queue.destroy()
 
     def destroy_all(self) -> None:
@@ -358,10 +392,12 @@ class ConsumeQueues:
         with books.disk, books.change:
             assert books.replaying
             self._intake.finish_walk()
-            self.lacking = [repr(queue) for queue in self.all() if self._lacks_records(queue, walk_start)]
-            for queue in self.all():
+            end_of_unmet = log_end if keep_ends else min(walk_start, log_end)
+            unsettled = self._unsettled(walk_start, end_of_unmet)
+            self.lacking = [repr(queue) for queue in unsettled if self._lacks_records(queue, walk_start)]
+            for queue in unsettled:
                 if books.walk_next[queue.slot] == NOT_SEEN:
-                    kept = queue.truncate_to(log_end if keep_ends else min(walk_start, log_end))
+                    kept = queue.truncate_to(end_of_unmet)
                 else:
                     kept = self._confirm(queue, walk_start, log_end if keep_ends else 0)
                 if not kept:
@@ -371,6 +407,22 @@ class ConsumeQueues:
             with books.lock:
                 books.replaying, books.ordered = False, not books.pending
             self.position = log_end
+
+    def _unsettled(self, walk_start: int, end_of_unmet: int) -> list[ConsumeQueue]:
+        """The queues that are not in their files as the walk has met them. Of the others nothing is left to write."""
+        books, queues = self._books, self.all()
+        settled = np.zeros(books.slot_count, np.bool_)
+        if not self._has_extension:  # Its entries are written out together with those of the queues.
+            check = ReplayCheck(books, self._files, self._ends, self._entry_files.rewritten)
+            settled = check.settled(queues, walk_start, end_of_unmet)
+        if not books.read_only:  # A reader keeps what it has taken: its files may be deleted by the writer.
+            with books.lock:
+                books.pending = books.pending.without(settled)
+            if not books.pending:
+                self._pending_since = None
+        self._ends.kept.clear()
+        self._entry_files.rewritten.clear()
+        return [queue for queue in queues if not settled[queue.slot]]
 
     def _lacks_records(self, queue: ConsumeQueue, walk_start: int) -> bool:
         """Did the walk meet a queue further on than its files, which should have all before `walk_start`, come to?"""
@@ -428,9 +480,11 @@ class ConsumeQueues:
         known = QueueState.parse(state, self.file_bytes) or {}
         findings: list[Finding] = []
         with self._books.disk, self._books.change:
+            self._ends.clear()
+            loader = QueueLoader(self._books, self._files, written, self._ends)
             for topic in entries_of(self._files, self.root):
                 if topic.is_directory:
-                    findings += self._load_topic(topic, known, written)
+                    findings += self._load_topic(topic, known, loader)
             self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
             self.position = max(self.max_physical, 0)
             for row in known.values():
@@ -438,16 +492,16 @@ class ConsumeQueues:
                     findings.append(Finding(QUEUE_FAMILY, row.where, "is missing", 0))
         return findings
 
-    def _load_topic(self, found: Entry, known: dict[tuple[str, int], QueueState], written: Written) -> list[Finding]:
+    def _load_topic(self, found: Entry, known: dict[tuple[str, int], QueueState], loader: QueueLoader) -> list[Finding]:
         findings = []
         topic = found.name
-        loader = QueueLoader(self._books, self._files, written)
-        for entry in entries_of(self._files, self.root / topic):
+        directory = self.root / topic
+        for entry in entries_of(self._files, directory):
             queue_id = parse_queue_id(entry.name)
             if not entry.is_directory or queue_id is None:
                 continue
             queue = self._queues.by_slot[self._queues.slot_named(topic, queue_id)]
-            findings += loader.load(queue, known.get((topic, queue_id)))
+            findings += loader.load(queue, directory / entry.name, known.get((topic, queue_id)))
             if (found.is_link or entry.is_link) and not self._books.read_only:
                 loader.check_linked(queue)
             if queue.extension is not None:
@@ -479,7 +533,9 @@ class ConsumeQueues:
             return [Finding(QUEUE_FAMILY, "", "the recorded state cannot be read", 0)]
         findings = []
         for row in known.values():
-            findings += compare(row, self.root, self._files, self._open, self.file_bytes)
+            queue = self._queues.find_slot(row.topic, row.queue_id)
+            if queue is None or self._ends.as_known.get(queue.slot) != row:  # Otherwise loading has just compared it.
+                findings += compare(row, self.root, self._files, self._open, self.file_bytes)
         for key in sorted(set(self._queues.queues) - known.keys()):
             findings.append(Finding(QUEUE_FAMILY, f"{key[0]}/{key[1]}", "is not in the recorded state", 0))
         return findings
@@ -492,6 +548,6 @@ def _ignore() -> None:
 def settle_deleted_topics(files: Files, root: Path, queues: ConsumeQueues, log_end: int, *, read_only: bool) -> None:
     """Remove the queues of deleted topics that a walk, or a copy of old files, has brought back."""
     deleted = within(files, root, log_end, read_only=read_only)
-    for queue in queues.all():
+    for queue in queues.all() if deleted else ():
         if queue.max_physical <= deleted.get(queue.topic, -1):
             queues.discard(queue.topic, queue.queue_id)

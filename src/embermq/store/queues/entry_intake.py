@@ -358,7 +358,12 @@ class EntryIntake:
         slots = columns[0][heads]
         new = ~books.born[slots]
         if books.replaying:
-            new |= books.walk_next[slots] == NOT_SEEN
+            met_first = books.walk_next[slots] == NOT_SEEN
+            offsets = columns[1][heads]
+            # Where the queue has an entry at this place, or ends, there is nothing to prepare.
+            fits = met_first & ~new & (offsets >= books.min[slots]) & (offsets <= books.next[slots])
+            books.walk_first[slots[fits]] = books.walk_next[slots[fits]] = offsets[fits]
+            new |= met_first & ~fits
         for row in heads[new].tolist():
             slot, queue_offset, physical, size, tag_code = (int(column[row]) for column in columns)
             if self._accept(slot, queue_offset, (physical, size, tag_code)) and books.replaying:

@@ -2,11 +2,15 @@
 
 A queue is usable from its first file up to the first thing that cannot be; the rest is reported and comes
 back from the log. Nothing here writes. Called while the store is being opened, by one thread.
+
+A store may have tens of thousands of queues, so a queue costs one listing of its directory, and one open and one read
+of a file where it has one file with few entries. What was read near the end of a queue is kept for the replay that
+follows (`QueueEnds`), which needs to look at the same place.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,16 +20,17 @@ from embermq.files import Files, OpenFiles, entries_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Entry, is_valid
+from embermq.store.queues.file_reader import HEAD_ENTRIES, QueueFileReader
 from embermq.store.queues.queue_state import SharedQueueState
 from embermq.store.sink import Finding
 
 QUEUE_FAMILY = "consumequeue"
 _IS_DIRECTORY = -1  # As the size of a file: it is none.
 _SCAN_ENTRIES = 3276  # just under 64 KiB
+_KEPT_ENTRIES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class QueueState:
+class QueueState(NamedTuple):
     """One queue as it was after a clean close; file numbers are in entries."""
 
     topic: str
@@ -49,15 +54,7 @@ class QueueState:
         )
 
     def row(self) -> list[str | int]:
-        return [
-            self.topic,
-            self.queue_id,
-            self.min_offset,
-            self.max_offset,
-            self.max_physical,
-            self.first_file,
-            self.file_count,
-        ]
+        return list(self)
 
     @staticmethod
     def parse(state: Any, file_bytes: int) -> "dict[tuple[str, int], QueueState] | None":
@@ -68,7 +65,7 @@ class QueueState:
             return None
         if known.file_bytes != file_bytes:
             return None
-        return {(row[0], row[1]): QueueState(*row) for row in known.queues}
+        return {(row[0], row[1]): QueueState._make(row) for row in known.queues}
 
     def file_starts(self, entries_per_file: int) -> list[int]:
         return [self.first_file + i * entries_per_file for i in range(self.file_count)]
@@ -83,8 +80,7 @@ class _States(msgspec.Struct):
     queues: list[tuple[str, int, int, int, int, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundQueueFile:
+class _FoundQueueFile(NamedTuple):
     """A file of a queue: start in entries (None: no place a file of this size can have), path, length."""
 
     start: int | None
@@ -101,19 +97,56 @@ class Written:
     log_end: int = 1 << 62
 
 
+class KeptEntries(NamedTuple):
+    """The last entries of a queue as they were found, and what lies behind them if the file goes on."""
+
+    start: int  # Queue offset of the first.
+    data: bytes
+
+
+@dataclass(slots=True)
+class QueueEnds:
+    """What a loading found out about queues and a replay after it can use: of each queue, by slot, that has entries and
+    whose newest one leads to a record."""
+
+    as_known: dict[int, QueueState] = field(default_factory=dict)  # Those that are as the last clean close left them.
+    kept: dict[int, KeptEntries] = field(default_factory=dict)
+    first_physical: dict[int, int] = field(default_factory=dict)  # Of the first entry; not of those in `as_known`.
+
+    def forget(self, slot: int) -> None:
+        """The queue is removed."""
+        self.as_known.pop(slot, None)
+        self.kept.pop(slot, None)
+        self.first_physical.pop(slot, None)
+
+    def clear(self) -> None:
+        self.as_known.clear()
+        self.kept.clear()
+        self.first_physical.clear()
+
+
 class QueueLoader:
     """Loads queues one after another; the same files and sizes for all."""
 
-    def __init__(self, books: SharedQueueState, files: Files, written: Written) -> None:
+    def __init__(self, books: SharedQueueState, files: Files, written: Written, ends: QueueEnds) -> None:
+        """`ends` is filled."""
         self._books = books
         self._written = written
         self._files = files
+        self._ends = ends
+        self._reader = QueueFileReader(files, writable=not books.read_only)
         self._file_bytes = books.entries_per_file * ENTRY_BYTES
 
-    def load(self, queue: ConsumeQueue, known: QueueState | None) -> list[Finding]:
+    def load(self, queue: ConsumeQueue, directory: Path, known: QueueState | None) -> list[Finding]:
         """Give `queue` its numbers and files; what is wrong with it is the answer."""
-        found = self._list(queue.directory)
-        if known is not None and self._is_as_known(found, known):
+        try:
+            return self._load(queue, directory, known)
+        finally:
+            self._reader.close()
+
+    def _load(self, queue: ConsumeQueue, directory: Path, known: QueueState | None) -> list[Finding]:
+        found = self._list(directory)
+        if known is not None and self._is_as_known(queue.slot, found, known):
             queue.file_starts = set(known.file_starts(self._books.entries_per_file))
             self._books.restore(queue.slot, known.min_offset, known.max_offset, known.max_physical)
             return []
@@ -151,18 +184,36 @@ class QueueLoader:
                 found.append(_FoundQueueFile(start // ENTRY_BYTES, directory / entry.name, _IS_DIRECTORY))
         return found
 
-    def _is_as_known(self, found: list[_FoundQueueFile], known: QueueState) -> bool:
+    def _is_as_known(self, slot: int, found: list[_FoundQueueFile], known: QueueState) -> bool:
         per_file = self._books.entries_per_file
         if [file.start for file in found] != known.file_starts(per_file) or not found:
             return False
         if self._usable(found) != (found, None):
             return False
-        if not found[0].start <= known.max_offset - 1 < found[-1].start + per_file:  # type: ignore[operator]
+        last_start = found[-1].start
+        assert last_start is not None
+        if not last_start < known.max_offset <= last_start + per_file:
             return False
-        end = known.max_offset % per_file
-        last = self._entry(found[-1], (end or per_file) - 1)
-        after = self._entry(found[-1], end) if end else None
-        return is_valid(last) and sum(last[:2]) == known.max_physical and (after is None or not is_valid(after))
+        kept, last, after = self._read_end(found[-1], known.max_offset)
+        if not is_valid(last) or last[0] + last[1] != known.max_physical:
+            return False
+        if after is not None and is_valid(after):
+            return False
+        if last != BLANK:
+            self._ends.as_known[slot] = known
+            self._ends.kept[slot] = kept
+        return True
+
+    def _read_end(self, file: _FoundQueueFile, end: int) -> tuple[KeptEntries, Entry, Entry | None]:
+        """Some entries before queue offset `end`, the last of them, and what lies behind it; None if the file ends."""
+        assert file.start is not None
+        count = end - file.start
+        first = max(count - _KEPT_ENTRIES, 0)
+        data = self._reader.read(file.path, first, min(count + 1, self._books.entries_per_file) - first)
+        length = (count - first) * ENTRY_BYTES
+        last = ENTRY.unpack_from(data, length - ENTRY_BYTES) if 0 < length <= len(data) else _NO_ENTRY
+        after = ENTRY.unpack_from(data, length) if len(data) >= length + ENTRY_BYTES else None
+        return KeptEntries(file.start + first, data), last, after
 
     def _scan(self, queue: ConsumeQueue, found: list[_FoundQueueFile]) -> list[Finding]:
         usable, problem = self._usable(found)
@@ -174,10 +225,7 @@ class QueueLoader:
             problem = problem or (found[0], "holds no entry") if found else None
         else:
             queue.file_starts = {file.start for file in usable if file.start is not None}
-            first = usable[0].start
-            assert first is not None
-            self._books.restore(queue.slot, first, end, last[0] + last[1])
-            queue.skip_blanks()
+            self._adopt(queue, usable, end, last)
             if problem is None and self._goes_on(usable[-1], end, last):
                 problem = usable[-1], f"has a gap at {end}"
         if problem is not None:
@@ -185,6 +233,18 @@ class QueueLoader:
             where = f"{queue.topic}/{queue.queue_id}/{file.path.name}"
             findings.append(Finding(QUEUE_FAMILY, where, reason, max(queue.max_physical, 0)))
         return findings
+
+    def _adopt(self, queue: ConsumeQueue, usable: list[_FoundQueueFile], end: int, last: Entry) -> None:
+        """Take the files that can be used as the queue, up to `end`."""
+        start = usable[0].start
+        assert start is not None
+        self._books.restore(queue.slot, start, end, last[0] + last[1])
+        self._ends.kept[queue.slot] = self._read_end(usable[-1], end)[0]
+        first = self._entry(usable[0], 0)
+        if is_valid(first) and first[1] != BLANK[1]:
+            self._ends.first_physical[queue.slot] = first[0]
+        else:
+            queue.skip_blanks()
 
     def _usable(self, found: list[_FoundQueueFile]) -> tuple[list[_FoundQueueFile], tuple[_FoundQueueFile, str] | None]:
         """The files from the first on that can be used, and the first that cannot, with the reason."""
@@ -212,22 +272,21 @@ class QueueLoader:
         return usable, None
 
     def _entry(self, file: _FoundQueueFile, number: int) -> Entry:
-        return read_entry(self._books.files, file.path, number % self._books.entries_per_file)
+        return self._reader.entry(file.path, number % self._books.entries_per_file)
 
     def _end_of(self, file: _FoundQueueFile) -> tuple[int, Entry | None]:
         """Queue offset after the last entry of a file, and that entry. Physical offsets never go down."""
-        opened = self._books.files.find(file.path)
         assert file.start is not None
-        if opened is None:
+        if not self._reader.is_there(file.path):
             return file.start, None  # Its writer has removed it.
-        count, last = 0, None
+        count, last, at_once = 0, None, HEAD_ENTRIES
         while count < self._books.entries_per_file:
-            data = opened.pread(_SCAN_ENTRIES * ENTRY_BYTES, count * ENTRY_BYTES)
-            entries = np.frombuffer(data, ENTRY_DTYPE)
+            data = self._reader.read(file.path, count, min(at_once, self._books.entries_per_file - count))
+            entries = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
             physicals = entries["physical_offset"].astype(np.int64)
             good = (physicals >= 0) & (entries["size"] > 0)
             good[1:] &= physicals[1:] >= physicals[:-1]
-            if last is not None:
+            if last is not None and len(good):
                 good[0] &= physicals[0] >= last[0]
             valid = len(entries) if good.all() else int(np.argmin(good))
             if valid:
@@ -235,26 +294,32 @@ class QueueLoader:
             count += valid
             if valid < len(entries) or not valid:
                 break
+            at_once = _SCAN_ENTRIES
         return file.start + count, last
 
     def _goes_on(self, file: _FoundQueueFile, end: int, last: Entry) -> bool:
         """Are there entries of proven records behind what looks like the end of a queue?"""
-        opened = self._books.files.find(file.path)
-        assert opened is not None
         assert file.start is not None
         known = self._written
         if known.proven <= last[0] + last[1] <= known.log_end:
             return False
+        per_file = self._books.entries_per_file
+        behind = end - file.start
+        if self._reader.is_zero(file.path, behind, min(2 * _SCAN_ENTRIES, per_file - behind)):
+            return False
         before = last[0] if last[0] < known.proven else 0
-        for at in range(end - file.start, self._books.entries_per_file, _SCAN_ENTRIES):
-            count = min(_SCAN_ENTRIES, self._books.entries_per_file - at)
-            entries = np.frombuffer(opened.pread(count * ENTRY_BYTES, at * ENTRY_BYTES), ENTRY_DTYPE)
+        for at in range(behind, per_file, _SCAN_ENTRIES):
+            data = self._reader.read(file.path, at, min(_SCAN_ENTRIES, per_file - at))
+            entries = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
             physicals = entries["physical_offset"].astype(np.int64)
             if ((physicals > before) & (physicals < known.proven) & (entries["size"] > 0)).any():
                 return True
-            if at > end - file.start and not entries["size"].any():
+            if at > behind and not entries["size"].any():
                 return False  # Nothing was written here any more.
         return False
+
+
+_NO_ENTRY: Entry = (0, 0, 0)
 
 
 def read_entry(files: OpenFiles, path: Path, number: int) -> Entry:

@@ -52,12 +52,11 @@ class Queues:
         for topic, queue_id in self._slots.names[len(self.by_slot) :]:
             slot = self._books.new_slot()
             assert slot == len(self.by_slot)
-            place = Path(topic) / str(queue_id)
             extension = None
             if self._extension is not None:
-                extension_directory = self._extension.root / place
+                extension_directory = self._extension.root / topic / str(queue_id)
                 extension = QueueExtension(extension_directory, self._books.files, self._extension.file_bytes)
-            self.by_slot.append(ConsumeQueue(self._books, slot, topic, queue_id, self._root / place, extension))
+            self.by_slot.append(ConsumeQueue(self._books, slot, topic, queue_id, self._root, extension))
 
     def find_slot(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, with or without entries, or None when it was never asked for."""

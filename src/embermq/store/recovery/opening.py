@@ -328,7 +328,8 @@ class _Opening:
             directory.mark_running(self.files, self.root)
             page = page or renew_page(self.files, self.root, claimed.fence)
             plan = self._prepare_derived(plan, index_plan, page, proof)
-        end, recovery = self._walk(plan)
+        queues_durable = page.queues_durable if page is not None else 0
+        end, recovery = self._walk(plan, queues_durable)
         if self.read_only and believe_derived and not self.clean:
             reading.check_unchanged(self.queues)
         self._tell_of_lost_end(end, flushed, inventory)
@@ -481,7 +482,7 @@ class _Opening:
         page.boot = 0  # Until recovery is through, only what was synced counts.
         return plan
 
-    def _walk(self, plan: Plan) -> tuple[int, Recovery]:
+    def _walk(self, plan: Plan, queues_durable: int) -> tuple[int, Recovery]:
         sinks: list[Sink] = [sink for sink in (self.queues, self.index) if sink is not None]
         if not self.derive:
             sinks.append(self.next_offsets)
@@ -501,7 +502,8 @@ class _Opening:
         end = recovery.run(plan, self.report)
         if self.queues is not None:
             self.queues.finish_replay(plan.walk_from, end, keep_ends=self.quarantine.has_filled)
-            self.queues.correct_min(self.log.min_offset)
+            self.queues.touch_since(queues_durable)
+            self.queues.correct_min(self.log.min_offset, as_closed=plan.expected_end is not None)
             settle_deleted_topics(self.files, self.root, self.queues, end, read_only=self.read_only)
         else:
             deleted_topics_within(self.files, self.root, end, read_only=self.read_only)
