@@ -100,12 +100,20 @@ public final class ClientScript {
 
     // -- sending -----------------------------------------------------------------------------------------------
 
-    private DefaultMQProducer producer() throws MQClientException {
+    private DefaultMQProducer producer() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("producers" + ++instances);
         producer.setNamesrvAddr(nameServer);
         producer.setInstanceName("p" + instances);
         producer.setSendMsgTimeout(SECONDS * 1000);
         producer.start();
+        // On a busy machine the client gives up on a route after three seconds of its own start: the first send must not.
+        await(() -> {
+            try {
+                return !producer.fetchPublishMessageQueues("TBW102").isEmpty();
+            } catch (MQClientException notYet) {
+                return false;
+            }
+        });
         return producer;
     }
 
