@@ -9,7 +9,6 @@ one the process at once. What keeps a server from starting is one line and exit 
 """
 
 import asyncio
-import importlib
 import logging
 import os
 import signal
@@ -107,18 +106,7 @@ def run_until_stopped(serve: Callable[[asyncio.Event], Awaitable[None]]) -> None
             loop.add_signal_handler(number, asked, number)
         await serve(stop)
 
-    with asyncio.Runner(loop_factory=_faster_loop()) as runner:
-        runner.run(whole())
-
-
-def _faster_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's event loop where it is installed; None: asyncio's own."""
-    try:
-        uvloop = importlib.import_module("uvloop")
-    except ImportError:
-        return None
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return new_loop
+    asyncio.run(whole())
 
 
 def leave_not_started(problem: Exception) -> None:
