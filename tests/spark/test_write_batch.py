@@ -142,16 +142,16 @@ def test_a_store_of_rocketmq_is_continued(spark: SparkSession, golden_store: Any
     sizes = {file.stat().st_size for file in (path / "consumequeue").rglob("0" * 20)}
     with MessageStore.open(path, read_only=True) as opened:
         before = list(opened.scan())
-    writer = rows_of(spark, 100).write.format("rocketmq").mode("append")
-    with pytest.raises(AnalysisException, match="give maxHashSlotNum and maxIndexNum as in the"):
-        writer.save(str(path))
-    writer.options(**{"settings.maxHashSlotNum": "100", "settings.maxIndexNum": "400"}).save(str(path))
+    index_sizes = {file.stat().st_size for file in (path / "index").iterdir()}
+    rows_of(spark, 100).write.format("rocketmq").mode("append").save(str(path))
     with MessageStore.open(path, read_only=True) as opened:
         assert not opened.recovery.damages
         found = list(opened.scan())
     assert [one.physical_offset for one in found[: len(before)]] == [one.physical_offset for one in before]
     assert [one.body for one in found[len(before) :]] == [b"body %d" % n for n in range(100)]
     assert {file.stat().st_size for file in (path / "consumequeue").rglob("0" * 20)} == sizes
+    assert {file.stat().st_size for file in (path / "index").iterdir()} == index_sizes
+    assert index_sizes == {40 + 4 * 100 + 20 * 400}  # As its broker.conf says; found in the files.
 
 
 def test_a_copy_of_a_store_made_by_reading_and_writing(spark: SparkSession, store: Path, tmp_path: Path) -> None:
