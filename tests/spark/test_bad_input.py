@@ -26,7 +26,7 @@ def store(make_store: StoreMaker) -> Path:
 
 
 def jobs_of(spark: "SparkSession") -> int:
-    """How many jobs this session has started so far."""
+    """How many Spark jobs were started so far."""
     tracker = spark.sparkContext.statusTracker()
     return len(tracker.getJobIdsForGroup(None))
 

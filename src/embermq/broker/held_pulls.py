@@ -57,7 +57,7 @@ class HeldPulls:
         self._count += 1
         if self._end_hurry is None:
             self._end_hurry = self._store.hurry_dispatch()
-        # What arrived between the read that found nothing and this moment was announced to no one.
+        # What arrived between the read that found nothing and this moment was not announced to it.
         if self._store.max_offset(topic, queue_id, wait=False) > pull.offset:
             self._loop.call_soon(self._look_again, key)
         return True
@@ -73,7 +73,7 @@ class HeldPulls:
             self._release(key, [pull for pull in self._by_queue[key] if pull.deadline <= now or newest > pull.offset])
 
     def forget(self, peer: Peer) -> None:
-        """A connection is closed: its pulls are answered to no one."""
+        """A connection is closed: its pulls are dropped."""
         for key in self._keys_of.pop(id(peer), ()):
             pulls = self._by_queue.get(key, [])
             left = [pull for pull in pulls if pull.peer is not peer]

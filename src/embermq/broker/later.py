@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from embermq.errors import EmberError
-from embermq.remoting import Call, Command, Outcome, Peer, Reply, ResponseCode, Row, request_name
+from embermq.remoting import Call, Reply, ResponseCode, Row, request_name
 
 log = logging.getLogger(__name__)
 
@@ -61,19 +61,3 @@ async def _answer(call: Call[Any], handler: LateHandler) -> None:
         log.exception("event=handler_failed request=%s peer=%s", name, call.peer.host)
         reply = Reply(ResponseCode.SYSTEM_ERROR, f"{name} failed in the server; its log says why")
     call.answer(reply)
-
-
-async def ask(peer: Peer, request: Command, seconds: float) -> Command:
-    """A client's answer to a request of the broker; ConnectionLost or CallTimeout when there is none."""
-    answered: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-
-    def settle(outcome: Outcome) -> None:
-        if answered.done():
-            return
-        if isinstance(outcome, Command):
-            answered.set_result(outcome)
-        else:
-            answered.set_exception(outcome)
-
-    peer.call(request, seconds, settle)
-    return await answered

@@ -9,7 +9,7 @@ import random
 
 from embermq.broker.acknowledgements import Acknowledgements
 from embermq.broker.clients import Clients
-from embermq.broker.later import Later, ask
+from embermq.broker.later import Later
 from embermq.broker.send import Sends
 from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
@@ -20,7 +20,7 @@ from embermq.model.hosts import Host
 from embermq.model.message import Message
 from embermq.model.properties import decode_properties, encode_properties
 from embermq.model.status import PutStatus
-from embermq.remoting import Call, Command, Reply, RequestCode, ResponseCode, Row
+from embermq.remoting import Call, Command, Reply, RequestCode, ResponseCode, Row, ask
 from embermq.store import MessageStore
 
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"

@@ -32,7 +32,7 @@ from embermq.remoting.command import (
     Reply,
     answer,
 )
-from embermq.remoting.connector import Connector
+from embermq.remoting.connector import Connector, ask
 from embermq.remoting.counters import RemotingCounters
 from embermq.remoting.frames import MAX_FRAME_BYTES, FrameReader, FrameSplitter, decode_frame, encode_frame
 from embermq.remoting.headers import I32, I64, NoHeader, decode_header, encode_header, is_true
@@ -73,6 +73,7 @@ __all__ = [
     "Row",
     "Session",
     "answer",
+    "ask",
     "bind",
     "decode_frame",
     "decode_header",

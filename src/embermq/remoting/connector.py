@@ -12,10 +12,26 @@ from embermq.remoting.command import Command
 from embermq.remoting.counters import RemotingCounters
 from embermq.remoting.limits import RemotingLimits
 from embermq.remoting.link import Link
-from embermq.remoting.request_table import RequestTable, run, unsupported
+from embermq.remoting.request_table import Peer, RequestTable, run, unsupported
 from embermq.remoting.session import Outcome
 
 CONNECT_SECONDS = 3.0
+
+
+async def ask(peer: Peer, request: Command, seconds: float) -> Command:
+    """The answer of a connected peer; ConnectionLost or CallTimeout when there is none."""
+    answered: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if answered.done():
+            return
+        if isinstance(outcome, Command):
+            answered.set_result(outcome)
+        else:
+            answered.set_exception(outcome)
+
+    peer.call(request, seconds, settle)
+    return await answered
 
 
 class Connector:
@@ -32,19 +48,7 @@ class Connector:
 
     async def call(self, address: str, request: Command, seconds: float) -> Command:
         """The answer; ConnectFailed, ConnectionLost or CallTimeout when there is none."""
-        link = await self.link(address)
-        future: asyncio.Future[Command] = self._loop.create_future()
-
-        def settle(outcome: Outcome) -> None:
-            if future.done():
-                return
-            if isinstance(outcome, Command):
-                future.set_result(outcome)
-            else:
-                future.set_exception(outcome)
-
-        link.call(request, seconds, settle)
-        return await future
+        return await ask(await self.link(address), request, seconds)
 
     async def tell(self, address: str, request: Command) -> None:
         """Send a request that wants no answer."""

@@ -6,9 +6,9 @@ import msgspec
 
 from embermq.broker.admin.shapes import failed
 from embermq.broker.clients import Clients
-from embermq.broker.later import Later, ask
+from embermq.broker.later import Later
 from embermq.errors import CallTimeout, MessageIdInvalid, RemotingError
-from embermq.remoting import Call, Command, Reply, RequestCode, ResponseCode, Row
+from embermq.remoting import Call, Command, Reply, RequestCode, ResponseCode, Row, ask
 from embermq.store import MessageStore
 
 # From this protocol version on (3.1.8) a consumer knows the two requests.

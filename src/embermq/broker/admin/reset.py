@@ -12,7 +12,7 @@ import msgspec
 
 from embermq.broker.admin.shapes import answered, failed, queue_key
 from embermq.broker.clients import Clients, Member
-from embermq.broker.later import Later, ask
+from embermq.broker.later import Later
 from embermq.broker.offsets import ConsumerOffsets
 from embermq.broker.topics import Topics
 from embermq.errors import RemotingError
@@ -24,6 +24,7 @@ from embermq.remoting import (
     RequestCode,
     ResponseCode,
     Row,
+    ask,
     key_object,
     parse_json,
     write_json,
