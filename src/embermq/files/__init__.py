@@ -1,6 +1,7 @@
 """The disk, and nothing about messages: one seam to the file system, and the segmented files built on it.
 
     files.py, real_files.py  Files, the seam, and RealFiles, the disk
+    looking.py               a look at very many small files: names of a directory, ends of a file
     segment.py, segments.py  one log file, and all of them in order; segment_listing.py: by their names
     allocation.py            the thread that makes the next files ahead; warming.py: their pages before the first use
     open_files.py            a bounded number of descriptors over any number of derived files
@@ -27,11 +28,15 @@ from embermq.files.files import (
     Lock,
     OpenFile,
     entries_of,
+    list_names_by_steps,
     make_directories,
+    names_of,
+    read_ends_by_steps,
     replace_durably,
 )
 from embermq.files.lock_holders import UNKNOWN, command_line, has_open_for_writing, holder_of
 from embermq.files.locking import CONTENT, LockHeld
+from embermq.files.looking import FileEnds, FoundName
 from embermq.files.memory import drop, populate_for_reading
 from embermq.files.misplaced import put_aside
 from embermq.files.open_files import OPEN_MAX, OpenFiles, open_if_there
@@ -59,7 +64,9 @@ __all__ = [
     "Entry",
     "FaultTolerantFiles",
     "FileDamaged",
+    "FileEnds",
     "Files",
+    "FoundName",
     "Kind",
     "LEFT_ALONE",
     "Lock",
@@ -90,12 +97,15 @@ __all__ = [
     "foreign_in",
     "has_open_for_writing",
     "holder_of",
+    "list_names_by_steps",
     "make_directories",
     "misfits",
     "mount_of",
+    "names_of",
     "open_if_there",
     "populate_for_reading",
     "put_aside",
+    "read_ends_by_steps",
     "read_whole",
     "read_with_backup",
     "remove_tree",

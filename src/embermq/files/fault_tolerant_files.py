@@ -1,8 +1,8 @@
 """Reading from a disk with bad places: what cannot be read reads as zeros, and is written down.
 
 A log on a failing disk is mostly good. A search for what is left must not stop at the first bad block, and
-must not map files, where a bad block is a signal. Only `open` and `pread` differ; everything else goes to the file
-system behind. Any thread.
+must not map files, where a bad block is a signal. Only `open`, `pread` and what is made of them differ; everything else
+goes to the file system behind. Any thread.
 """
 
 import errno
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from embermq.files.files import Files, OpenFile
+from embermq.files.files import Files, OpenFile, read_ends_by_steps
+from embermq.files.looking import FileEnds
 
 BLOCK_BYTES = 4096
 _BAD = (errno.EIO, errno.EUCLEAN) if hasattr(errno, "EUCLEAN") else (errno.EIO,)
@@ -80,3 +81,6 @@ class FaultTolerantFiles:
 
     def open(self, path: Path, writable: bool) -> OpenFile:
         return cast(OpenFile, PatientFile(self._inner.open(path, writable), self._bad))
+
+    def read_ends(self, path: str, head_bytes: int, tail_bytes: int, writable: bool) -> FileEnds | None:
+        return read_ends_by_steps(self.as_files, path, head_bytes, tail_bytes, writable)

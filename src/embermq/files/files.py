@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Protocol
 
 from embermq.files.directories import Kind, OpenDirectory
-from embermq.files.regular import WHOLE_BYTES_MAX
+from embermq.files.looking import FileEnds, FoundName
+from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular
 
 Data = bytes | bytearray | memoryview
 
 _NO_DIRECTORY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # ELOOP: links in a circle lead nowhere.
+_NO_FILE = (*_NO_DIRECTORY, errno.EISDIR)
 LEADS_NOWHERE = "is a link that leads nowhere; mount its disk, or remove the link"
 
 
@@ -136,6 +138,14 @@ class Files(Protocol):
         """Everything in a directory, sorted by name."""
         ...
 
+    def list_names(self, path: str) -> list[FoundName]:
+        """The same names without lengths and times, which cost a call to the system each; the path as text."""
+        ...
+
+    def read_ends(self, path: str, head_bytes: int, tail_bytes: int, writable: bool) -> FileEnds | None:
+        """The first and the last bytes of a regular file, opened for it as `open` does; None if there is none."""
+        ...
+
     def exists(self, path: Path) -> bool: ...
 
     def stat(self, path: Path) -> Entry: ...
@@ -208,7 +218,7 @@ class Files(Protocol):
     def set_mtime(self, path: Path, mtime_ns: int) -> None: ...
 
 
-# The two operations that take several steps are written over the primitive ones, so that a wrapper
+# The operations that take several steps are written over the primitive ones, so that a wrapper
 # (a fault injector, a counter) sees each step and can fail or stop between any two.
 
 
@@ -240,6 +250,38 @@ def replace_durably(files: Files, path: Path, data: bytes) -> None:
         file.close()
     files.rename(temporary, path)
     files.sync_directory(path.parent)
+
+
+def list_names_by_steps(files: Files, path: str) -> list[FoundName]:
+    """`Files.list_names` over `list_directory`."""
+    entries = files.list_directory(Path(path))
+    return [FoundName(entry.name, entry.is_file, entry.is_directory, entry.is_link) for entry in entries]
+
+
+def read_ends_by_steps(files: Files, path: str, head_bytes: int, tail_bytes: int, writable: bool) -> FileEnds | None:
+    """`Files.read_ends` over `open` and `pread`."""
+    try:
+        file = files.open(Path(path), writable)
+    except OSError as problem:
+        if problem.errno not in _NO_FILE and not isinstance(problem, NotRegular):
+            raise
+        return None
+    try:
+        size, head = file.size, file.pread(head_bytes, 0)
+        tail = file.pread(tail_bytes, size - tail_bytes) if 0 < tail_bytes <= size else b""
+        return FileEnds(size, head, tail, file.data_end(len(head)) == len(head))
+    finally:
+        file.close()
+
+
+def names_of(files: Files, path: str) -> list[FoundName]:
+    """As `entries_of`, names only."""
+    try:
+        return files.list_names(path)
+    except OSError as problem:
+        if problem.errno not in _NO_DIRECTORY:
+            raise
+        return []
 
 
 def entries_of(files: Files, path: Path) -> list[Entry]:

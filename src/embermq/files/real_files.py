@@ -14,6 +14,7 @@ from pathlib import Path
 from embermq.files.directories import Kind, OpenDirectory, RealDirectory, kind_at
 from embermq.files.files import Data, DiskUsage, Entry, Lock, OpenFile, make_directories, replace_durably
 from embermq.files.locking import acquire
+from embermq.files.looking import FileEnds, FoundName, real_ends, real_names
 from embermq.files.regular import WHOLE_BYTES_MAX, open_regular, read_whole
 
 _FILE_MODE = 0o644
@@ -171,6 +172,12 @@ class RealFiles:
                     raise
                 entries.append(_entry(item.name, status, item.is_symlink()))
         return sorted(entries, key=lambda entry: entry.name)
+
+    def list_names(self, path: str) -> list[FoundName]:
+        return real_names(path)
+
+    def read_ends(self, path: str, head_bytes: int, tail_bytes: int, writable: bool) -> FileEnds | None:
+        return real_ends(path, head_bytes, tail_bytes, writable)
 
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)

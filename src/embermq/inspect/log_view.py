@@ -17,7 +17,8 @@ One thread at a time. Reads only.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -34,6 +35,7 @@ _LOOK_AHEAD_BYTES = 16 << 20
 _DOUBT_SECONDS = 1.0
 _WALK_ROWS = 4_096
 _LOOKS_MAX = 5
+_HELD_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,26 @@ class _Last:
     head: bytes
 
 
+class _HeldFiles:
+    """A few log files that stay open between reads of single records."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, OpenFile] = {}
+
+    def find(self, path: Path) -> OpenFile | None:
+        return self._files.get(path)
+
+    def add(self, path: Path, file: OpenFile) -> None:
+        if len(self._files) >= _HELD_MAX:
+            self.close()
+        self._files[path] = file
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
 class LogView:
     """Files and bounds of the log below `root`; `look` again whenever they may have changed."""
 
@@ -70,6 +92,7 @@ class LogView:
         self._doubt: tuple[_Last, float] | None = None
         self._rows = new_rows(_WALK_ROWS)
         self._has_missed = False  # A file that was listed is gone.
+        self._held: _HeldFiles | None = None
         self._file_bytes = 0
         self._short: dict[int, int] = {}  # Files that are shorter than the others, and how long they are.
 
@@ -170,13 +193,30 @@ class LogView:
         segment = segment_at(self.segments, physical_offset)
         if segment is None:
             return None
+        held = self._held
+        file = held.find(segment.path) if held is not None else None
+        if file is not None:
+            return frame_at(file, segment, physical_offset)
         file = self._open(segment)
         if file is None:
             return None
         try:
             return frame_at(file, segment, physical_offset)
         finally:
-            file.close()
+            if held is None:
+                file.close()
+            else:
+                held.add(segment.path, file)
+
+    @contextmanager
+    def holding_files(self) -> Iterator[None]:
+        """Meanwhile log files stay open: for one who asks for single records of very many queues."""
+        before, self._held = self._held, _HeldFiles()
+        try:
+            yield
+        finally:
+            self._held.close()
+            self._held = before
 
     def record_start(self, physical_offset: int) -> int:
         """Where the first record at or after a place begins; the end of the log if there is none."""

@@ -108,18 +108,22 @@ def _allocated(path: Path) -> int:
 
 def queue_facts(survey: Survey) -> list[QueueFact]:
     """Every queue by name and number."""
-    return [
-        QueueFact(span, _store_ms(survey, span, span.min_offset), _store_ms(survey, span, span.max_offset - 1))
-        for _, span in sorted(survey.queues().items())
-    ]
+    spans = [span for _, span in sorted(survey.queues().items())]
+    with survey.holding_log_files():
+        return [_queue_fact(survey, span) for span in spans]
+
+
+def _queue_fact(survey: Survey, span: QueueSpan) -> QueueFact:
+    first = _store_ms(survey, span, span.min_offset)
+    has_one = span.max_offset - span.min_offset == 1
+    return QueueFact(span, first, first if has_one else _store_ms(survey, span, span.max_offset - 1))
 
 
 def _store_ms(survey: Survey, span: QueueSpan, queue_offset: int) -> int | None:
     if not span.min_offset <= queue_offset < span.max_offset:
         return None
     entries = survey.entries(span.topic, span.queue_id, queue_offset, queue_offset + 1)
-    message = message_at(survey, int(entries[0]["physical_offset"])) if len(entries) else None
-    return None if message is None else message.store_timestamp
+    return survey.store_time_at(int(entries[0]["physical_offset"])) if len(entries) else None
 
 
 def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:

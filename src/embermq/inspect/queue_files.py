@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.files import Files, entries_of
+from embermq.files import OPEN_MAX, Files, entries_of
 from embermq.format.frame import Frame
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
@@ -29,6 +29,7 @@ from embermq.store.queues import BLANK, QUEUE_FAMILY, ConsumeQueue, ConsumeQueue
 from embermq.store.recovery import DerivedTrust
 
 Entries = NDArray[np.void]
+Entry = tuple[int, int, int]
 NO_ENTRIES: Entries = np.empty(0, ENTRY_DTYPE)
 _FILE_BYTES_DEFAULT = 300_000 * ENTRY_BYTES
 _SIZE_SAMPLES = 64
@@ -61,6 +62,7 @@ class QueueFilesView:
         self._files, self._log = files, log
         self._loaded: ConsumeQueues | None = None
         self._findings: list[Finding] = []
+        self._has_many = False  # More queues than files may be open.
         self._file_bytes_found = _FILE_BYTES_DEFAULT
 
     def forget(self) -> None:
@@ -78,6 +80,7 @@ class QueueFilesView:
                         break
             else:
                 self._loaded, self._findings = self._load()
+            self._has_many = len(self._loaded.all()) > OPEN_MAX
         return self._loaded.all()
 
     def _load(self) -> tuple[ConsumeQueues, list[Finding]]:
@@ -143,31 +146,46 @@ class QueueFilesView:
         None for a queue of other topics' records (light queues, multi dispatch): here a record is in the queue
         it names, and in no other.
         """
-        end = queue.proven_before(queue.max_offset, place)
+        end, newest = queue.max_offset, self._peek(queue, queue.max_offset - 1)
+        if newest is None or not is_valid(newest) or newest[0] >= place:
+            end = queue.proven_before(end, place)
         low = self.first_in_log(queue, end)
         if low == end:
             return FiledPart(queue, end, end, place, place)
-        first, last = self._frame_of(queue, low), self._frame_of(queue, end - 1)
+        first = self._frame_of(queue, low)
+        last = first if low == end - 1 else self._frame_of(queue, end - 1)
         if last.topic != queue.topic and _FOREIGN_ENTRIES in last.properties:
             return None
         for frame, queue_offset in ((first, low), (last, end - 1)):
             if (frame.topic, frame.queue_id, frame.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
                 raise FilesDisagree
-        before = queue.peek(low - 1) if low > queue.low_offset else None
+        before = self._peek(queue, low - 1) if low > queue.low_offset else None
         if before is not None and before != BLANK and (not is_valid(before) or before[0] >= self._log.min):
             raise FilesDisagree  # What looks like the beginning is a place behind damage.
         return FiledPart(queue, low, end, first.physical_offset, last.end)
 
     def _frame_of(self, queue: ConsumeQueue, queue_offset: int) -> Frame:
         """The record that an entry leads to; FilesDisagree if it leads to none."""
-        entry = queue.peek(queue_offset)
+        entry = self._peek(queue, queue_offset)
         frame = self._log.frame_at(entry[0]) if entry is not None else None
         if entry is None or frame is None or frame.size != entry[1]:
             raise FilesDisagree
         return frame
 
+    def _peek(self, queue: ConsumeQueue, queue_offset: int) -> Entry | None:
+        """As queue.peek. Of very many queues, as the loading found it, if it kept that: their files cannot stay open.
+        Those of fewer are opened here and do: entries can be read later though their topic is deleted meanwhile."""
+        assert self._loaded is not None
+        if self._has_many:
+            data = self._loaded.kept_entries(queue, queue_offset, queue_offset + 1)
+            if data is not None and len(data) == ENTRY_BYTES:
+                return ENTRY.unpack(data)
+        return queue.peek(queue_offset)
+
     def _is_cut_short(self, queue: ConsumeQueue) -> bool:
         """Does the file go on after what looks like the queue's end? Then an entry there was damaged."""
+        if self._loaded is not None and self._loaded.is_blank_behind(queue):
+            return False
         end, per_file = queue.max_offset, self._file_bytes_found // ENTRY_BYTES
         at = end % per_file
         try:
@@ -189,7 +207,7 @@ class QueueFilesView:
         log_min = self._log.min
 
         def is_there(queue_offset: int) -> bool:
-            entry = queue.peek(queue_offset)
+            entry = self._peek(queue, queue_offset)
             return entry is not None and is_valid(entry) and entry[1] != BLANK_SIZE and entry[0] >= log_min
 
         low = min(queue.low_offset, end)

@@ -183,7 +183,8 @@ class QueueView:
             return
         self._reset(place)
         try:
-            self._adopt_files(place)
+            with self._log.holding_files():
+                self._adopt_files(place)
         except FilesDisagree:
             self._begin_with_log_alone()
 

@@ -13,6 +13,7 @@ all answers are about the log below it. One thread at a time.
 import functools
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -171,6 +172,16 @@ class Survey:
 
     def same_log_as(self, identity: str) -> bool:
         return self.compare(identity) is LogMatch.SAME
+
+    @_naming_files
+    def store_time_at(self, physical_offset: int) -> int | None:
+        """When the record that begins at a place was stored; None if no whole record below `log_end` does."""
+        frame = self._log.frame_at(physical_offset) if physical_offset < self.log_end else None
+        return None if frame is None else frame.store_timestamp
+
+    def holding_log_files(self) -> AbstractContextManager[None]:
+        """Meanwhile log files stay open: for one who asks for single records of very many queues."""
+        return self._log.holding_files()
 
     @_naming_files
     def record_start(self, physical_offset: int) -> int:

@@ -24,7 +24,7 @@ from embermq.store.append import PackedBatch, PackedReceipts
 from embermq.store.calls import StatsSnapshot
 from embermq.store.message_store import MessageStore, open_for_maintenance
 from embermq.store.plugins import StorePlugin
-from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
+from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, PropertyFilter, TagFilter
 from embermq.store.queues.raw_read import RawRead
 from embermq.store.sink import Finding, Sink
 
@@ -36,6 +36,7 @@ __all__ = [
     "MessageStore",
     "PackedBatch",
     "PackedReceipts",
+    "PropertyFilter",
     "RawRead",
     "RunningFlag",
     "Sink",

@@ -88,7 +88,8 @@ class Engine:
         self.writer = self._make_writer(self._flusher)
         self.writer.adopt_offsets(parts.next_offsets)
         confirm = self.confirm if self.sync else lambda receipts, wait, began: receipts
-        self.internal = InternalAppends(self.writer, confirm, self.clock)
+        nudge = self._flusher.nudge if self.sync and self._flusher is not None else None
+        self.internal = InternalAppends(self.writer, confirm, self.clock, nudge)
         self.put_totals = PutTotals(self.queues, parts.next_offsets) if self.queues is not None else None
         self._services: Services | None = None
 

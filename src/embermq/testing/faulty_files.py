@@ -22,12 +22,16 @@ from embermq.files import (
     Data,
     DiskUsage,
     Entry,
+    FileEnds,
     Files,
+    FoundName,
     Kind,
     Lock,
     OpenDirectory,
     OpenFile,
+    list_names_by_steps,
     make_directories,
+    read_ends_by_steps,
     replace_durably,
 )
 
@@ -105,6 +109,12 @@ class FaultyFiles:
     def list_directory(self, path: Path) -> list[Entry]:
         self.check("list_directory", path)
         return self.inner.list_directory(path)
+
+    def list_names(self, path: str) -> list[FoundName]:
+        return list_names_by_steps(self, path)
+
+    def read_ends(self, path: str, head_bytes: int, tail_bytes: int, writable: bool) -> FileEnds | None:
+        return read_ends_by_steps(self, path, head_bytes, tail_bytes, writable)
 
     def exists(self, path: Path) -> bool:
         return self.inner.exists(path)

@@ -30,6 +30,8 @@ from embermq.files import (
     Data,
     DiskUsage,
     Entry,
+    FileEnds,
+    FoundName,
     Kind,
     Lock,
     LockHeld,
@@ -37,7 +39,9 @@ from embermq.files import (
     OpenFile,
     RealFile,
     TooLarge,
+    list_names_by_steps,
     make_directories,
+    read_ends_by_steps,
     replace_durably,
 )
 from embermq.testing.unsynced import (
@@ -186,6 +190,12 @@ class LossyFiles:
         with self.mutex:
             names = sorted(self._directory(path).entries)
             return [self.stat(path / name) for name in names]
+
+    def list_names(self, path: str) -> list[FoundName]:
+        return list_names_by_steps(self, path)
+
+    def read_ends(self, path: str, head_bytes: int, tail_bytes: int, writable: bool) -> FileEnds | None:
+        return read_ends_by_steps(self, path, head_bytes, tail_bytes, writable)
 
     def exists(self, path: Path) -> bool:
         with self.mutex:

@@ -111,6 +111,7 @@ def test_a_destroyed_store_leaves_config_and_foreign_files(builder: StoreBuilder
     with builder.open() as store:
         for _ in range(100):
             store.append(Message("T", bytes(200), keys="k"))
+        assert store.wait_for_dispatch()
         (builder.root / "config").mkdir(exist_ok=True)
         (builder.root / "config" / "topics.json").write_text("{}")
         (builder.root / "index" / "notes.txt").write_text("mine")

@@ -95,7 +95,7 @@ class Follower:
         """
         root, disk = Path(path).expanduser().absolute(), files or RealFiles()
         check_directory(disk, root, read_only=True, has_log_elsewhere=False)
-        check_nobody_derives(disk, root)
+        check_not_deriving(disk, root)
         try:
             lock = disk.lock(root / LOCK_NAME)
         except LockHeld as held:
@@ -233,7 +233,7 @@ class Follower:
             self._lock.release()
 
 
-def check_nobody_derives(files: Files, root: Path) -> None:
+def check_not_deriving(files: Files, root: Path) -> None:
     """StoreError if the store is open with dispatch: it writes these very files itself then."""
     if lock_holder(root) is None:
         return

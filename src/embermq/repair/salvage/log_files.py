@@ -33,7 +33,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedFile:
     """A file that is not taken along, and why; and which part of the log it should have been, if it should."""
 
     path: Path
@@ -43,10 +43,12 @@ class Refused:
     has_bytes: bool = False  # Is there anything in it but zeros?
 
 
-def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -> tuple[list[Placed], list[Refused]]:
+def place_files(
+    files: Files, directories: Sequence[Path], segment_bytes: int
+) -> tuple[list[Placed], list[RefusedFile]]:
     """Every file below `directories` that holds records, in the order of the log; and the rest."""
     placed: dict[int, Placed] = {}
-    refused: list[Refused] = []
+    refused: list[RefusedFile] = []
     for directory in directories:
         for entry in entries_of(files, directory):
             path, named = directory / entry.name, _named_start(entry.name, segment_bytes)
@@ -59,7 +61,7 @@ def place_files(files: Files, directories: Sequence[Path], segment_bytes: int) -
                 taken, left = _choose(placed.get(start), Placed(path, start, min(entry.size, segment_bytes)))
                 placed[start] = taken
                 if left is not None:
-                    refused.append(Refused(left.path, f"the same part of the log as {taken.path}"))
+                    refused.append(RefusedFile(left.path, f"the same part of the log as {taken.path}"))
     # What another file has is not missing.
     refused = [replace(one, start=None) if one.start in placed else one for one in refused]
     return sorted(placed.values(), key=lambda one: one.start), refused
@@ -81,16 +83,16 @@ def _named_start(name: str, segment_bytes: int) -> int | None:
     return start if start is not None and start % segment_bytes == 0 else None
 
 
-def _refused(files: Files, path: Path, named: int | None, size: int) -> Refused:
+def _refused(files: Files, path: Path, named: int | None, size: int) -> RefusedFile:
     if not size:
-        return Refused(path, "is empty", named)
+        return RefusedFile(path, "is empty", named)
     file = files.open(path, False)
     try:
         parts = range(0, size, _WINDOW_BYTES)
         has_bytes = any(file.pread(_WINDOW_BYTES, at).strip(b"\0") for at in parts)
     finally:
         file.close()
-    return Refused(path, "holds no whole record" if has_bytes else "holds zeros", named, size, has_bytes)
+    return RefusedFile(path, "holds no whole record" if has_bytes else "holds zeros", named, size, has_bytes)
 
 
 def _start_of(files: Files, path: Path, segment_bytes: int) -> int | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from embermq.files import BadBlock
-from embermq.repair.salvage.log_files import Placed, Refused
+from embermq.repair.salvage.log_files import Placed, RefusedFile
 
 
 class LostRange(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Salvaged:
     torn: list[LostRange] = field(default_factory=list)  # Rests of appends, never confirmed: no loss.
     bad_blocks: list[BadBlock] = field(default_factory=list)
     moved: list[Placed] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    refused: list[RefusedFile] = field(default_factory=list)
     config_files: list[str] = field(default_factory=list)
     config_faults: list[str] = field(default_factory=list)
     seconds: float = 0.0

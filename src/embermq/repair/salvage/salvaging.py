@@ -39,7 +39,7 @@ from embermq.files import (
 )
 from embermq.format.names import segment_name
 from embermq.inspect import Watched, is_about_missing_file, newest_end, proven_end, queue_entries_of
-from embermq.repair.salvage.log_files import Placed, Refused, place_files
+from embermq.repair.salvage.log_files import Placed, RefusedFile, place_files
 from embermq.repair.salvage.report import LostMessages, LostRange, Salvaged, parts_outside
 from embermq.repair.verify.store_check import verify
 from embermq.settings import StoreSettings
@@ -296,11 +296,11 @@ class _Salvage:
             return lost
         return msgspec.structs.replace(lost, length=min(lost.length, self._once - lost.physical_offset))
 
-    def _is_lost(self, one: Refused) -> bool:
+    def _is_lost(self, one: RefusedFile) -> bool:
         """Should the file hold records? One of zeros behind the end was only made ahead."""
         return one.start is not None and (one.has_bytes or one.start < max(self._report.log_end, self._once))
 
-    def _lost_file(self, one: Refused) -> LostRange:
+    def _lost_file(self, one: RefusedFile) -> LostRange:
         assert one.start is not None
         size = self._settings.segment_bytes
         if one.start >= self._report.log_end:

@@ -207,11 +207,11 @@ class Flusher:
             self.turn()
 
     @property
-    def _somebody_waits(self) -> bool:
+    def _has_waiters(self) -> bool:
         return bool(self._waiters) or self._group.joined
 
     def _pause_seconds(self) -> float:
-        if self._somebody_waits:
+        if self._has_waiters:
             return 0.0
         now = self._clock.monotonic()
         pause = IDLE_SECONDS if self._sync else min(IDLE_SECONDS, self._flush_at - now)
@@ -239,7 +239,7 @@ class Flusher:
         """One look: commit and flush what is due, tell those who waited for it."""
         if self._pooled and self.failure is None:
             self._commit_due()
-        if self._sync or self._somebody_waits or self._due():
+        if self._sync or self._has_waiters or self._due():
             self.flush_now()
 
     def flush_now(self) -> int:
@@ -324,7 +324,7 @@ class Flusher:
     def _commit_due(self) -> None:
         now = self._clock.monotonic()
         thorough = now >= self._thorough_commit_at
-        waited_for = self._somebody_waits
+        waited_for = self._has_waiters
         enough = _is_enough(self._log.readable_offset, self._log.wrote_offset, self._settings.commit_pages_min)
         if not (thorough or waited_for or enough):
             return

@@ -34,10 +34,12 @@ def is_closed_to_clients(topic: str) -> bool:
 
 
 class InternalAppends:
-    """Appends of a broker's own messages. `confirm` waits until receipts are as durable as the settings promise."""
+    """Appends of a broker's own messages."""
 
-    def __init__(self, writer: Writer, confirm: Confirm, clock: Clock) -> None:
-        self._writer, self._confirm, self._clock = writer, confirm, clock
+    def __init__(self, writer: Writer, confirm: Confirm, clock: Clock, nudge: Callable[[], None] | None) -> None:
+        """`confirm` waits until receipts are as durable as the settings promise; `nudge` wakes the flusher under
+        SYNC_FLUSH, and is None without."""
+        self._writer, self._confirm, self._clock, self._nudge = writer, confirm, clock, nudge
 
     def append(self, message: Message, *, although_full: bool = False) -> Receipt:
         """Store one message as it is; the receipt and the errors of `MessageStore.append`.
@@ -56,3 +58,17 @@ class InternalAppends:
         began = self._clock.monotonic()
         receipts, wait = self._writer.append_many_as_is(messages, although_full=although_full)
         return self._confirm(receipts, wait, began)
+
+    def append_unconfirmed(self, messages: Sequence[Message], *, as_is: bool) -> tuple[Sequence[Receipt], int]:
+        """Store messages side by side in the log, in order, without waiting for the disk: the receipts, and the log
+        position that must be durable (`MessageStore.when_durable`) before they count as stored; 0 if they do at once.
+
+        An error says that none is stored; a kill keeps the first few of them or all. Without `as_is`, their properties
+        tell the store what to do, as in `MessageStore.append`: a delayed message is parked.
+        """
+        receipts, wait = self._writer.append_together(messages, as_is=as_is)
+        if self._nudge is None:
+            return receipts, 0
+        self._nudge()  # It begins before anything waits.
+        last = receipts[-1]
+        return receipts, last.physical_offset + last.size if wait else 0

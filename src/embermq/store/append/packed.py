@@ -141,6 +141,17 @@ class PackedReceipts:
         return len(self._placed)
 
     @property
+    def placed(self) -> Rows:
+        """Physical offset, size and queue offset of each (columns P_PHYSICAL, P_SIZE, P_QUEUE_OFFSET); not to be
+        changed."""
+        return self._placed
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to wait for before the messages are as durable as the settings promise."""
+        return self._durability is not None
+
+    @property
     def physical_offsets(self) -> NDArray[np.int64]:
         return self._placed[:, P_PHYSICAL]
 

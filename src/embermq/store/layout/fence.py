@@ -164,6 +164,7 @@ class FencedFiles:
 
     def __init__(self, inner: Files, fence: Fence) -> None:
         self._inner, self._fence = inner, fence
+        self.list_names, self.read_ends = inner.list_names, inner.read_ends  # Asked for each queue at an opening.
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

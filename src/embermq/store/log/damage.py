@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 FILLER_TOPIC = "EMBERMQ_DAMAGED"
 FILLER_BYTES_MIN = FIXED_BYTES + 1
-_NOBODY = Host("127.0.0.1", 0)
+_NO_HOST = Host("127.0.0.1", 0)
 _COPY_BYTES = 1 << 20
 
 
@@ -178,9 +178,9 @@ def fill_with_record(segment: Segment, start: int, end: int, store_timestamp: in
         body=bytes(length - FIXED_BYTES - len(topic)),
         properties=b"",
         born_timestamp=store_timestamp,
-        born_host=_NOBODY,
+        born_host=_NO_HOST,
         store_timestamp=store_timestamp,
-        store_host=_NOBODY,
+        store_host=_NO_HOST,
         sys_flag=ROLLBACK,
     )
     assert len(record) == length

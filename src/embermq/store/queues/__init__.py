@@ -3,7 +3,7 @@
     consume_queues.py, consume_queue.py   all of them (the sink), and one of them
     queue_state.py, queue_table.py        what they share; topic and queue id to slot
     entry_intake.py, pending_entries.py, entry_files.py   from records to entries in files
-    loading.py                            which files on the disk can be used
+    loading.py, file_reader.py            which files on the disk can be used; entries as they lie there
     extension.py                          extension entries with filter bits
     multi_dispatch.py                     one record in several queues
     moves.py                              which queues a dispatch step moved, as arrays
@@ -11,6 +11,7 @@
     fetch.py, damaged_entries.py          messages of a queue; the record behind a damaged entry
     raw_read.py                           the same as stored bytes in one buffer
     filters.py, entry_matches.py          which messages a reader wants, in two stages
+    property_screen.py                    records passed over by their properties, many at once
     checksums_file.py                     checksums of full queue files
 
 Other packages import from this face, not from the modules behind it.
@@ -21,7 +22,8 @@ from embermq.store.queues.consume_queues import ConsumeQueues, settle_deleted_to
 from embermq.store.queues.entry_intake import RECORD_BYTES_MIN, is_possible, is_too_far
 from embermq.store.queues.extension import EXTENSION_FAMILY
 from embermq.store.queues.fetch import FetchOutcome
-from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, TagFilter
+from embermq.store.queues.file_reader import QueueFileReader
+from embermq.store.queues.filters import FilterBits, GroupFilter, MessageFilter, PropertyFilter, TagFilter
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueState
 from embermq.store.queues.moves import NO_MOVES, QueueMoves
 from embermq.store.queues.multi_dispatch import LIGHT_PREFIX
@@ -43,10 +45,12 @@ __all__ = [
     "NOT_SEEN",
     "NO_MOVES",
     "QUEUE_FAMILY",
+    "QueueFileReader",
     "QueueMoves",
     "QueueState",
     "RECORD_BYTES_MIN",
     "RawRead",
+    "PropertyFilter",
     "TagFilter",
     "is_directory_name",
     "is_possible",

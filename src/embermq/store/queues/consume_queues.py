@@ -18,7 +18,7 @@ import numpy as np
 
 from embermq.clock import Clock
 from embermq.columns import RecordColumns
-from embermq.files import Entry, Files, OpenFiles, entries_of
+from embermq.files import Files, FoundName, OpenFiles, names_of
 from embermq.format.names import parse_queue_id
 from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
@@ -107,6 +107,17 @@ class ConsumeQueues:
     def ids_of(self, topic: str) -> list[int]:
         """The queue ids of one topic, in order. Costs what the topic has, however many queues the store has."""
         return self._queues.ids_of(topic)
+
+    def kept_entries(self, queue: ConsumeQueue, start: int, end: int) -> bytes | None:
+        """Entries [start, end) as they were found by the last loading, if all of them were kept then."""
+        kept = self._ends.kept.get(queue.slot)
+        if kept is None or start < kept.start or end > queue.max_offset:
+            return None
+        return kept.data[(start - kept.start) * ENTRY_BYTES : (end - kept.start) * ENTRY_BYTES]
+
+    def is_blank_behind(self, queue: ConsumeQueue) -> bool:
+        """Is it known from the last loading that nothing lies behind the last entry of a queue?"""
+        return queue.slot in self._ends.blank_behind
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next message; 0 for a queue that does not exist."""
@@ -482,7 +493,7 @@ class ConsumeQueues:
         with self._books.disk, self._books.change:
             self._ends.clear()
             loader = QueueLoader(self._books, self._files, written, self._ends)
-            for topic in entries_of(self._files, self.root):
+            for topic in names_of(self._files, str(self.root)):
                 if topic.is_directory:
                     findings += self._load_topic(topic, known, loader)
             self._queues.show(queue.slot for queue in self._queues.by_slot if self._books.born[queue.slot])
@@ -492,16 +503,18 @@ class ConsumeQueues:
                     findings.append(Finding(QUEUE_FAMILY, row.where, "is missing", 0))
         return findings
 
-    def _load_topic(self, found: Entry, known: dict[tuple[str, int], QueueState], loader: QueueLoader) -> list[Finding]:
+    def _load_topic(
+        self, found: FoundName, known: dict[tuple[str, int], QueueState], loader: QueueLoader
+    ) -> list[Finding]:
         findings = []
         topic = found.name
-        directory = self.root / topic
-        for entry in entries_of(self._files, directory):
+        directory = f"{self.root}/{topic}"
+        for entry in names_of(self._files, directory):
             queue_id = parse_queue_id(entry.name)
             if not entry.is_directory or queue_id is None:
                 continue
             queue = self._queues.by_slot[self._queues.slot_named(topic, queue_id)]
-            findings += loader.load(queue, directory / entry.name, known.get((topic, queue_id)))
+            findings += loader.load(queue, f"{directory}/{entry.name}", known.get((topic, queue_id)))
             if (found.is_link or entry.is_link) and not self._books.read_only:
                 loader.check_linked(queue)
             if queue.extension is not None:

@@ -7,6 +7,7 @@
 TagFilter is the subscription `paid || sent`: by hash first, by text second, because hashes collide. GroupFilter is a
 condition on the properties that is registered for a consumer group: FilterBits evaluates it when a message is
 dispatched and writes bits to the extension of its queue, by which the first stage passes over most of the rest.
+PropertyFilter is such a condition without a group: nothing is known of a message before its properties are read.
 
 An entry whose tag code or extension is gone is never passed over: the store does not ask about it. Any thread.
 """
@@ -19,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import RecordColumns
+from embermq.columns import C_STORE_TIME, RecordColumns
 from embermq.format.java import string_hash
 from embermq.format.queue_extension import BloomFilter, ExtensionEntry, may_contain
 from embermq.model.properties import property_value, tag_texts
@@ -66,6 +67,20 @@ class TagFilter:
     def matches_tag(self, tag: bytes) -> bool:
         """The same, with the tag at hand."""
         return tag.decode("utf-8", "replace") in self.tags
+
+
+class PropertyFilter:
+    """Messages whose properties meet a condition."""
+
+    def __init__(self, condition: Callable[[bytes], bool]) -> None:
+        """`condition` takes a property string and raises nothing; embermq.sql92 makes such ones."""
+        self._condition = condition
+
+    def matches_entry(self, tag_codes: NDArray[np.int64], extensions: Extensions | None) -> NDArray[np.bool_]:
+        return np.ones(len(tag_codes), np.bool_)
+
+    def matches_record(self, properties: bytes) -> bool:
+        return self._condition(properties)
 
 
 class GroupFilter:
@@ -117,6 +132,7 @@ class FilterBits:
         self.bloom = bloom if bloom is not None else BloomFilter.sized()
         self._lock = threading.Lock()
         self._filters: dict[str, tuple[GroupFilter, ...]] = {}  # By topic; replaced, never changed.
+        self.newest_ms = 0  # Store time of the newest record that bits were asked for.
 
     def register(self, filter: GroupFilter) -> Callable[[], None]:
         """Compute bits for a filter from now on, in place of an earlier one of its group; the answer ends it again."""
@@ -136,12 +152,18 @@ class FilterBits:
 
     def __call__(self, batch: RecordColumns, i: int) -> bytes:
         """The bits of record i; b"" if its topic has no filters."""
+        self.newest_ms = max(self.newest_ms, int(batch.rows[i, C_STORE_TIME]))
         registered = self._filters
         filters = registered.get(batch.topic(i)) if registered else None
         if not filters:
             return b""
         properties = batch.properties(i)
-        return self.bloom.bitmap(one.key for one in filters if one.matches_record(properties))
+        raw = bytearray(self.bloom.bits // 8)
+        for one in filters:
+            if one.matches_record(properties):
+                for position in one.positions:
+                    raw[position // 8] |= 1 << position % 8
+        return bytes(raw)
 
 
 def as_filter(wanted: "str | MessageFilter | None") -> MessageFilter | None:

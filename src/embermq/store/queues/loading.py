@@ -4,8 +4,11 @@ A queue is usable from its first file up to the first thing that cannot be; the 
 back from the log. Nothing here writes. Called while the store is being opened, by one thread.
 
 A store may have tens of thousands of queues, so a queue costs one listing of its directory, and one open and one read
-of a file where it has one file with few entries. What was read near the end of a queue is kept for the replay that
-follows (`QueueEnds`), which needs to look at the same place.
+of a file where it has one file with few entries (`Files.read_ends`). What was read near the end of a queue is kept for
+the replay that follows (`QueueEnds`), which needs to look at the same place.
+
+Files are opened for writing where the store may write: one that could not be written is reported by the opening and not
+by the first append.
 """
 
 from dataclasses import dataclass, field
@@ -16,16 +19,19 @@ import msgspec
 import numpy as np
 
 from embermq.errors import StorePathInvalid
-from embermq.files import Files, OpenFiles, entries_of
+from embermq.files import FileEnds, Files, OpenFiles, entries_of, names_of
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, Entry, is_valid
-from embermq.store.queues.file_reader import HEAD_ENTRIES, QueueFileReader
+from embermq.store.queues.file_reader import QueueFileReader
 from embermq.store.queues.queue_state import SharedQueueState
 from embermq.store.sink import Finding
 
 QUEUE_FAMILY = "consumequeue"
-_IS_DIRECTORY = -1  # As the size of a file: it is none.
+_NO_FILE = FileEnds(-1, b"", b"", False)  # There is a directory.
+_HEAD_BYTES = 4096  # one page
+_HEAD_ENTRIES = _HEAD_BYTES // ENTRY_BYTES
+_FEW_ENTRIES = 32  # Up to so many one by one is the faster way.
 _SCAN_ENTRIES = 3276  # just under 64 KiB
 _KEPT_ENTRIES = 16
 
@@ -81,11 +87,15 @@ class _States(msgspec.Struct):
 
 
 class _FoundQueueFile(NamedTuple):
-    """A file of a queue: start in entries (None: no place a file of this size can have), path, length."""
+    """A file of a queue: start in entries (None: no place a file of this size can have), path, and its two ends."""
 
     start: int | None
-    path: Path
-    size: int
+    path: str
+    ends: FileEnds
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +122,22 @@ class QueueEnds:
     as_known: dict[int, QueueState] = field(default_factory=dict)  # Those that are as the last clean close left them.
     kept: dict[int, KeptEntries] = field(default_factory=dict)
     first_physical: dict[int, int] = field(default_factory=dict)  # Of the first entry; not of those in `as_known`.
+    blank_behind: set[int] = field(
+        default_factory=set
+    )  # Known to have nothing behind their last entry; there may be more.
 
     def forget(self, slot: int) -> None:
         """The queue is removed."""
         self.as_known.pop(slot, None)
         self.kept.pop(slot, None)
         self.first_physical.pop(slot, None)
+        self.blank_behind.discard(slot)
 
     def clear(self) -> None:
         self.as_known.clear()
         self.kept.clear()
         self.first_physical.clear()
+        self.blank_behind.clear()
 
 
 class QueueLoader:
@@ -134,20 +149,21 @@ class QueueLoader:
         self._written = written
         self._files = files
         self._ends = ends
-        self._reader = QueueFileReader(files, writable=not books.read_only)
+        self._reader = QueueFileReader(files)
         self._file_bytes = books.entries_per_file * ENTRY_BYTES
+        self._first_name = segment_name(0)
 
-    def load(self, queue: ConsumeQueue, directory: Path, known: QueueState | None) -> list[Finding]:
+    def load(self, queue: ConsumeQueue, directory: str, known: QueueState | None) -> list[Finding]:
         """Give `queue` its numbers and files; what is wrong with it is the answer."""
         try:
             return self._load(queue, directory, known)
         finally:
             self._reader.close()
 
-    def _load(self, queue: ConsumeQueue, directory: Path, known: QueueState | None) -> list[Finding]:
+    def _load(self, queue: ConsumeQueue, directory: str, known: QueueState | None) -> list[Finding]:
         found = self._list(directory)
         if known is not None and self._is_as_known(queue.slot, found, known):
-            queue.file_starts = set(known.file_starts(self._books.entries_per_file))
+            queue.file_starts.update([file.start for file in found if file.start is not None])
             self._books.restore(queue.slot, known.min_offset, known.max_offset, known.max_physical)
             return []
         findings = self._scan(queue, found)
@@ -173,20 +189,38 @@ class QueueLoader:
                     " not removed there; move it away, or remove the link",
                 )
 
-    def _list(self, directory: Path) -> list[_FoundQueueFile]:
+    def _list(self, directory: str) -> list[_FoundQueueFile]:
         found = []
-        for entry in entries_of(self._files, directory):
-            start = parse_segment_name(entry.name)
-            if entry.is_file and start is not None:
-                first = None if start % self._file_bytes else start // ENTRY_BYTES
-                found.append(_FoundQueueFile(first, directory / entry.name, entry.size))
-            elif entry.is_directory and start is not None and start % self._file_bytes == 0:
-                found.append(_FoundQueueFile(start // ENTRY_BYTES, directory / entry.name, _IS_DIRECTORY))
+        names = names_of(self._files, directory)
+        for name, is_file, is_directory, _ in names:
+            start = 0 if name == self._first_name else parse_segment_name(name)
+            if start is None or not (is_file or is_directory):
+                continue
+            first = None if start % self._file_bytes else start // ENTRY_BYTES
+            path = f"{directory}/{name}"
+            if is_file:
+                ends = self._look_at(path, ENTRY_BYTES if name != names[-1].name else 0)
+                if ends is not None:
+                    found.append(_FoundQueueFile(first, path, ends))
+            elif first is not None:
+                found.append(_FoundQueueFile(first, path, _NO_FILE))
         return found
+
+    def _look_at(self, path: str, tail_bytes: int) -> FileEnds | None:
+        """The ends of a file; None if it is gone. One that cannot be opened is an error if it has our length."""
+        try:
+            return self._files.read_ends(path, _HEAD_BYTES, tail_bytes, not self._books.read_only)
+        except OSError:
+            size = self._files.stat(Path(path)).size
+            if size == self._file_bytes:
+                raise
+            return FileEnds(size, b"", b"", False)
 
     def _is_as_known(self, slot: int, found: list[_FoundQueueFile], known: QueueState) -> bool:
         per_file = self._books.entries_per_file
-        if [file.start for file in found] != known.file_starts(per_file) or not found:
+        if len(found) != known.file_count or not found or found[0].start != known.first_file:
+            return False
+        if len(found) > 1 and [file.start for file in found] != known.file_starts(per_file):
             return False
         if self._usable(found) != (found, None):
             return False
@@ -209,28 +243,36 @@ class QueueLoader:
         assert file.start is not None
         count = end - file.start
         first = max(count - _KEPT_ENTRIES, 0)
-        data = self._reader.read(file.path, first, min(count + 1, self._books.entries_per_file) - first)
+        data = self._read(file, first, min(count + 1, self._books.entries_per_file) - first)
         length = (count - first) * ENTRY_BYTES
         last = ENTRY.unpack_from(data, length - ENTRY_BYTES) if 0 < length <= len(data) else _NO_ENTRY
         after = ENTRY.unpack_from(data, length) if len(data) >= length + ENTRY_BYTES else None
         return KeptEntries(file.start + first, data), last, after
 
+    def _read(self, file: _FoundQueueFile, number: int, count: int) -> bytes:
+        """The bytes of `count` entries; fewer at the end of the file."""
+        start, end = number * ENTRY_BYTES, (number + count) * ENTRY_BYTES
+        head = file.ends.head
+        if end <= len(head) or len(head) == file.ends.size:
+            return head[start:end]
+        return self._reader.read(file.path, number, count)
+
     def _scan(self, queue: ConsumeQueue, found: list[_FoundQueueFile]) -> list[Finding]:
         usable, problem = self._usable(found)
-        queue.stale_files = [file.path for file in found if file not in usable]
+        queue.stale_files = [Path(file.path) for file in found if file not in usable]
         end, last = self._end_of(usable[-1]) if usable else (0, None)
         findings = []
         if last is None or last == BLANK:
-            queue.stale_files = [file.path for file in found]
+            queue.stale_files = [Path(file.path) for file in found]
             problem = problem or (found[0], "holds no entry") if found else None
         else:
-            queue.file_starts = {file.start for file in usable if file.start is not None}
+            queue.file_starts.update(file.start for file in usable if file.start is not None)
             self._adopt(queue, usable, end, last)
             if problem is None and self._goes_on(usable[-1], end, last):
                 problem = usable[-1], f"has a gap at {end}"
         if problem is not None:
             file, reason = problem
-            where = f"{queue.topic}/{queue.queue_id}/{file.path.name}"
+            where = f"{queue.topic}/{queue.queue_id}/{file.name}"
             findings.append(Finding(QUEUE_FAMILY, where, reason, max(queue.max_physical, 0)))
         return findings
 
@@ -240,6 +282,9 @@ class QueueLoader:
         assert start is not None
         self._books.restore(queue.slot, start, end, last[0] + last[1])
         self._ends.kept[queue.slot] = self._read_end(usable[-1], end)[0]
+        newest = usable[-1].ends
+        if newest.rest_is_hole and not newest.head[end % self._books.entries_per_file * ENTRY_BYTES :].strip(b"\0"):
+            self._ends.blank_behind.add(queue.slot)
         first = self._entry(usable[0], 0)
         if is_valid(first) and first[1] != BLANK[1]:
             self._ends.first_physical[queue.slot] = first[0]
@@ -252,10 +297,10 @@ class QueueLoader:
         for file in found:
             if file.start is None:
                 return usable, (file, "its name is no multiple of the file size")
-            if file.size == _IS_DIRECTORY:
+            if file.ends is _NO_FILE:
                 return usable, (file, "is a directory where a file should be")
-            if file.size != self._file_bytes:
-                return usable, (file, f"is {file.size} bytes long, not {self._file_bytes}")
+            if file.ends.size != self._file_bytes:
+                return usable, (file, f"is {file.ends.size} bytes long, not {self._file_bytes}")
             if usable:
                 before = self._entry(usable[-1], -1)
                 if not is_valid(before):
@@ -272,16 +317,19 @@ class QueueLoader:
         return usable, None
 
     def _entry(self, file: _FoundQueueFile, number: int) -> Entry:
-        return self._reader.entry(file.path, number % self._books.entries_per_file)
+        """The first entry of a file, or the last, -1, of one that is not the last file."""
+        data = file.ends.tail if number < 0 else file.ends.head[:ENTRY_BYTES]
+        return ENTRY.unpack(data) if len(data) == ENTRY_BYTES else _NO_ENTRY
 
     def _end_of(self, file: _FoundQueueFile) -> tuple[int, Entry | None]:
         """Queue offset after the last entry of a file, and that entry. Physical offsets never go down."""
         assert file.start is not None
-        if not self._reader.is_there(file.path):
-            return file.start, None  # Its writer has removed it.
-        count, last, at_once = 0, None, HEAD_ENTRIES
+        count, last = _few_entries(file.ends.head)
+        if count < _FEW_ENTRIES:
+            return file.start + count, last
+        count, last, at_once = 0, None, _HEAD_ENTRIES
         while count < self._books.entries_per_file:
-            data = self._reader.read(file.path, count, min(at_once, self._books.entries_per_file - count))
+            data = self._read(file, count, min(at_once, self._books.entries_per_file - count))
             entries = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
             physicals = entries["physical_offset"].astype(np.int64)
             good = (physicals >= 0) & (entries["size"] > 0)
@@ -305,11 +353,11 @@ class QueueLoader:
             return False
         per_file = self._books.entries_per_file
         behind = end - file.start
-        if self._reader.is_zero(file.path, behind, min(2 * _SCAN_ENTRIES, per_file - behind)):
+        if self._is_zero(file, behind, min(behind + 2 * _SCAN_ENTRIES, per_file)):
             return False
         before = last[0] if last[0] < known.proven else 0
         for at in range(behind, per_file, _SCAN_ENTRIES):
-            data = self._reader.read(file.path, at, min(_SCAN_ENTRIES, per_file - at))
+            data = self._read(file, at, min(_SCAN_ENTRIES, per_file - at))
             entries = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)
             physicals = entries["physical_offset"].astype(np.int64)
             if ((physicals > before) & (physicals < known.proven) & (entries["size"] > 0)).any():
@@ -318,8 +366,27 @@ class QueueLoader:
                 return False  # Nothing was written here any more.
         return False
 
+    def _is_zero(self, file: _FoundQueueFile, number: int, end_number: int) -> bool:
+        """Do the entries from `number` up to `end_number` read as zero? Holes of the file are not read."""
+        start, end = number * ENTRY_BYTES, end_number * ENTRY_BYTES
+        head = file.ends.head
+        if head[start:end].strip(b"\0"):
+            return False
+        return file.ends.rest_is_hole or self._reader.is_zero(file.path, max(start, len(head)), end)
+
 
 _NO_ENTRY: Entry = (0, 0, 0)
+
+
+def _few_entries(head: bytes) -> tuple[int, Entry | None]:
+    """How many entries a file begins with, up to _FEW_ENTRIES, and the last of them."""
+    last: Entry | None = None
+    for count in range(min(len(head) // ENTRY_BYTES, _FEW_ENTRIES)):
+        entry: Entry = ENTRY.unpack_from(head, count * ENTRY_BYTES)
+        if not is_valid(entry) or (last is not None and entry[0] < last[0]):
+            return count, last
+        last = entry
+    return min(len(head) // ENTRY_BYTES, _FEW_ENTRIES), last
 
 
 def read_entry(files: OpenFiles, path: Path, number: int) -> Entry:

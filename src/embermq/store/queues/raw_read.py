@@ -43,11 +43,15 @@ from embermq.store.log.windows import Window, window_at
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.entry_matches import EntryMatches
 from embermq.store.queues.fetch import BILLING_BYTES, Fetcher, Picked, ReadLimits, entries_max
-from embermq.store.queues.filters import MessageFilter, TagFilter
+from embermq.store.queues.filters import GroupFilter, MessageFilter, PropertyFilter, TagFilter
 from embermq.store.queues.pending_entries import Entries
+from embermq.store.queues.property_screen import screen
 
 _NO_PLACES: NDArray[np.int64] = np.empty((0, N_PLACE_COLUMNS), np.int64)
 _NOTHING = Window(np.empty(0, np.uint8), 0)
+# So many entries are asked about their properties at a time: of a filter that many messages match, most would be for
+# nothing.
+SCREENED_PORTION = 256
 
 
 class RawRead(msgspec.Struct, frozen=True):
@@ -161,6 +165,10 @@ class _Gathering:
         self._places = _NO_PLACES if wanted is None else np.empty((self._count_max, N_PLACE_COLUMNS), np.int64)
         self._window, self._window_for = _NOTHING, -1
         self.out = _NOTHING.data
+        # With multi dispatch a record may stand in several queues: the screen would not know it.
+        is_screened = isinstance(wanted, GroupFilter | PropertyFilter) and not numbers[G_ANY_PLACE]
+        self._condition = wanted.matches_record if wanted is not None and is_screened else None
+        self._screened = 0  # The condition was asked about the entries below this one.
 
     def run(self, gather: GatherStored) -> bool:
         """Gather until the limits, or the entries, end; False if one of them is not ordinary."""
@@ -174,8 +182,11 @@ class _Gathering:
             entries, mask = self._asked()
             if not len(self.out):
                 self._begin(next_entry, entries, mask)
+            seen, chosen = entries, mask
+            if self._condition is not None:
+                seen, chosen = self._screen(next_entry, entries, mask)
             data, base = self._window
-            stop = gather(data, base, entries, mask, self._topic, numbers, self.out, self._places)
+            stop = gather(data, base, seen, chosen, self._topic, numbers, self.out, self._places)
             if self._wanted is not None and numbers[G_COUNT] > before and self._take_back(self._wanted, before):
                 continue  # What was full may not be full any more.
             if stop is GatherStop.FULL:
@@ -193,6 +204,18 @@ class _Gathering:
         if self._wanted is None or asked == self._total:
             return self._entries, self._matches.mask
         return self._entries[: asked * ENTRY_BYTES], self._matches.mask[:asked]
+
+    def _screen(
+        self, next_entry: int, entries: NDArray[np.uint8], mask: NDArray[np.uint8]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The next portion of the entries, without those whose properties the filter does not want."""
+        assert self._condition is not None
+        if next_entry >= self._screened:
+            self._screened = min(next_entry + SCREENED_PORTION, len(mask))
+            queue = int(self._numbers[G_QUEUE_ID]), int(self._numbers[G_QUEUE_OFFSET])
+            portion = entries[: self._screened * ENTRY_BYTES]
+            screen(self._window, portion, mask, next_entry, queue, self._condition)
+        return entries[: self._screened * ENTRY_BYTES], mask[: self._screened]
 
     def _begin(self, first: int, entries: NDArray[np.uint8], mask: NDArray[np.uint8]) -> None:
         """The bytes of the log that are needed first, and a buffer for what can be expected."""
@@ -222,10 +245,11 @@ class _Gathering:
         """Get the bytes that hold the record of an entry; False if they are at hand already, or cannot be had."""
         if entry == self._window_for:
             return False
-        found = window_at(self._log, entries.data, mask.data, entry, self._count_max)
+        ahead = self._count_max if self._condition is None else SCREENED_PORTION
+        found = window_at(self._log, entries.data, mask.data, entry, ahead)
         if found is None:
             return False
-        self._window, self._window_for = found, entry
+        self._window, self._window_for, self._screened = found, entry, entry
         return True
 
     def _make_room(self, entry: int) -> None:

@@ -33,7 +33,7 @@ class ReplayCheck:
     def __init__(self, books: SharedQueueState, files: Files, ends: QueueEnds, rewritten: Iterable[int]) -> None:
         """`rewritten`: slots whose files the replay has changed since `ends` was read."""
         self._books, self._ends = books, ends
-        self._reader = QueueFileReader(files, writable=False)
+        self._reader = QueueFileReader(files)
         self._rewritten = frozenset(rewritten)
 
     def settled(self, queues: list[ConsumeQueue], walk_start: int, end_of_unmet: int) -> NDArray[np.bool_]:
@@ -87,7 +87,7 @@ class ReplayCheck:
             if file_start not in queue.file_starts:
                 break
             stop = min(end, file_start + per_file)
-            parts.append(self._reader.read(queue.path_of(file_start), start - file_start, stop - start))
+            parts.append(self._reader.read(str(queue.path_of(file_start)), start - file_start, stop - start))
             start = stop
         self._reader.close()
         return b"".join(parts)

@@ -88,6 +88,7 @@ class RecoveryReport:
     reason: str = ""
     walked_from: int = 0
     log_end: int = 0
+    last_record: int = -1  # where the last record that was walked over begins; -1: there was none
     records: int = 0
     scanned_bytes: int = 0
     truncated_bytes: int = 0
@@ -126,6 +127,7 @@ class Recovery:
         self._looked_again_at = -1
         self._doubtful: tuple[int, int] | None = None  # Start and end of a record that was not handed on yet.
         self.last_store_timestamp = 0
+        self._last_record = -1
 
     def run(self, plan: Plan, report: RecoveryReport) -> int:
         """Walk and settle the log; the end of the log. The caller settles the derived files."""
@@ -136,7 +138,7 @@ class Recovery:
         self.tail_mark = TailMark(walk_from)
         end = self._walk(walk_from, plan)
         report.reason, report.walked_from, report.log_end = plan.reason, walk_from, end
-        report.records, report.scanned_bytes = self._records, end - walk_from
+        report.records, report.scanned_bytes, report.last_record = self._records, end - walk_from, self._last_record
         report.truncated_bytes = self._settle_log(end, plan)
         report.damages = self._quarantine.damages
         report.seconds = self._clock.monotonic() - began
@@ -188,6 +190,7 @@ class Recovery:
     def _hand_on(self, batch: RecordColumns, end: int) -> None:
         self._records += len(batch)
         self.last_store_timestamp = int(batch.rows[-1, C_STORE_TIME])
+        self._last_record = int(batch.rows[-1, C_PHYSICAL])
         self.tail_mark.note(end)
         for sink in self._sinks:
             sink.take(batch, end)

@@ -107,3 +107,30 @@ def test_durable_when_the_settings_promise_it(builder: StoreBuilder) -> None:
     with builder.changed(flush=FlushDisk.SYNC).open() as store:
         receipt = store.internal.append(Message(HALF_TOPIC, b"x"))
         assert store.flushed_offset >= receipt.physical_offset + receipt.size
+
+
+@pytest.mark.parametrize("flush", [FlushDisk.ASYNC, FlushDisk.SYNC])
+def test_messages_side_by_side_without_a_wait(builder: StoreBuilder, flush: FlushDisk) -> None:
+    with builder.changed(flush=flush).open() as store:
+        for number in range(60):  # More than one log file.
+            pair = [Message("orders", bytes(300)), Message(OP_TOPIC, b"%d" % number, tags="d")]
+            receipts, end = store.internal.append_unconfirmed(pair, as_is=True)
+            first, last = receipts
+            assert last.physical_offset == first.physical_offset + first.size
+            assert end == (last.physical_offset + last.size if flush is FlushDisk.SYNC else 0)
+
+
+def test_a_delay_level_takes_effect_where_it_should(builder: StoreBuilder) -> None:
+    with builder.open() as store:
+        delayed = Message("orders", b"later", delay_level=3)
+        store.internal.append_unconfirmed([delayed, Message(OP_TOPIC, b"0")], as_is=False)
+        assert set(store.topics()) == {SCHEDULE_TOPIC, OP_TOPIC}
+        store.internal.append_unconfirmed([delayed], as_is=True)
+        assert set(store.topics()) == {SCHEDULE_TOPIC, OP_TOPIC, "orders"}
+
+
+def test_one_bad_message_of_several_leaves_nothing(builder: StoreBuilder) -> None:
+    with builder.open() as store:
+        with pytest.raises(TopicNameInvalid):
+            store.internal.append_unconfirmed([Message("orders"), Message("no spaces please")], as_is=False)
+        assert store.max_physical == 0

@@ -14,7 +14,8 @@ from embermq.format.java import string_hash
 from embermq.format.queue_extension import BloomFilter, ExtensionEntry
 from embermq.model.properties import decode_properties, property_value
 from embermq.model.status import FetchStatus
-from embermq.store.queues.filters import FilterBits, GroupFilter, TagFilter, as_filter
+from embermq.sql92 import compile_expression
+from embermq.store.queues.filters import FilterBits, GroupFilter, PropertyFilter, TagFilter, as_filter
 
 SETTINGS = StoreSettings(
     segment_bytes=256 << 10,
@@ -144,3 +145,16 @@ def test_a_filter_that_answers_nonsense(tmp_path: Path) -> None:
             store.read_raw("orders", 0, 0, filter=Wrong())
         with pytest.raises(ZeroDivisionError):  # What a filter raises is for its author.
             store.read_raw("orders", 0, 2, filter=Wrong())
+
+
+def test_a_condition_without_a_group(tmp_path: Path) -> None:
+    """Fetch and read_raw ask it about each record, and answer the same."""
+    wanted = PropertyFilter(compile_expression("n BETWEEN 10 AND 12 OR n > 97").matches)
+    with MessageStore.open(tmp_path, SETTINGS) as store:
+        for n in range(100):
+            store.append(Message("orders", b"%d" % n, properties={"n": str(n)}))
+        fetched = store.fetch("orders", 0, 0, 32, wanted)
+        raw = store.read_raw("orders", 0, 0, 32, filter=wanted)
+    assert [message.body for message in fetched.messages] == [b"10", b"11", b"12", b"98", b"99"]
+    assert (raw.count, raw.next_offset, raw.status) == (5, 100, fetched.status)
+    assert raw.next_offset == fetched.next_offset

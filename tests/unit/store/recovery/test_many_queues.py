@@ -8,6 +8,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.files import Files, OpenFile, RealFiles
+from embermq.inspect import Survey, queue_facts, queue_files
 from embermq.store.log import tail_mark
 from embermq.testing.builder import StoreBuilder
 from tests.unit.store.test_index_checksums import kill
@@ -42,7 +43,7 @@ class CountedFiles:
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             found = call(*args, **kwargs)
-            if not args or not isinstance(args[0], Path) or "consumequeue" not in args[0].parts[:-2]:
+            if not args or "consumequeue" not in Path(args[0]).parts[:-2]:
                 return found
             self.calls[name] += 1
             return CountedFile(found, self.calls) if name in ("open", "create") else found
@@ -83,18 +84,31 @@ def opened(builder: StoreBuilder, *, read_only: bool = False) -> Counter[str]:
     return calls
 
 
-ONE_LOOK = {"list_directory": QUEUES, "open": QUEUES, "pread": QUEUES}
+ONE_LOOK = {"list_names": QUEUES, "read_ends": QUEUES}
 
 
 @pytest.mark.parametrize("read_only", [False, True], ids=["writing", "read-only"])
 @pytest.mark.parametrize("tail", ["walked", "not walked"])
 def test_closed(builder: StoreBuilder, tail: str, read_only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One listing, one open and one read for each queue; nothing is written again, nothing synced."""
+    """One listing and one look at a file for each queue; nothing is written again, nothing synced."""
     if tail == "not walked":
         monkeypatch.setattr(tail_mark, "TAIL_BYTES", 256)
     with builder.open() as store:
         fill(store)
     assert opened(builder, read_only=read_only) == ONE_LOOK
+
+
+def test_seen_from_outside(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more queues than files may be open, `store info` opens each file once more, for the times it shows."""
+    monkeypatch.setattr(queue_files, "OPEN_MAX", QUEUES - 1)
+    with builder.open() as store:
+        fill(store)
+    files = CountedFiles()
+    facts = queue_facts(Survey.open(builder.root, files=cast(Files, files)))
+    assert [(one.span.min_offset, one.span.max_offset) for one in facts] == [(0, ROUNDS)] * QUEUES
+    assert all(one.first_store_ms is not None and one.last_store_ms is not None for one in facts)
+    assert files.calls.pop("list_directory") <= QUEUES  # The length of a queue file, from samples.
+    assert files.calls == Counter(ONE_LOOK) + Counter(open=QUEUES, pread=2 * QUEUES)
 
 
 def test_killed_after_a_sync(builder: StoreBuilder) -> None:
@@ -103,7 +117,7 @@ def test_killed_after_a_sync(builder: StoreBuilder) -> None:
     store.engine.services.housekeeping.make_durable()
     kill(store)
     calls = opened(builder)
-    assert calls.pop("is_zero") <= QUEUES  # Nothing lies behind the end; holes are not read.
+    assert calls.pop("is_zero", 0) <= QUEUES  # Nothing lies behind the end; holes are not read.
     assert calls == ONE_LOOK
 
 
@@ -114,7 +128,7 @@ def test_killed_before_a_sync(builder: StoreBuilder) -> None:
     store.engine.services.housekeeping.write_out()
     kill(store)
     calls = opened(builder)
-    assert calls.pop("is_zero") <= QUEUES
+    assert calls.pop("is_zero", 0) <= QUEUES
     assert calls == Counter(ONE_LOOK) + Counter(sync=QUEUES, open=QUEUES)
 
 
