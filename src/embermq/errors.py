@@ -4,6 +4,7 @@
     ├─ SettingsError                 names file, line, key, value
     ├─ OptionInvalid                 an option of the Spark format, or a value given to a command
     ├─ InputInvalid                  a line of a file that was handed in: names file, line, column
+    ├─ ExpressionInvalid             a SQL92 filter that cannot be compiled: names line, column and token
     ├─ JavaMissing                   Spark needs a Java and there is none that works
     ├─ RemotingError
     │  ├─ FrameInvalid               bytes from the network that are no frame
@@ -91,6 +92,18 @@ class InputInvalid(EmberError):
     def __init__(self, file: str, line: int, column: int, reason: str) -> None:
         super().__init__(f"{file}:{line}:{column}: {reason}")
         self.file, self.line, self.column, self.reason = file, line, column, reason
+
+
+class ExpressionInvalid(EmberError):
+    """A SQL92 expression that cannot be compiled.
+
+    `line` and `column` count from 1, and are 0 if no one place is at fault.
+    """
+
+    def __init__(self, reason: str, *, line: int = 0, column: int = 0, token: str = "") -> None:
+        place = f"line {line}, column {column}: " if line else ""
+        super().__init__(f"{place}{reason}")
+        self.reason, self.line, self.column, self.token = reason, line, column, token
 
 
 class JavaMissing(EmberError):

@@ -12,6 +12,7 @@
     statistics.py        what was sent and delivered, by minute, hour and day
     later.py             requests whose answer waits for a disk or a client
     topics.py groups.py offsets.py    the tables behind them
+    consumer_filters.py  SQL92 filters of consumer groups
     clients.py           who is connected; subscriptions.py what they want; queue_locks.py who reads in order
     acknowledgements.py  answers that wait for the disk
     registration.py      the broker at its name servers
@@ -25,6 +26,7 @@ on the loop's thread unless its file says otherwise. Other packages import from 
 """
 
 from embermq.broker.broker import Broker
+from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.hooks import PullContext, Refused, SendContext
 
-__all__ = ["Broker", "PullContext", "Refused", "SendContext"]
+__all__ = ["Broker", "ConsumerFilters", "PullContext", "Refused", "SendContext"]

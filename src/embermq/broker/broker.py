@@ -3,6 +3,7 @@
     store           opened by the caller, closed by the caller: recovered before anything listens
     tables          topics, groups, offsets from config/
     requests        one class a family, each with its rows; together they are the request table
+    runs            many sends at once, before the table is asked
     server          the main port with all rows, and the port two below without pulls
     registration    all name servers
 
@@ -31,7 +32,8 @@ from embermq.broker.admin.runtime import RuntimeAdmin
 from embermq.broker.admin.topics import TopicAdmin
 from embermq.broker.admin.upkeep import UpkeepAdmin
 from embermq.broker.client_requests import ClientRequests, notify_members
-from embermq.broker.clients import Clients
+from embermq.broker.clients import Clients, ConsumerGroup
+from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.groups import Groups
 from embermq.broker.held_pulls import LOOK_SECONDS, HeldPulls
 from embermq.broker.hooks import Hooks
@@ -43,12 +45,15 @@ from embermq.broker.query_requests import QueryRequests
 from embermq.broker.queue_locks import QueueLocks
 from embermq.broker.registration import Registration
 from embermq.broker.reply import Replies
-from embermq.broker.saving import Saver
+from embermq.broker.saving import Saver, pause_after
 from embermq.broker.send import Sends
 from embermq.broker.send_back import SendBacks
+from embermq.broker.send_runs import SendRuns
 from embermq.broker.statistics import Statistics
 from embermq.broker.topics import Topics
+from embermq.broker.transactions import TRANSACTIONS, Transactions
 from embermq.clock import Clock, SystemClock
+from embermq.errors import StoreError
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
@@ -59,7 +64,6 @@ from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable, 
 log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 10.0
-LOCKS_MAX = 100_000
 
 
 class Broker:
@@ -73,7 +77,9 @@ class Broker:
         clock: Clock | None = None,
         files: Files | None = None,
         hooks: Sequence[object] = (),
+        filters: ConsumerFilters | None = None,
     ) -> None:
+        """`filters`: those whose bits `store` was opened with, if it keeps filter bits."""
         self._loop = asyncio.get_running_loop()
         self.store, self._clock = store, clock or SystemClock()
         self._files = files or RealFiles()
@@ -82,25 +88,64 @@ class Broker:
             ConfigTable(self._files, store.path, GROUPS, self._clock),
             ConfigTable(self._files, store.path, CONSUMER_OFFSETS, self._clock),
             ConfigTable(self._files, store.path, OVERRIDES, self._clock),
+            ConfigTable(self._files, store.path, TRANSACTIONS, self._clock),
         )
         self.findings = [finding for table in tables if (finding := table.load()) is not None]
-        topics, groups, offsets, overrides = tables
+        topics, groups, offsets, overrides, transactions = tables
+        if filters is None:
+            filters = ConsumerFilters.load(store.path, store.settings, self._clock, self._files)
+        self.filters = filters
+        if self.filters.finding is not None:
+            self.findings.append(self.filters.finding)
         self._overrides = Overrides(overrides)
         self._current = settings = self._overrides.apply(settings)
         self.offsets = ConsumerOffsets(offsets)
         self._topics_are_new = asyncio.Event()
-        self._saver = Saver({"topics": topics.save, "groups": groups.save, "offsets": offsets.save}, self._loop)
+        saved = {
+            "topics": topics.save,
+            "groups": groups.save,
+            "offsets": offsets.save,
+            "transactions": transactions.save,
+            "filters": self.filters.save,
+        }
+        self._saver = Saver(saved, self._loop)
         self.topics = Topics(topics, self._settings_now, self._topics_changed)
         self.groups = Groups(groups, self._settings_now, self._saver.soon)
         self.adopted = self.topics.adopt(store.topics())
-        self.clients = Clients(settings.clients_max, notify_members(self._settings_now, self.groups))
-        self._locks = QueueLocks(LOCKS_MAX)
+        self._notify_members = notify_members(self._settings_now, self.groups)
+        self.clients = Clients(settings.clients_max, settings.subscription_bytes_max, self._members_changed)
+        self._locks = QueueLocks(settings.clients_max)
         self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
         self._hooks = Hooks(hooks)
         self.statistics = Statistics(self._clock, settings.cluster_name)
         self._later = Later(self._loop)
-        self.server = RemotingServer(RemotingLimits(connections=settings.connections_max), self._forget)
-        self.table = RequestTable(self._rows())
+        self.server = RemotingServer(_limits(settings), self._forget)
+        self._acknowledgements = Acknowledgements(store, self._loop)
+        self.transactions = Transactions(
+            self._settings_now,
+            store,
+            self.topics,
+            self.clients,
+            self.offsets,
+            transactions,
+            self._acknowledgements,
+            self.statistics,
+            self._clock,
+            self.server.run_on_pool,
+        )
+        sends = Sends(
+            self._settings_now,
+            store,
+            self.topics,
+            self.groups,
+            self._acknowledgements,
+            self._hooks,
+            self.statistics,
+            self.transactions,
+            self._clock,
+        )
+        self.runs = SendRuns(self._settings_now, store, self.topics, sends, self._acknowledgements, self.statistics)
+        self.table = RequestTable(self._rows(sends))
         self._connector = Connector()
         self._registration: Registration | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,12 +164,11 @@ class Broker:
         port = self.listen[0].port if self.listen else self.store.settings.listen_port
         return str(Host(self.store.settings.broker_ip, port))
 
-    def _rows(self) -> list[Row]:
+    def _rows(self, sends: Sends) -> list[Row]:
         settings, store, later = self._settings_now, self.store, self._later
         topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
         statistics, clock = self.statistics, self._clock
-        acknowledgements = Acknowledgements(store, self._loop)
-        sends = Sends(settings, store, topics, groups, acknowledgements, self._hooks, statistics, clock)
+        acknowledgements, transactions = self._acknowledgements, self.transactions
         pulls = Pulls(
             settings,
             store,
@@ -132,6 +176,7 @@ class Broker:
             groups,
             offsets,
             clients,
+            self.filters,
             self.held,
             self._hooks,
             statistics,
@@ -142,15 +187,18 @@ class Broker:
         return [
             *sends.rows(),
             *Replies(store, sends, clients, acknowledgements, statistics, clock, later).rows(),
+            *transactions.rows(),
             *SendBacks(settings, store, topics, groups, self._given_back).rows(),
             *pulls.rows(),
             *OffsetRequests(store, offsets).rows(),
-            *ClientRequests(topics, groups, clients, self._locks, clock).rows(),
+            *ClientRequests(topics, groups, clients, self.filters, self._locks, clock).rows(),
             *QueryRequests(store).rows(),
             *TopicAdmin(settings, store, topics, statistics, self.announce, later).rows(),
             *GroupAdmin(store, groups, offsets, statistics, later).rows(),
             *ConfigurationAdmin(settings, store, self._overrides, self._take, later).rows(),
-            *RuntimeAdmin(settings, store, self._files, statistics, acknowledgements, self.server, later).rows(),
+            *RuntimeAdmin(
+                settings, store, self._files, statistics, acknowledgements, self.server, later, self.refused
+            ).rows(),
             *ConnectionAdmin(clients, offsets).rows(),
             *ProgressAdmin(
                 settings, store, topics, groups, offsets, clients, statistics, clock, lambda: self.address, later
@@ -163,6 +211,21 @@ class Broker:
             *Refusals(settings, lambda: self.address).rows(),
         ]
 
+    def refused(self) -> dict[str, int]:
+        """How often something was refused because there was too much of it, by what it was."""
+        counters = self.server.counters
+        return {
+            "Connections": counters.connections_refused,
+            "Bodies": counters.bodies_refused,
+            "Requests": counters.busy,
+            "Pushes": counters.pushes_dropped,
+            "HeldPulls": self.held.refused,
+            "Clients": self.clients.refused,
+            "QueueLocks": self._locks.refused,
+            "Names": self.topics.refused + self.groups.refused,
+            "Offsets": self.offsets.refused,
+        }
+
     # -- life ------------------------------------------------------------------------------------------------
 
     async def start(self, bound: socket.socket | None = None, fast: socket.socket | None = None) -> None:
@@ -170,11 +233,12 @@ class Broker:
         it already."""
         settings, port = self._current, self.store.settings.listen_port
         bound = bound or bind(settings.listen_address, port)
-        main = await self.server.accept(bound, self.table)
+        await asyncio.to_thread(self.transactions.open)
+        main = await self.server.accept(bound, self.table, self.runs)
         self.listen = [main]
         if settings.fast_port and main.port > 2:
             fast = fast or bind(settings.listen_address, main.port - 2)
-            self.listen.append(await self.server.accept(fast, _fast(self.table)))
+            self.listen.append(await self.server.accept(fast, _fast(self.table), self.runs))
         self._registration = Registration(
             self._settings_now,
             self.topics,
@@ -184,12 +248,14 @@ class Broker:
             self.store.settings.broker_id,
         )
         self._topics_are_new.clear()
+        self.topics.take_unannounced()
         await self._registration.register_all()
         self._tasks = [
             self._loop.create_task(self._saver.run()),
             self._loop.create_task(self._every(LOOK_SECONDS, self.held.look)),
-            self._loop.create_task(self._every(settings.offsets_flush_ms / 1000, self._saver.soon)),
+            self._loop.create_task(self._every(settings.offsets_flush_ms / 1000, self._save_progress)),
             self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
+            self._loop.create_task(self._check_transactions()),
             self._loop.create_task(self._keep_registered()),
             self._loop.create_task(self._announce_changes()),
             self._loop.create_task(self.statistics.run()),
@@ -209,7 +275,15 @@ class Broker:
         await self.server.stop()
         await self._later.end()
         await self._connector.close()
+        await asyncio.to_thread(self.runs.stop)
+        await self._save_transactions()
         await asyncio.to_thread(self._saver.save_all)
+
+    async def _save_transactions(self) -> None:
+        """Take down the last state of transactions, with the log durable as far as it tells of it."""
+        with suppress(StoreError):
+            await asyncio.to_thread(self.store.flush)
+        self.transactions.keep_state()
 
     @property
     def unreachable_name_servers(self) -> frozenset[str]:
@@ -222,6 +296,18 @@ class Broker:
             await asyncio.sleep(seconds)
             do()
 
+    def _save_progress(self) -> None:
+        self.transactions.keep_state()
+        self._saver.soon()
+
+    async def _check_transactions(self) -> None:
+        while True:
+            await asyncio.sleep(self._current.transaction_check_interval_ms / 1000)
+            try:
+                await self.transactions.check()
+            except StoreError as problem:
+                log.error("event=transaction_check_failed reason=%r", str(problem))
+
     async def _keep_registered(self) -> None:
         assert self._registration is not None
         while True:
@@ -231,8 +317,14 @@ class Broker:
     def _scan(self) -> None:
         now = self._clock.monotonic()
         self._locks.expire(now)
+        self.filters.clean()
         for peer in self.clients.close_silent(now):
             peer.close("no heartbeat for two minutes")
+
+    def _members_changed(self, group: ConsumerGroup) -> None:
+        if not group.members:
+            self.filters.unregister(group.name)
+        self._notify_members(group)
 
     def _forget(self, link: Link, _reason: str) -> None:
         self.clients.forget(link)
@@ -245,12 +337,15 @@ class Broker:
             self._loop.call_soon_threadsafe(self._topics_are_new.set)
 
     async def _announce_changes(self) -> None:
-        """Register soon after topics changed; changes that come together are announced together."""
+        """Register soon after topics changed; changes that come together are announced together, and a flood of them
+        takes a small part of the time."""
         assert self._registration is not None
         while True:
             await self._topics_are_new.wait()
             self._topics_are_new.clear()
-            await self._registration.register_all()
+            began = self._loop.time()
+            await self._registration.register_topics(self.topics.take_unannounced())
+            await asyncio.sleep(pause_after(self._loop.time() - began))
 
     async def announce(self, configs: Iterable[TopicConfig]) -> None:
         """Tell all name servers about some topics."""
@@ -260,13 +355,28 @@ class Broker:
     def _take(self, settings: BrokerSettings) -> None:
         """Go on with other settings. What clients may do stands in the routes."""
         before, self._current = self._current, settings
-        if settings.permission != before.permission:
-            self._topics_are_new.set()
+        if settings.permission != before.permission and self._registration is not None:
+            self._tasks.append(self._loop.create_task(self._registration.register_all()))
 
     def _given_back(self, topic: str, group: str) -> None:
         """On a request's thread: a consumer gave a message back."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.statistics.given_back, topic, group)
+
+
+def _limits(settings: BrokerSettings) -> RemotingLimits:
+    return RemotingLimits(
+        frame_bytes=settings.frame_bytes_max,
+        connections=settings.connections_max,
+        in_flight_per_connection=settings.requests_per_connection_max,
+        in_flight=settings.requests_max,
+        kept_bytes=settings.kept_bytes_max,
+        pending_calls=settings.pushes_max,
+        unread_bytes=settings.unread_bytes_max,
+        unsent_bytes=settings.unsent_bytes_max,
+        write_limit_bytes=settings.unsent_per_connection_max,
+        idle_seconds=float(settings.idle_seconds),
+    )
 
 
 def _fast(table: RequestTable) -> RequestTable:

@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 
 from embermq.broker.clients import Clients, ConsumerGroup, Member, parse_heartbeat
+from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.groups import Groups
 from embermq.broker.names import is_group_name, retry_topic
 from embermq.broker.queue_locks import QueueLocks, QueueName
-from embermq.broker.subscriptions import TAG
+from embermq.broker.subscriptions import from_heartbeat
 from embermq.broker.topics import UNIT_SUBSCRIPTION_FLAG, Topics
 from embermq.clock import Clock
 from embermq.remoting import (
@@ -32,7 +33,7 @@ class UnregisterHeader(msgspec.Struct, rename="camel"):
     consumer_group: str | None = None
 
 
-class GroupHeader(msgspec.Struct, rename="camel"):
+class MemberListHeader(msgspec.Struct, rename="camel"):
     consumer_group: str
 
 
@@ -44,17 +45,18 @@ class ClientRequests:
         topics: Topics,
         groups: Groups,
         clients: Clients,
+        filters: ConsumerFilters,
         locks: QueueLocks,
         clock: Clock,
     ) -> None:
-        self._topics, self._groups = topics, groups
+        self._topics, self._groups, self._filters = topics, groups, filters
         self._clients, self._locks, self._clock = clients, locks, clock
 
     def rows(self) -> list[Row]:
         return [
             Row(RequestCode.HEART_BEAT, NoHeader, self.heartbeat),
             Row(RequestCode.UNREGISTER_CLIENT, UnregisterHeader, self.unregister),
-            Row(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GroupHeader, self.members),
+            Row(RequestCode.GET_CONSUMER_LIST_BY_GROUP, MemberListHeader, self.members),
             Row(RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock),
             Row(RequestCode.UNLOCK_BATCH_MQ, NoHeader, self.unlock),
             Row(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, self.check_config),
@@ -75,6 +77,7 @@ class ClientRequests:
                 self._topics.ensure(retry_topic(data.group), config.retry_queue_nums, sys_flag=flag)
             if not self._clients.register_consumer(member, data):
                 return _too_many()
+            self._filters.register(data.group, data.subscriptions)
         for group in beat.producers:
             if not self._clients.register_producer(member, group):
                 return _too_many()
@@ -85,7 +88,7 @@ class ClientRequests:
         self._clients.leave(call.peer, header.consumer_group, header.producer_group)
         return Reply(ext={})
 
-    def members(self, call: Call[GroupHeader]) -> Reply:
+    def members(self, call: Call[MemberListHeader]) -> Reply:
         group = self._clients.consumers(call.header.consumer_group)
         if group is None:
             return Reply(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.header.consumer_group}", {})
@@ -113,10 +116,9 @@ class ClientRequests:
         except ValueError:
             document = None
         data = document.get("subscriptionData") if isinstance(document, dict) else None
-        kind = (data.get("expressionType") if isinstance(data, dict) else None) or TAG
-        if kind == TAG:
-            return Reply()
-        return Reply(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
+        subscription = from_heartbeat(data, self._clock.now_ms())
+        objection = None if subscription is None else self._filters.objection(subscription)
+        return Reply() if objection is None else Reply(objection.code, objection.remark)
 
 
 def notify_members(settings: Callable[[], BrokerSettings], groups: Groups) -> Callable[[ConsumerGroup], None]:

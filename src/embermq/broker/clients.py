@@ -13,6 +13,8 @@ from embermq.broker.subscriptions import Subscription, from_heartbeat
 from embermq.remoting import Peer, parse_json
 
 SILENT_SECONDS = 120.0
+NAME_CHARACTERS_MAX = 255
+_SUBSCRIPTION_BYTES = 200  # of one beside its texts
 _CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
 _MODELS = ("BROADCASTING", "CLUSTERING")
 _FROM_WHERE = (
@@ -45,6 +47,7 @@ class ConsumerGroup(msgspec.Struct):
     consume_type: str = _CONSUME_TYPES[1]
     model: str = _MODELS[1]
     from_where: str = _FROM_WHERE[0]
+    subscription_bytes: int = 0
 
     def client_ids(self) -> list[str]:
         return [member.client_id for member in self.members.values()]
@@ -79,7 +82,11 @@ def parse_heartbeat(body: bytes, now_ms: int) -> Heartbeat:
         raise ValueError("a heartbeat has a clientID")
     consumers = [_consumer(one, now_ms) for one in _objects(document.get("consumerDataSet"))]
     producers = [str(one["groupName"]) for one in _objects(document.get("producerDataSet")) if one.get("groupName")]
-    return Heartbeat(document["clientID"], [one for one in consumers if one.group], producers)
+    beat = Heartbeat(document["clientID"], [one for one in consumers if one.group], producers)
+    for name in (beat.client_id, *beat.producers, *(one.group for one in beat.consumers)):
+        if len(name) > NAME_CHARACTERS_MAX:
+            raise ValueError(f"the name {name[:40]!r}... is longer than {NAME_CHARACTERS_MAX} characters")
+    return beat
 
 
 def _objects(listed: Any) -> Iterable[dict[str, Any]]:
@@ -104,17 +111,25 @@ def _enumerated(names: tuple[str, ...], given: Any, default: int) -> str:
     return given if isinstance(given, str) and given in names else names[default]
 
 
+def _subscription_bytes(subscriptions: dict[str, Subscription]) -> int:
+    return sum(_SUBSCRIPTION_BYTES + len(topic) + len(one.expression) for topic, one in subscriptions.items())
+
+
 class Clients:
     """The connected producers and consumers."""
 
-    def __init__(self, members_max: int, members_changed: Callable[[ConsumerGroup], None]) -> None:
+    def __init__(
+        self, members_max: int, subscription_bytes_max: int, members_changed: Callable[[ConsumerGroup], None]
+    ) -> None:
         """`members_changed` is called after a consumer group got or lost a member, or other topics."""
         self._members_max, self._changed = members_max, members_changed
+        self._subscription_bytes_max, self._subscription_bytes = subscription_bytes_max, 0
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[int, Member]] = {}
         self._groups_of: dict[int, set[tuple[str, str]]] = {}  # by connection: kind and name
         self._by_client_id: dict[str, Member] = {}
         self._memberships = 0
+        self.refused = 0
 
     # -- coming ----------------------------------------------------------------------------------------------
 
@@ -123,7 +138,12 @@ class Clients:
         group = self._consumers.get(data.group)
         key = id(member.peer)
         is_new = group is None or key not in group.members
-        if is_new and not self._has_room():
+        known_bytes = 0 if group is None else group.subscription_bytes
+        bytes_then = self._subscription_bytes - known_bytes + _subscription_bytes(data.subscriptions)
+        if (is_new and self._memberships >= self._members_max) or (
+            bytes_then > self._subscription_bytes_max and bytes_then > self._subscription_bytes
+        ):
+            self.refused += 1
             return False
         if group is None:
             group = self._consumers[data.group] = ConsumerGroup(data.group, {}, {})
@@ -138,16 +158,14 @@ class Clients:
         """Add or refresh a member of a producer group; False if there are too many."""
         members = self._producers.get(group, {})
         key = id(member.peer)
-        if key not in members and not self._has_room():
+        if key not in members and self._memberships >= self._members_max:
+            self.refused += 1
             return False
         members[key] = member
         self._producers[group] = members
         self._join(key, "producer", group)
         self._by_client_id[member.client_id] = member
         return True
-
-    def _has_room(self) -> bool:
-        return self._memberships < self._members_max
 
     def _join(self, key: int, kind: str, name: str) -> None:
         groups = self._groups_of.setdefault(key, set())
@@ -163,6 +181,9 @@ class Clients:
                 group.subscriptions[topic] = subscription
         for topic in group.subscriptions.keys() - wanted.keys():
             del group.subscriptions[topic]
+        self._subscription_bytes -= group.subscription_bytes
+        group.subscription_bytes = _subscription_bytes(group.subscriptions)
+        self._subscription_bytes += group.subscription_bytes
         return changed
 
     # -- going -----------------------------------------------------------------------------------------------
@@ -202,6 +223,7 @@ class Clients:
         del group.members[key]
         if not group.members:
             del self._consumers[name]
+            self._subscription_bytes -= group.subscription_bytes
         self._changed(group)
 
     def _remove_producer(self, key: int, name: str) -> None:

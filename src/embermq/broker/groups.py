@@ -14,6 +14,7 @@ class Groups:
         self, table: ConfigTable[str, GroupConfig], settings: Callable[[], BrokerSettings], changed: Callable[[], None]
     ) -> None:
         self._table, self._settings, self._changed = table, settings, changed
+        self.refused = 0
         table.put_all({name: GroupConfig(name) for name in PREDEFINED_GROUPS if name not in table})
 
     @property
@@ -28,6 +29,7 @@ class Groups:
         if not self._settings().auto_create_groups and not group.startswith(SYSTEM_GROUP_PREFIX):
             return None
         if not self.has_room:
+            self.refused += 1
             return None
         made = GroupConfig(group)
         self.put(made)

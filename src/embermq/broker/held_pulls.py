@@ -12,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.remoting import Peer
-from embermq.store import MessageFilter, MessageStore
+from embermq.store import MessageFilter, MessageStore, TagFilter
 from embermq.store.services import ArrivalStep
 
 QueueKey = tuple[str, int]
 LOOK_SECONDS = 1.0
 # Every queue is looked at once in so many looks, whatever was announced.
 LOOKS_A_ROUND = 5
+# With more messages in a step, a pull with a filter on properties runs again instead of being asked about each.
+PROPERTIES_MAX = 256
 
 
 class HeldPull(msgspec.Struct, eq=False):
@@ -31,6 +33,15 @@ class HeldPull(msgspec.Struct, eq=False):
     resume: Callable[[], None]
 
 
+class News(msgspec.Struct, frozen=True):
+    """What arrived at a queue: up to which offset; where a filter asks for them, the properties of each message."""
+
+    key: QueueKey
+    newest: int
+    tag_codes: NDArray[np.int64]
+    properties: list[bytes] | None
+
+
 class HeldPulls:
     """The pulls that wait, by queue."""
 
@@ -39,6 +50,8 @@ class HeldPulls:
         self._by_queue: dict[QueueKey, list[HeldPull]] = {}
         self._keys_of: dict[int, set[QueueKey]] = {}  # by connection: the queues it has waited at
         self._count = self._looks = 0
+        self.refused = 0
+        self._is_ending = False
         self._end_hurry: Callable[[], None] | None = None
         self._stop_listening = store.on_arrival_step(self._note_step)
 
@@ -49,7 +62,10 @@ class HeldPulls:
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
         """Keep a pull until there is something for it; False if there are too many."""
+        if self._is_ending:
+            return False
         if self._count >= self._most:
+            self.refused += 1
             return False
         key = (topic, queue_id)
         self._by_queue.setdefault(key, []).append(pull)
@@ -76,12 +92,15 @@ class HeldPulls:
         """A connection is closed: its pulls are dropped."""
         for key in self._keys_of.pop(id(peer), ()):
             pulls = self._by_queue.get(key, [])
-            left = [pull for pull in pulls if pull.peer is not peer]
-            self._count -= len(pulls) - len(left)
-            self._keep(key, left)
+            gone = [pull for pull in pulls if pull.peer is peer]
+            self._count -= len(gone)
+            self._keep(key, [pull for pull in pulls if pull.peer is not peer])
+            for pull in gone:
+                pull.resume()
 
     def release_all(self) -> None:
-        """Answer everything that waits: the broker stops."""
+        """Answer everything that waits, and hold nothing more: the broker stops."""
+        self._is_ending = True
         self._stop_listening()
         for key in list(self._by_queue):
             self._release(key, self._by_queue[key])
@@ -99,21 +118,24 @@ class HeldPulls:
         if not waiting:
             return
         moved = step.moved
-        news = [
-            (key, int(moved.to_offsets[n]), step.tag_codes[int(moved.starts[n]) : int(moved.starts[n + 1])])
-            for n, key in enumerate(moved.queues)
-            if key in waiting
-        ]
+        news = []
+        for n, key in enumerate(moved.queues):
+            if key in waiting:
+                start, end = int(moved.starts[n]), int(moved.starts[n + 1])
+                properties = None
+                if end - start <= PROPERTIES_MAX and any(_asks_properties(pull) for pull in waiting.get(key, ())):
+                    properties = [step.properties(entry) for entry in range(start, end)]
+                news.append(News(key, int(moved.to_offsets[n]), step.tag_codes[start:end], properties))
         if news:
             try:
                 self._loop.call_soon_threadsafe(self._arrived, news)
             except RuntimeError:
                 pass  # The loop has ended.
 
-    def _arrived(self, news: list[tuple[QueueKey, int, NDArray[np.int64]]]) -> None:
-        for key, newest, tag_codes in news:
-            pulls = self._by_queue.get(key, ())
-            self._release(key, [pull for pull in pulls if pull.offset < newest and _wants(pull, tag_codes)])
+    def _arrived(self, news: list[News]) -> None:
+        for one in news:
+            pulls = self._by_queue.get(one.key, ())
+            self._release(one.key, [pull for pull in pulls if pull.offset < one.newest and _wants(pull, one)])
 
     def _release(self, key: QueueKey, due: list[HeldPull]) -> None:
         if not due:
@@ -134,6 +156,16 @@ class HeldPulls:
             self._end_hurry = None
 
 
-def _wants(pull: HeldPull, tag_codes: NDArray[np.int64]) -> bool:
-    """May one of the new messages match? The record itself is asked when the pull runs again."""
-    return pull.wanted is None or bool(pull.wanted.matches_entry(tag_codes, None).any())
+def _asks_properties(pull: HeldPull) -> bool:
+    """Whether a tag code says too little about a message."""
+    return pull.wanted is not None and not isinstance(pull.wanted, TagFilter)
+
+
+def _wants(pull: HeldPull, news: News) -> bool:
+    """May one of the new messages match? The records themselves are asked when the pull runs again."""
+    if pull.wanted is None:
+        return True
+    may_match = pull.wanted.matches_entry(news.tag_codes, None)
+    if news.properties is None or not _asks_properties(pull):
+        return bool(may_match.any())
+    return any(pull.wanted.matches_record(news.properties[i]) for i in np.flatnonzero(may_match).tolist())

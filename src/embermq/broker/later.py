@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from embermq.errors import EmberError
-from embermq.remoting import Call, Reply, ResponseCode, Row, request_name
+from embermq.remoting import BODY_BYTES_MAX, Call, Reply, ResponseCode, Row, request_name
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,14 @@ class Later:
         self._loop, self._tasks_max = loop, tasks_max
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def row(self, code: int, header: type[msgspec.Struct], handler: LateHandler, note: str = "") -> Row:
+    def row(
+        self,
+        code: int,
+        header: type[msgspec.Struct],
+        handler: LateHandler,
+        note: str = "",
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> Row:
         """The row of a request with a coroutine function for a handler."""
 
         def begin(call: Call[Any]) -> Reply | None:
@@ -38,7 +45,7 @@ class Later:
             task.add_done_callback(self._tasks.discard)
             return None
 
-        return Row(code, header, begin, note=note)
+        return Row(code, header, begin, note=note, body_bytes_max=body_bytes_max)
 
     async def end(self) -> None:
         """Give up what is still under way: the connections are closed."""

@@ -1,6 +1,7 @@
 """Names with a meaning of their own: system topics, retry and dead-letter topics, predefined groups. Pure."""
 
 import re
+from functools import lru_cache
 
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
 
@@ -46,6 +47,7 @@ CLOSED_TOPICS = frozenset(
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
+@lru_cache(maxsize=4096)
 def topic_objection(topic: str) -> str | None:
     """Why this cannot be a topic's name; None if it can."""
     if not topic.strip():

@@ -15,6 +15,7 @@ class ConsumerOffsets:
 
     def __init__(self, table: ConfigTable[TopicGroup, Mapping[int, int]]) -> None:
         self._table = table
+        self.refused = 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Set an offset, backwards too. A negative one means that nothing was read, and changes nothing. False, and
@@ -24,6 +25,7 @@ class ConsumerOffsets:
         is_too_long = max(len(topic), len(group)) > NAME_CHARACTERS_MAX
         is_new = TopicGroup(topic, group) not in self._table
         if not 0 <= queue_id < QUEUES_MAX or (is_new and (is_too_long or len(self._table) >= PAIRS_MAX)):
+            self.refused += 1
             return False
         commit_offsets(self._table, topic, group, [(queue_id, offset)])
         return True

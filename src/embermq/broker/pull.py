@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.clients import Clients, ConsumerGroup
+from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.groups import Groups
 from embermq.broker.held_pulls import HeldPull, HeldPulls
 from embermq.broker.hooks import Hooks, PullContext
@@ -22,11 +23,11 @@ from embermq.broker.topics import Topics
 from embermq.errors import ReadRefused, StoreClosed, StoreError
 from embermq.model import flags
 from embermq.model.message import Message
-from embermq.model.properties import KEYS, TAGS
+from embermq.model.properties import DELAY, KEYS, TAGS
 from embermq.model.status import FetchStatus
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row, write_json
 from embermq.settings import BrokerRole, BrokerSettings
-from embermq.store import MessageFilter, MessageStore, RawRead
+from embermq.store import MessageFilter, MessageStore, RawRead, TagFilter
 from embermq.store.tables import PERM_READ, GroupConfig
 
 # Of a record: its place in the log and its flags, and when it was stored (docs/format/commit-log.md).
@@ -34,6 +35,8 @@ _PLACE, _PLACE_AT = struct.Struct(">qi"), 28
 _TIME, _TIME_AT, _IPV6_MORE = struct.Struct(">q"), 56, 12
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 HOLD_SECONDS_MAX = 60.0
+# With more messages to look through, the properties of which are asked for, a pull is answered from a thread.
+FILTERED_MAX = 64
 
 # Does the first on a thread, and gives what it returned or raised to the second, on the loop.
 RunOnPool = Callable[[Callable[[], RawRead], Callable[[RawRead | Exception], None]], None]
@@ -64,6 +67,7 @@ class Pulls:
         groups: Groups,
         offsets: ConsumerOffsets,
         clients: Clients,
+        filters: ConsumerFilters,
         held: HeldPulls,
         hooks: Hooks,
         statistics: Statistics,
@@ -74,7 +78,7 @@ class Pulls:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
         self._offsets, self._clients, self._held, self._hooks = offsets, clients, held, hooks
         self._statistics, self._now, self._now_ms = statistics, now, now_ms
-        self._run_on_pool = run_on_pool
+        self._filters, self._run_on_pool = filters, run_on_pool
 
     def rows(self) -> list[Row]:
         return [
@@ -96,7 +100,10 @@ class Pulls:
         subscription = self._subscription(header, group)
         if isinstance(subscription, Reply):
             return subscription
-        wanted = subscription.filter()
+        is_inline = bool(header.sys_flag & SUBSCRIPTION)
+        wanted = self._filters.wanted(subscription, header.consumer_group, header.sub_version, is_inline=is_inline)
+        if isinstance(wanted, Reply):
+            return wanted
         began = self._now()
 
         def read() -> RawRead:
@@ -104,7 +111,7 @@ class Pulls:
                 header.topic, header.queue_id, header.queue_offset, max(0, header.max_msg_nums), filter=wanted
             )
 
-        if self._is_cold(header):
+        if self._is_cold(header) or self._is_long(header, wanted):
             self._run_on_pool(
                 read, lambda outcome: self._finish_cold(call, group, wanted, outcome, began, is_first=is_first)
             )
@@ -119,6 +126,12 @@ class Pulls:
         return self._store.check_in_disk_by_consume_offset(
             header.topic, header.queue_id, header.queue_offset, wait=False
         )
+
+    def _is_long(self, header: PullHeader, wanted: MessageFilter | None) -> bool:
+        """Whether the properties of many messages will be asked for before some of them match."""
+        if wanted is None or isinstance(wanted, TagFilter):
+            return False
+        return self._store.max_offset(header.topic, header.queue_id, wait=False) - header.queue_offset > FILTERED_MAX
 
     def _finish_cold(
         self,
@@ -184,6 +197,7 @@ class Pulls:
     def _resume(self, call: Call[PullHeader]) -> None:
         """Run a held pull again: whatever comes out is its answer."""
         if not call.peer.is_open:
+            call.answer(Reply())  # Nothing is sent: it ends the request.
             return
         try:
             reply = self._run(call, is_first=False)
@@ -197,7 +211,7 @@ class Pulls:
     def _group_of(self, header: PullHeader) -> GroupConfig | Reply:
         if not self._settings().permission & PERM_READ:
             return _refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings().broker_name}] pulling message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._store.settings.broker_ip}] pulling message is forbidden"
             )
         group = self._groups.find(header.consumer_group)
         if group is None:
@@ -236,11 +250,6 @@ class Pulls:
             if isinstance(registered, Reply):
                 return registered
             found = registered
-        if not found.is_tag:
-            return _refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {found.expression_type}",
-            )
         return found
 
     def _registered(self, header: PullHeader, config: GroupConfig, group: ConsumerGroup | None) -> Subscription | Reply:
@@ -309,7 +318,7 @@ class Pulls:
             "offsetNew": read.next_offset,
             "offsetRequest": header.queue_offset,
         }
-        names = {TAGS: header.consumer_group, KEYS: header.consumer_group}
+        names = {TAGS: header.consumer_group, KEYS: header.consumer_group, DELAY: "0"}
         try:
             self._store.append_unconfirmed(
                 Message(topic=OFFSET_MOVED_TOPIC, body=write_json(event), properties=names, wait_for_store=False)

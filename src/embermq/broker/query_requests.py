@@ -11,12 +11,12 @@ UNIQUE_KEY_MESSAGES = 32
 MESSAGES_MAX = 64
 
 
-class QueryHeader(msgspec.Struct, rename="camel"):
-    topic: str
+class QueryHeader(msgspec.Struct, rename="camel", kw_only=True):
+    topic: str = ""
     key: str = ""
-    max_num: I32 = MESSAGES_MAX
-    begin_timestamp: I64 = 0
-    end_timestamp: I64 = 2**63 - 1
+    max_num: I32
+    begin_timestamp: I64
+    end_timestamp: I64
 
 
 class ViewHeader(msgspec.Struct, rename="camel"):
@@ -44,14 +44,15 @@ class QueryRequests:
             if header.key and header.topic and most
             else []
         )
-        updated_ms, position = self._store.index_position
-        fields = {"indexLastUpdateTimestamp": str(updated_ms), "indexLastUpdatePhyoffset": str(position)}
         if not found:
-            return Reply(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", fields)
+            return Reply(
+                ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", _index_fields(0, 0)
+            )
+        fields = _index_fields(*self._store.index_position)
         return Reply(ext=fields, body=b"".join(self._record(one) for one in found))
 
     def view(self, call: Call[ViewHeader]) -> Reply:
-        found = self._store.at(call.header.offset)
+        found = self._store.at(call.header.offset) if call.header.offset >= 0 else None
         if found is None:
             return Reply(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.header.offset}")
         return Reply(body=self._record(found))
@@ -59,3 +60,7 @@ class QueryRequests:
     def _record(self, message: StoredMessage) -> bytes:
         """The stored bytes of a message."""
         return self._store.read_log(message.physical_offset, message.size)
+
+
+def _index_fields(updated_ms: int, position: int) -> dict[str, str]:
+    return {"indexLastUpdateTimestamp": str(updated_ms), "indexLastUpdatePhyoffset": str(position)}

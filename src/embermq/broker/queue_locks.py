@@ -19,6 +19,7 @@ class QueueLocks:
 
     def __init__(self, locks_max: int) -> None:
         self._locks_max = locks_max
+        self.refused = 0
         self._locks: dict[tuple[str, QueueName], tuple[str, float]] = {}
 
     def __len__(self) -> int:
@@ -44,6 +45,7 @@ class QueueLocks:
         if held is not None and held[0] != client_id and now - held[1] <= EXPIRE_SECONDS:
             return False
         if held is None and len(self._locks) >= self._locks_max:
+            self.refused += 1
             return False
         self._locks[key] = (client_id, now)
         return True

@@ -1,4 +1,4 @@
-"""Registration with name servers: all topics at the start and every half minute, one topic when it changes.
+"""Registration with name servers: all topics at the start and every half minute, those that changed in between.
 
 Each name server is asked on its own; one that cannot be reached does not hold up the others, and is tried again at the
 next turn. On the loop.
@@ -12,11 +12,14 @@ from typing import Any
 
 from embermq.broker.topics import READ_WRITE, Topics
 from embermq.errors import RemotingError
-from embermq.remoting import Command, Connector, RequestCode, parse_json, write_json
+from embermq.remoting import Command, Connector, Link, RequestCode, ask, parse_json, write_json
 from embermq.settings import BrokerSettings
 from embermq.store.tables import DataVersion, TopicConfig
 
 log = logging.getLogger(__name__)
+
+TOPICS_ON_LOOP_MAX = 1000
+UNREGISTER_SECONDS = 3.0
 
 
 class Registration:
@@ -34,6 +37,7 @@ class Registration:
         self._settings, self._topics, self._connector = settings, topics, connector
         self._address, self._ha_address, self._broker_id = address, ha_address, broker_id
         self._silent: set[str] = set()  # name servers that did not answer at the last turn
+        self._knows_all: dict[str, Link] = {}  # by name server: the connection on which it got all topics
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -45,22 +49,43 @@ class Registration:
 
     async def register_all(self) -> None:
         """Announce every topic to every name server."""
-        body = self._body(self._topics.all().values(), self._topics.version)
-        await asyncio.gather(*(self._register(server, body) for server in self.name_servers))
+        await self._register_at(self.name_servers)
 
     async def register_topics(self, configs: Iterable[TopicConfig]) -> None:
-        """Announce some topics only, under the new version of the table."""
+        """Announce some topics only, under the new version of the table; all of them where a name server may have been
+        restarted: it takes a version once."""
         body = self._body(configs, self._topics.version)
-        await asyncio.gather(*(self._register(server, body) for server in self.name_servers))
+        complete = [server for server in self.name_servers if self._is_complete(server)]
+        others = [server for server in self.name_servers if server not in complete]
+        await asyncio.gather(*(self._register(server, body) for server in complete), self._register_at(others))
+
+    async def _register_at(self, servers: Iterable[str]) -> None:
+        names = tuple(servers)
+        if not names:
+            return
+        version, configs = self._topics.version, self._topics.all().values()
+        # Of many topics it takes long: clients are answered meanwhile.
+        is_long = len(configs) > TOPICS_ON_LOOP_MAX
+        body = await asyncio.to_thread(self._body, configs, version) if is_long else self._body(configs, version)
+        await asyncio.gather(*(self._register(server, body, is_all=True) for server in names))
+
+    def _is_complete(self, server: str) -> bool:
+        link = self._knows_all.get(server)
+        return link is not None and link.is_open
 
     async def unregister(self) -> None:
+        """Leave the routes of every name server that answers; no longer than one of them may take."""
+        await asyncio.gather(*(self._unregister(server) for server in self.name_servers))
+
+    async def _unregister(self, server: str) -> None:
         fields = self._fields()
         request = Command(RequestCode.UNREGISTER_BROKER, ext={name: fields[name] for name in _IDENTITY})
-        for server in self.name_servers:
-            try:
-                await self._connector.call(server, _copy(request), 3.0)
-            except RemotingError as problem:
-                log.info("event=unregister_failed name_server=%s reason=%r", server, str(problem))
+        try:
+            async with asyncio.timeout(UNREGISTER_SECONDS):
+                await self._connector.call(server, request, UNREGISTER_SECONDS)
+        except (RemotingError, TimeoutError) as problem:
+            reason = str(problem) or f"no answer within {UNREGISTER_SECONDS:g} s"
+            log.info("event=unregister_failed name_server=%s reason=%r", server, reason)
 
     def _fields(self) -> dict[str, str]:
         settings = self._settings()
@@ -88,10 +113,11 @@ class Registration:
             }
         )
 
-    async def _register(self, server: str, body: bytes) -> None:
+    async def _register(self, server: str, body: bytes, *, is_all: bool = False) -> None:
         request = Command(RequestCode.REGISTER_BROKER, ext=self._fields(), body=body)
         try:
-            answer = await self._connector.call(server, request, self._settings().register_timeout_ms / 1000)
+            link = await self._connector.link(server)
+            answer = await ask(link, request, self._settings().register_timeout_ms / 1000)
         except RemotingError as problem:
             if server not in self._silent:
                 log.warning("event=register_failed name_server=%s reason=%r", server, str(problem))
@@ -101,6 +127,8 @@ class Registration:
             log.warning("event=register_refused name_server=%s code=%d remark=%r", server, answer.code, answer.remark)
             self._silent.add(server)
             return
+        if is_all:
+            self._knows_all[server] = link
         if server in self._silent:
             self._silent.discard(server)
             log.info("event=registered name_server=%s", server)
@@ -131,7 +159,3 @@ def topic_document(config: TopicConfig) -> dict[str, Any]:
         "topicSysFlag": config.topic_sys_flag,
         "writeQueueNums": config.write_queue_nums,
     }
-
-
-def _copy(request: Command) -> Command:
-    return Command(request.code, ext=request.ext, body=request.body)

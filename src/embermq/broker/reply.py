@@ -14,13 +14,15 @@ from embermq.broker.send import Sends
 from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
 from embermq.broker.store_codes import STORED
+from embermq.broker.transactions import is_half
 from embermq.clock import Clock
 from embermq.errors import RemotingError, StoreError
+from embermq.model import flags
 from embermq.model.hosts import Host
 from embermq.model.message import Message
 from embermq.model.properties import decode_properties, encode_properties
 from embermq.model.status import PutStatus
-from embermq.remoting import Call, Command, Reply, RequestCode, ResponseCode, Row, ask
+from embermq.remoting import MAX_FRAME_BYTES, Call, Command, Reply, RequestCode, ResponseCode, Row, ask
 from embermq.store import MessageStore
 
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
@@ -47,8 +49,11 @@ class Replies:
 
     def rows(self) -> list[Row]:
         return [
-            self._later.row(RequestCode.SEND_REPLY_MESSAGE, SendHeader, self.reply),
-            self._later.row(RequestCode.SEND_REPLY_MESSAGE_V2, SendHeaderV2, self.reply),
+            self._later.row(code, header, self.reply, body_bytes_max=MAX_FRAME_BYTES)
+            for code, header in (
+                (RequestCode.SEND_REPLY_MESSAGE, SendHeader),
+                (RequestCode.SEND_REPLY_MESSAGE_V2, SendHeaderV2),
+            )
         ]
 
     async def reply(self, call: Call[AnySendHeader]) -> Reply:
@@ -60,9 +65,8 @@ class Replies:
         if isinstance(config, Reply):
             return config
         properties = decode_properties(header.properties.encode())
-        objection = sends.transaction_objection(header, properties)
-        if objection is not None:
-            return objection
+        if is_half(properties) or header.sys_flag & flags.TRANSACTION_MASK:
+            return sends.refused(ResponseCode.MESSAGE_ILLEGAL, "a reply cannot be part of a transaction")
         queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(max(1, config.write_queue_nums))
         problem = await self._push(call, properties, queue_id)
         code = ResponseCode.SUCCESS if problem is None else ResponseCode.SYSTEM_ERROR
@@ -71,7 +75,7 @@ class Replies:
         if problem is None:
             fields |= {"msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
         if sends.settings.store_replies:
-            message = sends.message(call, config, (header.topic, queue_id, properties))
+            message = sends.message(call, config, (header.topic, queue_id, properties), is_reply=True)
             fields |= await self._keep(message)
         return Reply(code, problem, fields)
 
@@ -79,7 +83,7 @@ class Replies:
         """Hand the reply to the producer that waits for it; why that failed, None if it did not."""
         client_id = properties.get(REPLY_TO_CLIENT)
         if client_id is None:
-            return f"{REPLY_TO_CLIENT} is missing: it is not known who waits for this reply"
+            return f"reply message properties[{REPLY_TO_CLIENT}] is null"
         member = self._clients.producer(client_id)
         if member is None:
             return f"push reply message fail, channel of <{client_id}> not found."

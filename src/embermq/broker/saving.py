@@ -8,6 +8,14 @@ from collections.abc import Callable, Mapping
 log = logging.getLogger(__name__)
 
 
+_PAUSES, _PAUSE_SECONDS_MAX = 9, 5.0
+
+
+def pause_after(seconds: float) -> float:
+    """How long to leave a piece of work alone that took so long and may come again at once."""
+    return min(seconds * _PAUSES, _PAUSE_SECONDS_MAX)
+
+
 class Saver:
     """Writes tables that changed."""
 
@@ -25,11 +33,13 @@ class Saver:
             pass  # The loop has ended; what changed is saved by the one who closes.
 
     async def run(self) -> None:
-        """Save whenever something changed; for ever."""
+        """Save whenever something changed; for ever. A flood of changes takes a small part of the time."""
         while True:
             await self._is_due.wait()
             self._is_due.clear()
+            began = self._loop.time()
             await asyncio.to_thread(self.save_all)
+            await asyncio.sleep(pause_after(self._loop.time() - began))
 
     def save_all(self) -> None:
         """Write every table that changed. What fails is logged once, and tried again at the next change."""

@@ -16,20 +16,20 @@ from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
 from embermq.broker.store_codes import PUT_CODES, STORED, refusal_status
 from embermq.broker.topics import Topics
+from embermq.broker.transactions import Transactions, is_half
 from embermq.clock import Clock
 from embermq.errors import BatchInvalid, HeaderInvalid, MessageRejected, StoreError
 from embermq.format.client_batch import decode_batch_items
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
-from embermq.model.properties import DELAY, WAIT, decode_properties
+from embermq.model.properties import DELAY, WAIT, decode_properties, encode_properties
 from embermq.model.status import PutStatus
-from embermq.remoting import Call, Reply, RequestCode, ResponseCode, Row
+from embermq.remoting import MAX_FRAME_BYTES, Call, Reply, RequestCode, ResponseCode, Row
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
 from embermq.store.tables import MULTI_TAG, PERM_WRITE, TopicConfig
 
 CLUSTER = "CLUSTER"
-TRANSACTION_PROPERTY = "TRAN_MSG"
 MSG_REGION, TRACE_ON = "MSG_REGION", "TRACE_ON"
 # From this protocol version on, a client's own limit of retries replaces that of the group.
 OWN_RETRY_LIMIT_VERSION = 121
@@ -49,9 +49,11 @@ class Sends:
         acknowledgements: Acknowledgements,
         hooks: Hooks,
         statistics: Statistics,
+        transactions: Transactions,
         clock: Clock,
     ) -> None:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
+        self._transactions = transactions
         self._acknowledgements, self._hooks, self._statistics = acknowledgements, hooks, statistics
         self._clock = clock
 
@@ -62,9 +64,9 @@ class Sends:
 
     def rows(self) -> list[Row]:
         return [
-            Row(RequestCode.SEND_MESSAGE, SendHeader, self.send),
-            Row(RequestCode.SEND_MESSAGE_V2, SendHeaderV2, self.send),
-            Row(RequestCode.SEND_BATCH_MESSAGE, SendHeaderV2, self.send),
+            Row(RequestCode.SEND_MESSAGE, SendHeader, self.send, body_bytes_max=MAX_FRAME_BYTES),
+            Row(RequestCode.SEND_MESSAGE_V2, SendHeaderV2, self.send, body_bytes_max=MAX_FRAME_BYTES),
+            Row(RequestCode.SEND_BATCH_MESSAGE, SendHeaderV2, self.send, body_bytes_max=MAX_FRAME_BYTES),
         ]
 
     def send(self, call: Call[AnySendHeader]) -> Reply | None:
@@ -88,27 +90,47 @@ class Sends:
                 if isinstance(target, Reply):
                     return target
                 message = self.message(call, config, target)
-            return self._store_it(call, message, queue_id)
+            return self._store_it(call, message, queue_id, begins_transaction=is_half(properties))
         except Refused as problem:
             return self.refused(ResponseCode.NO_PERMISSION, str(problem))
         except BatchInvalid as problem:
             return Reply(ResponseCode.SYSTEM_ERROR, str(problem))
         except StoreError as problem:
-            return self.refused(PUT_CODES[refusal_status(problem)], str(problem))
+            return self.not_stored(problem)
 
     # -- checks ----------------------------------------------------------------------------------------------
+
+    def takes_runs(self) -> bool:
+        """Whether sends may be stored many at once: nothing wants to see each one, and nothing forbids all of them."""
+        return (
+            not self._hooks.on_send
+            and not self._store.is_transient_pool_deficient
+            and (not (start := self._settings().accept_sends_from_ms) or self._clock.now_ms() >= start)
+        )
+
+    def flags_at(self, topic: str, queue_id: int) -> int | None:
+        """The flags that messages to a queue get beside their own; None if they cannot be stored many at once.
+
+        It stays right as long as neither the settings nor the topics change."""
+        header = SendHeader(topic=topic, queue_id=queue_id, sys_flag=0, born_timestamp=0, flag=0)
+        if is_retry_topic(topic) or self._topics.find(topic) is None or self.objection(header) is not None:
+            return None
+        config = self.topic_of(header)
+        if isinstance(config, Reply):
+            return None
+        return _topic_flags(config)
 
     def objection(self, header: AnySendHeader) -> Reply | None:
         """What forbids this send before the topic is looked at."""
         settings = self._settings()
-        if self._clock.now_ms() < settings.accept_sends_from_ms:
+        if settings.accept_sends_from_ms and self._clock.now_ms() < settings.accept_sends_from_ms:
             return self.refused(
                 ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {settings.accept_sends_from_ms} ms"
             )
         config = self._topics.find(header.topic)
         if not settings.permission & PERM_WRITE and config is not None and config.order:
             return self.refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{settings.broker_name}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._store.settings.broker_ip}] sending message is forbidden"
             )
         if (why := topic_objection(header.topic)) is not None:
             return self.refused(ResponseCode.SYSTEM_ERROR, why)
@@ -136,15 +158,23 @@ class Sends:
         return config
 
     def transaction_objection(self, header: AnySendHeader, properties: dict[str, str]) -> Reply | None:
-        """Transactions are refused by name: a half message is never stored as an ordinary one."""
-        is_half = properties.get(TRANSACTION_PROPERTY, "").lower() == "true"
-        if header.batch and header.sys_flag & flags.TRANSACTION_MASK:
+        """What forbids this message to begin a transaction, or to look as if it belonged to one."""
+        begins_one = is_half(properties)
+        if header.batch and (begins_one or header.sys_flag & flags.TRANSACTION_MASK):
             return self.refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be part of a transaction")
-        if is_half or header.sys_flag & flags.TRANSACTION_MASK:
+        if not begins_one:
+            if header.sys_flag & flags.TRANSACTION_MASK:
+                return self.refused(ResponseCode.MESSAGE_ILLEGAL, "the property TRAN_MSG begins a transaction, no flag")
+            return None
+        settings = self._settings()
+        if settings.reject_transactions:
             return self.refused(
                 ResponseCode.NO_PERMISSION,
-                f"the broker[{self._settings().broker_name}] sending transaction message is forbidden",
+                f"the broker[{settings.broker_name}] sending transaction message is forbidden",
             )
+        if not self._transactions.has_room:
+            most = f"{settings.undecided_max:,} transactions are undecided (emberMaxUndecidedTransactions)"
+            return self.refused(ResponseCode.SYSTEM_BUSY, f"[REJECTREQUEST]system busy, start flow control: {most}")
         return None
 
     def _target(
@@ -172,21 +202,25 @@ class Sends:
 
     # -- messages --------------------------------------------------------------------------------------------
 
-    def message(self, call: Call[AnySendHeader], config: TopicConfig, target: Target) -> Message:
-        """The message of a request, to be stored at its target."""
+    def message(
+        self, call: Call[AnySendHeader], config: TopicConfig, target: Target, *, is_reply: bool = False
+    ) -> Message:
+        """The message of a request, to be stored at its target. A reply does not name the cluster: it is not replied
+        to."""
         header = call.header
         topic, queue_id, properties = target
-        properties = properties | {CLUSTER: self._settings().cluster_name}
+        properties = properties if is_reply else properties | {CLUSTER: self._settings().cluster_name}
         wait = properties.get(WAIT, "true").lower() == "true"
-        if not _delay_level(properties):
-            properties.pop(WAIT, None)  # Honoured and not kept, but by delayed messages.
+        if not _delay_level(properties) and not is_half(properties):
+            # Honoured and not kept, but by messages that are parked first.
+            properties = {name: text for name, text in properties.items() if name != WAIT}
         return Message(
             topic=topic,
             body=call.body,
-            properties=properties,
+            encoded_properties=encode_properties(properties),
             queue_id=queue_id,
             flag=header.flag,
-            sys_flag=header.sys_flag | (flags.MULTI_TAG if config.topic_filter_type == MULTI_TAG else 0),
+            sys_flag=header.sys_flag | _topic_flags(config),
             born_timestamp=header.born_timestamp,
             born_host=call.peer.host,
             reconsume_times=header.reconsume_times or 0,
@@ -207,7 +241,7 @@ class Sends:
             raise BatchInvalid("the batch has no messages")
         head = Message(
             topic=whole.topic,
-            properties=whole.properties,
+            encoded_properties=whole.encoded_properties,
             queue_id=queue_id,
             sys_flag=whole.sys_flag,
             born_timestamp=whole.born_timestamp,
@@ -219,12 +253,18 @@ class Sends:
 
     # -- storing and answering -------------------------------------------------------------------------------
 
-    def _store_it(self, call: Call[AnySendHeader], message: Message | MessageBatch, queue_id: int) -> Reply | None:
+    def _store_it(
+        self, call: Call[AnySendHeader], message: Message | MessageBatch, queue_id: int, *, begins_transaction: bool
+    ) -> Reply | None:
         context = self._context(call, message, queue_id) if self._hooks.on_send else None
         if context is not None:
             self._hooks.before_send(context)
         began = time.perf_counter()
-        receipt, wait_for = self._store.append_unconfirmed(message)
+        if begins_transaction:
+            assert isinstance(message, Message)
+            receipt, wait_for = self._transactions.prepare(message)
+        else:
+            receipt, wait_for = self._store.append_unconfirmed(message)
         topic = message.header.topic if isinstance(message, MessageBatch) else message.topic
         self._statistics.put(topic, queue_id, receipt.message_count, receipt.size)
         if not wait_for:
@@ -245,21 +285,28 @@ class Sends:
         context: SendContext | None,
         began: float,
     ) -> Reply:
+        reply = self.stored(receipt, status, reason, queue_id)
+        if context is not None:
+            context.message_id, context.queue_offset = receipt.message_id, receipt.queue_offset
+            context.code, context.status = reply.code, status
+            context.cost_ms = (time.perf_counter() - began) * 1000
+            self._hooks.after_send(context)
+        return reply
+
+    def stored(self, receipt: Receipt, status: PutStatus, reason: str | None, queue_id: int) -> Reply:
+        """The answer to a send that was put into the log, and what became of it."""
         settings = self._settings()
         fields = {MSG_REGION: settings.region, TRACE_ON: "true" if settings.trace_on else "false"}
         if status in STORED:
-            fields |= {
-                "msgId": receipt.message_id,
-                "queueId": str(queue_id),
-                "queueOffset": str(receipt.queue_offset),
-            }
+            fields["msgId"] = receipt.message_id
+            fields["queueId"] = str(queue_id)
+            fields["queueOffset"] = str(receipt.queue_offset)
         code = PUT_CODES[status]
-        if context is not None:
-            context.message_id, context.queue_offset = receipt.message_id, receipt.queue_offset
-            context.code, context.status = code, status
-            context.cost_ms = (time.perf_counter() - began) * 1000
-            self._hooks.after_send(context)
         return Reply(code, reason if reason is not None else (None if code == 0 else str(status)), fields)
+
+    def not_stored(self, problem: StoreError) -> Reply:
+        """The answer to a send that the store refused."""
+        return self.refused(PUT_CODES[refusal_status(problem)], str(problem))
 
     def refused(self, code: int, remark: str | None) -> Reply:
         """An answer of a check: it carries the region and the trace switch as every answer to a send does."""
@@ -278,6 +325,10 @@ class Sends:
             header.born_timestamp,
             header.properties,
         )
+
+
+def _topic_flags(config: TopicConfig) -> int:
+    return flags.MULTI_TAG if config.topic_filter_type == MULTI_TAG else 0
 
 
 def _delay_level(properties: dict[str, str]) -> int:

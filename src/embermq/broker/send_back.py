@@ -61,7 +61,7 @@ class SendBacks:
             return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}")
         if not self._settings().permission & PERM_WRITE:
             return Reply(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._settings().broker_name}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._store.settings.broker_ip}] sending message is forbidden"
             )
         if group.retry_queue_nums <= 0:
             return Reply()
@@ -71,7 +71,7 @@ class SendBacks:
             return Reply(ResponseCode.SYSTEM_ERROR, f"topic[{retry_topic(header.group)}] not exist")
         if not topic.is_writable:
             return Reply(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
-        found = self._store.at(header.offset)
+        found = self._store.at(header.offset) if header.offset >= 0 else None
         if found is None:
             return Reply(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         return self._store_again(call, group, found)
@@ -90,7 +90,7 @@ class SendBacks:
             if target is None:
                 return Reply(ResponseCode.SYSTEM_ERROR, f"topic[{dead_letter_topic(header.group)}] not exist")
             name, queue_id = target.topic_name, 0
-            properties.pop(DELAY, None)
+            properties[DELAY] = "0"  # Without effect, and kept in the record, as in RocketMQ.
         else:
             name, queue_id = retry_topic(header.group), random.randrange(group.retry_queue_nums)
             properties[DELAY] = str(header.delay_level or FIRST_RETRY_LEVEL + found.reconsume_times)

@@ -5,7 +5,7 @@ messages given back by topic and group. RocketMQ's names (TOPIC_PUT_NUMS, GROUP_
 when they are asked for. A count costs two look-ups and a few additions.
 
 Totals only grow. Each window keeps some earlier totals (every 10 s, 10 min, 1 h); a figure is what came since the
-oldest of them. The number of series is bounded; beyond it nothing more is told apart, and only the sums of the whole
+oldest of them. The number of series is bounded; beyond it no new series is made, and only the sums of the whole
 broker go on. The loop's thread only.
 """
 
@@ -30,7 +30,7 @@ _SERIES_PER_STEP = 500
 MESSAGES, BYTES, TIMES, LATENCY_MS = range(4)
 
 
-class Window(msgspec.Struct, frozen=True):
+class PeriodTotals(msgspec.Struct, frozen=True):
     """One window of a figure."""
 
     sum: int = 0
@@ -44,9 +44,9 @@ class Window(msgspec.Struct, frozen=True):
 class Figure(msgspec.Struct, frozen=True):
     """What the three windows say."""
 
-    minute: Window = Window()
-    hour: Window = Window()
-    day: Window = Window()
+    minute: PeriodTotals = PeriodTotals()
+    hour: PeriodTotals = PeriodTotals()
+    day: PeriodTotals = PeriodTotals()
 
     def document(self) -> dict[str, dict[str, float]]:
         """As the answer to VIEW_BROKER_STATS_DATA has it."""
@@ -68,11 +68,11 @@ class Series:
         self.earlier: list[list[tuple[float, tuple[int, ...]]]] = [[start], [start], [start]]
         self.behind_bytes = self.behind_ms = 0  # of deliveries: how far the last one was behind
 
-    def add(self, messages: int, size: int, latency_ms: int = 0) -> None:
+    def add(self, messages: int, size: int, latency_ms: int = 0, times: int = 1) -> None:
         totals = self.totals
         totals[MESSAGES] += messages
         totals[BYTES] += size
-        totals[TIMES] += 1
+        totals[TIMES] += times
         totals[LATENCY_MS] += latency_ms
 
     def note(self, window: int, now: float) -> None:
@@ -127,16 +127,16 @@ class Statistics:
 
     # -- counting ----------------------------------------------------------------------------------------------
 
-    def put(self, topic: str, queue_id: int, messages: int, size: int) -> None:
-        """Messages were stored by one send."""
+    def put(self, topic: str, queue_id: int, messages: int, size: int, sends: int = 1) -> None:
+        """Messages were stored by one send, or by so many."""
         everything = self._all_puts.totals
         everything[MESSAGES] += messages
-        everything[TIMES] += 1
+        everything[TIMES] += sends
         try:
             series = self._puts[topic][queue_id]
         except KeyError:
             series = self._new(self._puts, topic, queue_id)
-        series.add(messages, size)
+        series.add(messages, size, times=sends)
 
     def got(self, topic: str, group: str, queue_id: int, messages: int, size: int, latency_ms: int) -> Series:
         """Messages were delivered by one pull."""
@@ -280,18 +280,18 @@ _NUMBERS = {
 NAMES = tuple(_NUMBERS)
 
 
-def _window(series: list[Series], window: int, number: int, now: float) -> Window:
+def _window(series: list[Series], window: int, number: int, now: float) -> PeriodTotals:
     if not series:
-        return Window()
+        return PeriodTotals()
     began = min(one.earlier[window][0][0] for one in series)
     total = sum(one.totals[number] - one.earlier[window][0][1][number] for one in series)
     times = sum(one.totals[TIMES] - one.earlier[window][0][1][TIMES] for one in series)
-    return Window(total, total / max(now - began, 1.0), total / times if times else 0.0)
+    return PeriodTotals(total, total / max(now - began, 1.0), total / times if times else 0.0)
 
 
 def _moment(value: int) -> Figure:
     """A figure that is not a sum: what was seen last."""
-    return Figure(*(Window(value),) * 3)
+    return Figure(*(PeriodTotals(value),) * 3)
 
 
 def _one(family: dict[int, Series] | None, queue_id: str) -> list[Series]:

@@ -17,13 +17,17 @@ from embermq.broker.names import (
     is_retry_topic,
     reply_topic,
 )
-from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.properties import OP_TOPIC, SCHEDULE_TOPIC
 from embermq.settings import BrokerSettings
 from embermq.store.tables import PERM_INHERIT, PERM_READ, PERM_WRITE, ConfigTable, DataVersion, TopicConfig
 
 READ_WRITE = PERM_READ | PERM_WRITE
 UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG = 1, 2
 SCHEDULE_QUEUES = 18
+# A registration names all topics in one frame of 16 MiB at most: a broker with more could not register any more.
+REGISTERED_BYTES_MAX = 15 << 20
+# Queues that have no topic of the table: SCHEDULE_TOPIC_XXXX is made at the start, RocketMQ lists no op topic.
+_UNLISTED = frozenset((SCHEDULE_TOPIC, OP_TOPIC))
 
 
 class Topics:
@@ -36,6 +40,9 @@ class Topics:
         self._built_in = self._made_at_start()
         # The file's entries win over the built-in ones, as in RocketMQ.
         self._table.put_all({name: config for name, config in self._built_in.items() if name not in table})
+        self._registered_bytes = sum(map(_registered_bytes, table.entries()))
+        self._unannounced: set[str] = set()
+        self.refused = 0
 
     def _made_at_start(self) -> dict[str, TopicConfig]:
         settings = self._settings()
@@ -67,8 +74,11 @@ class Topics:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be made."""
-        return len(self._table) < self._settings().names_max
+        """Whether one more may be made. It counts as refused if not."""
+        if len(self._table) < self._settings().names_max and self._registered_bytes < REGISTERED_BYTES_MAX:
+            return True
+        self.refused += 1
+        return False
 
     def all(self) -> dict[str, TopicConfig]:
         return self._table.entries()
@@ -120,14 +130,21 @@ class Topics:
 
     def put(self, config: TopicConfig) -> None:
         """Set a topic's whole configuration."""
-        self._table.put(config.topic_name, config)
-        self._changed()
+        self._keep(config)
 
     def remove(self, topic: str) -> bool:
         removed = self._table.remove(topic) is not None
         if removed:
+            self._registered_bytes -= _registered_bytes(topic)
             self._changed()
         return removed
+
+    def take_unannounced(self) -> list[TopicConfig]:
+        """The topics that were made or changed since the last time."""
+        names = []
+        while self._unannounced:  # Other threads may add to it.
+            names.append(self._unannounced.pop())
+        return [config for name in names if (config := self._table.get(name)) is not None]
 
     def take_order_config(self, ordered: Mapping[str, str]) -> None:
         """What name servers say of ordered topics: those they name are, the others are not."""
@@ -141,12 +158,10 @@ class Topics:
 
         The table is derived: losing its file never hides messages.
         """
-        lost = [name for name in queues if name not in self._table and name != SCHEDULE_TOPIC and queues[name]]
+        lost = [name for name in queues if name not in self._table and name not in _UNLISTED and queues[name]]
         for name in lost:
             number = max(queues[name]) + 1
-            self._table.put(name, TopicConfig(name, number, number, READ_WRITE))
-        if lost:
-            self._changed()
+            self._keep(TopicConfig(name, number, number, READ_WRITE))
         return lost
 
     def save(self) -> bool:
@@ -154,9 +169,17 @@ class Topics:
         return self._table.save()
 
     def _keep(self, config: TopicConfig) -> TopicConfig:
+        if config.topic_name not in self._table:
+            self._registered_bytes += _registered_bytes(config.topic_name)
         self._table.put(config.topic_name, config)
+        self._unannounced.add(config.topic_name)
         self._changed()
         return config
+
+
+def _registered_bytes(name: str) -> int:
+    """What a topic takes in a registration: its name twice, and numbers."""
+    return 2 * len(name.encode()) + 150
 
 
 def _topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:

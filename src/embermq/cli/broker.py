@@ -111,6 +111,8 @@ def _run(
     # Loads the store: `embermq broker -p` and a refused start need not wait for it.
     from embermq.cli.broker_process import BrokerPlan, run_broker
 
+    if conf.store.root.exists() and not conf.store.root.is_dir():
+        raise NotStarted(f"{conf.store.root}: a file, where a store is a directory; choose another place with --store")
     conf = _with_found(conf._replace(store=conf.store.replace(listen_port=main.getsockname()[1])))
     embedded = None
     if not conf.broker.name_servers:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 import embermq
-from embermq.broker import Broker
+from embermq.broker import Broker, ConsumerFilters
 from embermq.cli.addresses import LOOPBACK, is_any, resolve
 from embermq.cli.serving import NotStarted
 from embermq.errors import EmberError, RemotingError
@@ -81,11 +81,13 @@ async def _started(plan: BrokerPlan, stop: asyncio.Event, stack: AsyncExitStack)
             conf = conf._replace(broker=conf.broker.replace(name_servers=(str(inside),)))
             outside = conf.store.broker_ip if is_any(address.address) else address.address
             name_servers = (str(Host(outside, address.port)),)
-        store = await asyncio.to_thread(MessageStore.open, conf.store.root, conf.store)
+        filters = await asyncio.to_thread(ConsumerFilters.load, conf.store.root, conf.store)
+        bits = filters.bits if conf.store.filter_bits else None
+        store = await asyncio.to_thread(MessageStore.open, conf.store.root, conf.store, bit_map_for=bits)
         stack.push_async_callback(asyncio.to_thread, store.close)
         if stop.is_set():
             return None
-        broker = Broker(conf.broker, store)
+        broker = Broker(conf.broker, store, filters=filters)
         stack.push_async_callback(broker.stop)
         await broker.start(plan.main, plan.fast)
     except EmberError as problem:
@@ -180,7 +182,7 @@ def ready_facts(conf: BrokerConf, started: Started) -> dict[str, Any]:
 
 
 def durability(settings: StoreSettings) -> str:
-    """How safe a message is whose producer was told SEND_OK."""
+    """How safe a message is whose producer got SEND_OK."""
     if settings.flush is FlushDisk.SYNC:
         return "on the disk: survives a power cut"
     if settings.transient_pool_active:

@@ -3,6 +3,7 @@
     rows.py        what a row holds; RecordColumns, rows with the bytes they point into
     operations.py  scan, select, gather, gather_stored, pick, check, derive: each in the form that is done sooner
     choosing.py    compiled or plain: the one place that decides
+    send_run.py    SendRun: frames of sends as rows of a batch, and the answers to them
     queue_slots.py topic and queue id to slot: the one table of queues
     plain/         the forms in Python and numpy, which state the rules
     compiled/      the same compiled by numba, the only place that knows it; tests run both on the same bytes
@@ -18,6 +19,7 @@ from embermq.columns.operations import (
     JoinLoops,
     RunLoops,
     Scan,
+    SendLoops,
     check_index_links,
     check_loops_for,
     compiled_index_keys,
@@ -29,6 +31,7 @@ from embermq.columns.operations import (
     hash_column_for,
     index_keys_for,
     join_loops_for,
+    load_server_kernels,
     log_check,
     new_log_check_walk,
     pick_for,
@@ -40,6 +43,7 @@ from embermq.columns.operations import (
     run_loops,
     scan_for,
     select_for,
+    send_loops,
 )
 from embermq.columns.plain.check import (
     Q_COLUMNS,
@@ -64,6 +68,7 @@ from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.pairs import ValueColumn, measure_pairs
 from embermq.columns.plain.pick import ANY_SIZE
+from embermq.columns.plain.replies import ID_DIGITS, ReplyTemplate
 from embermq.columns.plain.runs import (
     BORN_NOW,
     N_PLACED_COLUMNS,
@@ -93,6 +98,7 @@ from embermq.columns.plain.runs import (
 )
 from embermq.columns.plain.scan import resync, scan_rows
 from embermq.columns.plain.select import I64_MAX, I64_MIN, SYSTEM_PREFIXES, SYSTEM_TOPICS, Selection, is_system_topic
+from embermq.columns.plain.sends import SendStop
 from embermq.columns.plain.stored import (
     G_ANY_PLACE,
     G_BILLING,
@@ -142,6 +148,7 @@ from embermq.columns.rows import (
     Rows,
     new_rows,
 )
+from embermq.columns.send_run import FrameOf, SendPiece, SendRun
 
 __all__ = [
     "ANY_SIZE",
@@ -172,6 +179,7 @@ __all__ = [
     "C_UNIQ_LEN",
     "CheckLoops",
     "CheckStop",
+    "FrameOf",
     "G_ANY_PLACE",
     "G_BILLING",
     "G_BYTES",
@@ -193,6 +201,7 @@ __all__ = [
     "HostKind",
     "I64_MAX",
     "I64_MIN",
+    "ID_DIGITS",
     "Keep",
     "LineStop",
     "LinkCheck",
@@ -232,6 +241,7 @@ __all__ = [
     "R_TOPIC_AT",
     "R_TOPIC_LEN",
     "RecordColumns",
+    "ReplyTemplate",
     "RowLimits",
     "RowStop",
     "Rows",
@@ -241,6 +251,10 @@ __all__ = [
     "SYSTEM_TOPICS",
     "Scan",
     "Selection",
+    "SendLoops",
+    "SendPiece",
+    "SendRun",
+    "SendStop",
     "ValueColumn",
     "W_AT",
     "W_COUNT",
@@ -263,6 +277,7 @@ __all__ = [
     "index_keys_for",
     "is_system_topic",
     "key_rows",
+    "load_server_kernels",
     "log_check",
     "measure_pairs",
     "mixed",
@@ -283,5 +298,6 @@ __all__ = [
     "scan_for",
     "scan_rows",
     "select_for",
+    "send_loops",
     "text_hash",
 ]

@@ -29,6 +29,7 @@ Kernels = Literal[
     "json_lines",
     "messages",
     "repeats",
+    "sends",
 ]
 
 # From how much work on loading pays, in the unit of the operation: bytes of log, rows, entries or messages.
@@ -45,14 +46,16 @@ WORTH_LOADING: dict[Kernels, int] = {
     "links": 20_000,  # entries
     "messages": 20_000,  # messages
     "repeats": 128 << 10,  # keys
+    "sends": 500,  # frames: a server that gets so many will get more
 }
 
 _loading = threading.RLock()
+_ahead: int | None = None  # The thread that loads modules ahead of their use.
 
 
 def is_loaded(module: Kernels) -> bool:
-    """Whether using the kernels of this module costs no loading."""
-    return f"embermq.columns.compiled.{module}" in sys.modules
+    """Whether using the kernels of this module costs no loading, nor a wait for a thread that loads others ahead."""
+    return f"embermq.columns.compiled.{module}" in sys.modules and _ahead in (None, threading.get_ident())
 
 
 def pays(module: Kernels, work: int, use: KernelUse = KernelUse.AUTO) -> bool:
@@ -60,6 +63,18 @@ def pays(module: Kernels, work: int, use: KernelUse = KernelUse.AUTO) -> bool:
     if use is not KernelUse.AUTO:
         return use is KernelUse.ALWAYS
     return is_loaded(module) or work >= WORTH_LOADING[module]
+
+
+@contextmanager
+def loading_ahead() -> Iterator[None]:
+    """Around the import of many modules on a thread of their own: other threads do without kernels meanwhile."""
+    global _ahead
+    with _loading:
+        _ahead = threading.get_ident()
+        try:
+            yield
+        finally:
+            _ahead = None
 
 
 @contextmanager

@@ -5,6 +5,7 @@ that have decided already, because they write or read what only the compiled for
 plain/ and compiled/. Any thread.
 """
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import loading, pays
+from embermq.columns.choosing import loading, loading_ahead, pays
 from embermq.columns.plain import check as plain_check
 from embermq.columns.plain import derive as plain_derive
 from embermq.columns.plain import gather as plain_gather
@@ -29,6 +30,7 @@ from embermq.columns.plain.gather import HostKind, Pairs, Parts
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import MessageReading
 from embermq.columns.plain.pairs import ValueColumn
+from embermq.columns.plain.replies import ReplyTemplate
 from embermq.columns.plain.runs import RowLimits, RunBytes
 from embermq.columns.plain.select import Selection, select_rows
 from embermq.columns.plain.stored import GatherStop
@@ -39,6 +41,7 @@ from embermq.settings import KernelUse
 if TYPE_CHECKING:
     from embermq.columns.compiled.check_log import LogCheck
     from embermq.columns.compiled.queue_table import QueueTable
+    from embermq.columns.compiled.sends import SendReader
 
 Numbers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -275,6 +278,42 @@ def run_loops() -> RunLoops:
         from embermq.columns.compiled.messages import read_messages
         from embermq.columns.compiled.queue_table import QueueTable
     return RunLoops(QueueTable(), read_messages, admit_rows, encode_batch)
+
+
+@dataclass(frozen=True, slots=True)
+class SendLoops:
+    """The compiled way from frames of sends to rows of a run, and from their places to answers."""
+
+    places: "QueueTable"
+    reader: "SendReader"
+    write_replies: Callable[[Rows, Rows, Rows, ReplyTemplate, NDArray[np.uint8], Numbers], int]
+
+    def with_no_places(self) -> "SendLoops":
+        return SendLoops(type(self.places)(), self.reader, self.write_replies)
+
+
+def send_loops() -> SendLoops:
+    with loading():
+        from embermq.columns.compiled.queue_table import QueueTable
+        from embermq.columns.compiled.replies import write_replies
+        from embermq.columns.compiled.sends import SendReader
+    return SendLoops(QueueTable(), SendReader(), write_replies)
+
+
+# What a server uses while messages come in and go out: appending runs, dispatch, reads of stored bytes.
+SERVER_KERNELS = ("sends", "replies", "messages", "admit", "scan", "derive", "queue_table", "stored")
+
+
+def load_server_kernels(is_wanted: Callable[[], bool]) -> bool:
+    """Load what a server uses, on a thread that has nothing else to do; others go on without kernels meanwhile.
+
+    False if it was given up, because it is not wanted any more."""
+    with loading_ahead():
+        for name in SERVER_KERNELS:
+            if not is_wanted():
+                return False
+            importlib.import_module(f"embermq.columns.compiled.{name}")
+    return True
 
 
 def put_pairs_for(*, compiled: bool) -> PutPairs:

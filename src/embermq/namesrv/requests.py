@@ -27,7 +27,17 @@ from embermq.namesrv.live_settings import ChangeRefused, LiveSettings
 from embermq.namesrv.register_body import body_crc, decode_data_version, decode_register_body
 from embermq.namesrv.registration import BrokerIdentity, TopicQueues
 from embermq.namesrv.route_table import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
-from embermq.remoting import Call, NoHeader, Reply, RequestCode, RequestTable, ResponseCode, Row, write_json
+from embermq.remoting import (
+    MAX_FRAME_BYTES,
+    Call,
+    NoHeader,
+    Reply,
+    RequestCode,
+    RequestTable,
+    ResponseCode,
+    Row,
+    write_json,
+)
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +60,13 @@ class NamesrvRequests:
                 Row(code.PUT_KV_CONFIG, PutKvHeader, self.put_kv, blocking=True, note="number and size bounded"),
                 Row(code.GET_KV_CONFIG, KvHeader, self.get_kv),
                 Row(code.DELETE_KV_CONFIG, KvHeader, self.delete_kv, blocking=True),
-                Row(code.REGISTER_BROKER, RegisterHeader, self.register, note="brokers and topics bounded"),
+                Row(
+                    code.REGISTER_BROKER,
+                    RegisterHeader,
+                    self.register,
+                    note="brokers and topics bounded",
+                    body_bytes_max=MAX_FRAME_BYTES,
+                ),
                 Row(
                     code.UNREGISTER_BROKER,
                     BrokerHeader,

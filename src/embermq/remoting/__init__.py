@@ -10,6 +10,7 @@
     java_json.py       bodies in Java's JSON: integer and object keys
     session.py         Session: one connection's protocol state, without a socket
     link.py            Link: a connection on the asyncio loop
+    frame_runs.py      frames of one turn of the loop, of all connections, answered together
     request_table.py   a request is a row: code, header, handler
     server.py          RemotingServer: listeners, limits, graceful end
     connector.py       Connector: calls to other servers
@@ -34,17 +35,19 @@ from embermq.remoting.command import (
 )
 from embermq.remoting.connector import Connector, ask
 from embermq.remoting.counters import RemotingCounters
+from embermq.remoting.frame_runs import Piece, RunTaker
 from embermq.remoting.frames import MAX_FRAME_BYTES, FrameReader, FrameSplitter, decode_frame, encode_frame
 from embermq.remoting.headers import I32, I64, NoHeader, decode_header, encode_header, is_true
 from embermq.remoting.java_json import key_object, parse_json, without_nulls, write_json, write_object_keyed
 from embermq.remoting.limits import RemotingLimits
 from embermq.remoting.link import Link
-from embermq.remoting.request_table import Call, Handler, Peer, RequestTable, Row, run, unsupported
+from embermq.remoting.request_table import BODY_BYTES_MAX, Call, Handler, Peer, RequestTable, Row, run, unsupported
 from embermq.remoting.server import RemotingServer, bind
 from embermq.remoting.session import Outcome, Session
 
 __all__ = [
     "BINARY",
+    "BODY_BYTES_MAX",
     "Call",
     "Command",
     "Connector",
@@ -62,6 +65,7 @@ __all__ = [
     "Outcome",
     "PROTOCOL_VERSION",
     "Peer",
+    "Piece",
     "RESPONSE_FLAG",
     "RemotingCounters",
     "RemotingLimits",
@@ -71,6 +75,7 @@ __all__ = [
     "RequestTable",
     "ResponseCode",
     "Row",
+    "RunTaker",
     "Session",
     "answer",
     "ask",

@@ -99,6 +99,9 @@ class Connector:
     def opened(self, link: Link) -> bool:
         return True
 
+    def arrived(self, link: Link, buffer: bytes) -> bool:
+        return False
+
     def received(self, link: Link, requests: list[Command]) -> None:
         for request in requests:
             link.begin(request)
@@ -106,6 +109,9 @@ class Connector:
             reply = unsupported(request) if row is None else run(row, link, request, link.answer)
             if reply is not None:
                 link.answer(request, reply)
+
+    def crowded(self) -> None:
+        """Peers that were called are few, and trusted with the memory of an answer."""
 
     def closed(self, link: Link, reason: str) -> None:
         for address, known in list(self._links.items()):

@@ -64,31 +64,45 @@ class FrameSplitter:
         """How much of an unfinished frame is kept."""
         return len(self._rest)
 
-    def split(self, data: bytes) -> tuple[bytes, list[tuple[int, int]]]:
-        """A buffer, and where the whole frames lie in it. `failure` says why there will be no more."""
+    def join(self, data: bytes) -> bytes:
+        """What was kept and `data`, as one buffer; nothing as long as no frame in it can be whole."""
         if self.failure is not None:
-            return b"", []
+            return b""
         if self._rest:
             self._rest += data
             if len(self._rest) < self._wanted:
-                return b"", []
+                return b""
             data = bytes(self._rest)
             self._rest.clear()
-        bounds: list[tuple[int, int]] = []
-        at, end, self._wanted = 0, len(data), 4
-        while end - at >= 4:
-            size = 4 + _LENGTH.unpack_from(data, at)[0]
-            if not HEAD_BYTES <= size <= self._max:
-                self.failure = f"a frame of {size:,} bytes cannot be: {HEAD_BYTES} to {self._max:,} are allowed"
-                return data, bounds
-            if end - at < size:
-                self._wanted = size
-                break
-            bounds.append((at, at + size))
-            at += size
-        if at < end:
-            self._rest += memoryview(data)[at:]
-        return data, bounds
+        return data
+
+    def end_of(self, buffer: bytes, at: int) -> int:
+        """Where the frame at buffer[at] ends; 0 if it is not whole, or cannot be a frame (`failure`)."""
+        self._wanted = 4
+        if len(buffer) - at < 4 or self.failure is not None:
+            return 0
+        size: int = 4 + _LENGTH.unpack_from(buffer, at)[0]
+        if not HEAD_BYTES <= size <= self._max:
+            self.failure = f"a frame of {size:,} bytes cannot be: {HEAD_BYTES} to {self._max:,} are allowed"
+            return 0
+        if len(buffer) - at < size:
+            self._wanted = size
+            return 0
+        return at + size
+
+    def keep(self, buffer: bytes, at: int) -> None:
+        """Keep buffer[at:] for the next `join`; nothing of a stream that cannot be read any further."""
+        if at < len(buffer) and self.failure is None:
+            self._rest += memoryview(buffer)[at:]
+
+    def split(self, data: bytes) -> tuple[bytes, list[tuple[int, int]]]:
+        """A buffer, and where the whole frames lie in it. `failure` says why there will be no more."""
+        buffer, at, bounds = self.join(data), 0, []
+        while end := self.end_of(buffer, at):
+            bounds.append((at, end))
+            at = end
+        self.keep(buffer, at)
+        return buffer, bounds
 
 
 class FrameReader:
@@ -104,15 +118,28 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Command]:
         """The commands that `data` completes, in order. `failure` says why there will be no more."""
-        if self.failure is not None:
-            return []
-        buffer, bounds = self._splitter.split(data)
-        commands: list[Command] = []
-        try:
-            for start, end in bounds:
-                commands.append(decode_frame(buffer, start, end))
-        except FrameInvalid as problem:
-            self.failure = str(problem)
-        else:
-            self.failure = self._splitter.failure
+        commands, _at = self.read(self.join(data), 0)
         return commands
+
+    def join(self, data: bytes) -> bytes:
+        """What was kept and `data`, to be read from its beginning to its end by `read`."""
+        return b"" if self.failure is not None else self._splitter.join(data)
+
+    def read(self, buffer: bytes, at: int, most: int | None = None) -> tuple[list[Command], int]:
+        """Commands from buffer[at:] and where they end: `most` of them, or all, and then the rest of it is kept."""
+        commands: list[Command] = []
+        if self.failure is not None:
+            return commands, len(buffer)
+        splitter = self._splitter
+        try:
+            while len(commands) != most:
+                end = splitter.end_of(buffer, at)
+                if not end:
+                    splitter.keep(buffer, at)
+                    self.failure, at = splitter.failure, len(buffer)
+                    break
+                commands.append(decode_frame(buffer, at, end))
+                at = end
+        except FrameInvalid as problem:
+            self.failure, at = str(problem), len(buffer)
+        return commands, at

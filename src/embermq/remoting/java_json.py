@@ -3,11 +3,15 @@
 Beyond JSON, a map's key may be a bare integer (`{0:"addr"}`) or an object (`{{"topic":"T",...}:{...}}`). What is
 written has quoted integer keys; a map with object keys is written in Java's own form, because its readers know no
 other. Pure.
+
+The reader of the extensions is some hundred times slower than the strict one, so what it reads is bounded: clients'
+requests do not use them, only answers of Java's side do.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -15,15 +19,33 @@ import msgspec
 DEPTH_MAX = 64
 _SPACE = re.compile(r"\s*")
 _BARE = re.compile(r"-?[0-9]+|[A-Za-z_$][A-Za-z0-9_$.]*")
-_SCALAR = json.JSONDecoder(strict=False)
+EXTENDED_BYTES_MAX = 64 << 10
 
 
-def parse_json(body: bytes) -> Any:
-    """The value of a body; ValueError when it cannot be read. Bare keys become texts, object keys their JSON text."""
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
+
+
+_SCALAR = json.JSONDecoder(strict=False, parse_constant=_refuse_constant, parse_float=_finite)
+
+
+def parse_json(body: bytes, extended_bytes_max: int = EXTENDED_BYTES_MAX) -> Any:
+    """The value of a body; ValueError when it cannot be read. Bare keys become texts, object keys their JSON text.
+
+    A body that is not strict JSON and longer than `extended_bytes_max` is not read.
+    """
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        if len(body) > extended_bytes_max:
+            raise ValueError(f"not JSON: {problem}") from None
     text = body.decode("utf-8")
     value, at = _Parser(text).value(0, 0)
     if _SPACE.match(text, at).end() != len(text):  # type: ignore[union-attr]
@@ -54,7 +76,7 @@ class _Parser:
             case "":
                 raise ValueError("the text ends too early")
             case _:
-                return _SCALAR.raw_decode(self._text, at)
+                return self._scalar(at)
 
     def _map(self, at: int, depth: int) -> tuple[dict[str, Any], int]:
         found: dict[str, Any] = {}
@@ -81,12 +103,18 @@ class _Parser:
             value, at = self.value(at, depth + 1)
             return json.dumps(value, separators=(",", ":"), sort_keys=True), at
         if first == '"':
-            value, at = _SCALAR.raw_decode(self._text, at)
+            value, at = self._scalar(at)
             return str(value), at
         bare = _BARE.match(self._text, at)
         if bare is None:
             raise ValueError(f"no key at character {at}")
         return bare[0], bare.end()
+
+    def _scalar(self, at: int) -> tuple[Any, int]:
+        value, at = _SCALAR.raw_decode(self._text, at)
+        if isinstance(value, str):
+            value.encode()  # Half of a surrogate pair could be read, and never be written again.
+        return value, at
 
     def _separator(self, at: int, end: str) -> int:
         at = self._skip(at)

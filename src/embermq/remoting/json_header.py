@@ -81,9 +81,9 @@ def decode_json(header: bytes, body: bytes) -> Command:
             read: _Received | _ReceivedLoose = _decoder.decode(header)
         except msgspec.ValidationError:
             read = _loose_decoder.decode(header)
+        ext = read.ext if isinstance(read, _Received) else _texts(read.ext)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise FrameInvalid(f"the JSON header cannot be read: {problem}") from None
-    ext = read.ext if isinstance(read, _Received) else _texts(read.ext)
     return Command(
         read.code, read.opaque, read.flag, ext, body, read.remark, language_name(read.language), read.version, JSON
     )

@@ -2,12 +2,12 @@
 
 All frames of a read are handed to the owner together, and what it answers meanwhile leaves in one joined write. Outside
 of a read, writes of one turn of the loop are joined as well. A peer that does not read what is written to it is not
-read from either; what it was not sent is bounded.
+read from either, and its requests that were read wait until it does; what it was not sent is bounded.
 """
 
 import asyncio
 import ipaddress
-from typing import Protocol
+from typing import Protocol, cast
 
 from embermq.errors import ConnectionLost
 from embermq.model.hosts import Host
@@ -19,6 +19,10 @@ from embermq.remoting.session import OnAnswer, Session
 
 NO_HOST = Host("0.0.0.0", 0)
 _TLS_HANDSHAKE = 0x16
+# Answers of one turn are joined up to this size: a few pulls make a lot of bytes, and a peer may not read them.
+_JOIN_BYTES_MAX = 1 << 20
+# What a request takes beside its texts and its body, roughly.
+_REQUEST_BYTES = 500
 
 
 class LinkOwner(Protocol):
@@ -31,7 +35,16 @@ class LinkOwner(Protocol):
         """False: refused, the link closes."""
         ...
 
+    def arrived(self, link: "Link", buffer: bytes) -> bool:
+        """Bytes that begin with a frame; False: the link reads them itself, now. True: they are given back to its
+        `read` in this turn of the loop or at the beginning of the next."""
+        ...
+
     def received(self, link: "Link", requests: list[Command]) -> None: ...
+
+    def crowded(self) -> None:
+        """What waits on all links together is over a limit."""
+        ...
 
     def closed(self, link: "Link", reason: str) -> None: ...
 
@@ -44,7 +57,11 @@ class Link(asyncio.Protocol):
         self._limits, self._counters = owner.limits, owner.counters
         self._session = Session("?", owner.limits.frame_bytes)
         self._out: list[bytes] = []
-        self._in_turn = self._flush_is_due = False
+        self._out_bytes = 0
+        self._held_back: list[Command] = []  # requests that wait until the peer reads
+        self._kept: dict[int, int] = {}  # bytes of requests that wait for their answer, by the id of the request
+        self._in_turn = self._flush_is_due = self._is_draining = False
+        self._unread_before = 0
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
         self._transport: asyncio.Transport | None = None
@@ -55,14 +72,16 @@ class Link(asyncio.Protocol):
         self.active_at = loop.time()
         self.unread_since: float | None = None  # an unfinished frame began to arrive
         self.stalled_since: float | None = None  # the peer does not read
+        self.unsent_since: float | None = None  # the peer has something left to read
+        self.unsent_bytes = 0
 
     # -- what the transport says ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # Not by isinstance: uvloop's are no subclass.
         self._transport = transport
         self.host = _host_of(transport.get_extra_info("peername"))
-        self._session = Session(str(self.host), self._limits.frame_bytes)
+        self._session = Session(str(self.host), self._limits.frame_bytes, pending_max=self._limits.pending_calls)
         transport.set_write_buffer_limits(high=self._limits.write_pause_bytes)
         if not self._owner.opened(self):
             self.close("the limit of connections is reached")
@@ -73,20 +92,50 @@ class Link(asyncio.Protocol):
         if self.unread_since is None and data[0] == _TLS_HANDSHAKE and not self._session.unread_bytes:
             self.close("TLS is not supported: the peer began with a TLS handshake")
             return
-        unread = self._session.unread_bytes
+        self._unread_before = self._session.unread_bytes
+        buffer = self._session.join(data)
+        if not buffer:
+            self._account_unread(self._unread_before)
+        elif not self._owner.arrived(self, buffer):
+            self.read(buffer, 0)
+
+    def read(self, buffer: bytes, at: int, most: int | None = None) -> int:
+        """Hand the requests in buffer[at:], or in its next `most` frames, to the owner; where they end."""
+        requests, at = self._session.read(buffer, at, most)
+        if requests:
+            self._serve(requests)
+        if most is None:
+            self._account_unread(self._unread_before)
+            if self._session.failure is not None:
+                self._counters.closed_invalid += 1
+                self.close(self._session.failure)
+        return at
+
+    def read_nothing(self) -> None:
+        """All of a buffer was taken by the owner: nothing of it is left to be read or kept."""
+        if self._unread_before:
+            self._account_unread(self._unread_before)
+
+    def begin_turn(self) -> None:
+        """Keep what is written until `end_turn`."""
         self._in_turn = True
-        try:
-            requests = self._session.receive(data)
-            if requests:
-                self._owner.received(self, requests)
-        finally:
-            self._in_turn = False
+
+    def end_turn(self) -> None:
+        self._in_turn = False
         if self._out:
             self._flush()
-        self._account_unread(unread)
-        if self._session.failure is not None:
-            self._counters.closed_invalid += 1
-            self.close(self._session.failure)
+
+    def _serve(self, requests: list[Command]) -> None:
+        if self._held_back:
+            self._held_back += requests
+            return
+        was_in_turn, self._in_turn = self._in_turn, True
+        try:
+            self._owner.received(self, requests)
+        finally:
+            self._in_turn = was_in_turn
+        if self._out and not was_in_turn:
+            self._flush()
 
     def _account_unread(self, before: int) -> None:
         now = self._session.unread_bytes
@@ -95,8 +144,8 @@ class Link(asyncio.Protocol):
             self.unread_since = None
         elif self.unread_since is None or now < before:
             self.unread_since = self.active_at
-        if self._counters.unread_bytes > self._limits.unread_bytes and now:
-            self.close("unfinished frames of all connections are over their limit")
+        if now and self._counters.unread_bytes > self._limits.unread_bytes:
+            self._owner.crowded()
 
     def pause_writing(self) -> None:
         self.stalled_since = self._loop.time()
@@ -105,8 +154,18 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.stalled_since = None
-        if self._transport is not None and not self._transport.is_closing():
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """With the requests that were held back; then read on."""
+        if self._held_back and self.is_open and self.stalled_since is None:
+            requests, self._held_back = self._held_back, []
+            self._serve(requests)
+        if self._may_read() and self._transport is not None:
             self._transport.resume_reading()
+
+    def _may_read(self) -> bool:
+        return self.is_open and self.stalled_since is None and not self._held_back and not self._is_draining
 
     def eof_received(self) -> bool:
         self._reason = self._reason or "the peer closed it"
@@ -118,6 +177,9 @@ class Link(asyncio.Protocol):
         self._counters.in_flight -= self.in_flight
         self.in_flight = 0
         self._transport = None
+        self._counters.unsent_bytes -= self.unsent_bytes
+        self.unsent_bytes = self._out_bytes = 0
+        self._held_back.clear()
         self._out.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -133,14 +195,35 @@ class Link(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of a frame that is not whole yet."""
+        return self._session.unread_bytes
+
     def begin(self, request: Command) -> None:
         """A request is under way until `answer`."""
         if not request.is_oneway:
             self.in_flight += 1
             self._counters.in_flight += 1
 
+    def keep(self, request: Command) -> None:
+        """A request is not answered at once: its bytes count until `answer`."""
+        texts = sum(len(name) + len(text) for name, text in request.ext.items()) if request.ext else 0
+        self._kept[id(request)] = size = _REQUEST_BYTES + texts + len(request.body)
+        self._counters.kept_bytes += size
+
+    def hold_back(self, requests: list[Command]) -> None:
+        """Hand these requests to the owner again: at the next turn of the loop, or when the peer has read what waits
+        for it. Nothing more is read meanwhile."""
+        self._held_back += requests
+        if self.stalled_since is None and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
     def answer(self, request: Command, reply: Reply) -> None:
         """Send the response to a request, unless it wants none or the connection is gone."""
+        if self._kept:
+            self._counters.kept_bytes -= self._kept.pop(id(request), 0)
         if request.is_oneway or self._transport is None:
             return
         self.in_flight -= 1
@@ -149,9 +232,36 @@ class Link(asyncio.Protocol):
             self._is_drained.set()
         self._write(encode_frame(answer(request, reply)))
 
+    def has_room_for(self, count: int) -> bool:
+        """Whether so many requests may be begun at once: no limit would refuse or hold back one of them."""
+        return (
+            not self._held_back
+            and self.stalled_since is None
+            and self.in_flight + count <= self._limits.in_flight_per_connection
+            and self._counters.in_flight + count <= self._limits.in_flight
+            and self._counters.kept_bytes <= self._limits.kept_bytes
+        )
+
+    def begin_run(self, count: int) -> None:
+        """So many requests that want an answer are under way until `answer_run`."""
+        self.in_flight += count
+        self._counters.in_flight += count
+        self._counters.requests += count
+
+    def answer_run(self, count: int, frames: bytes) -> None:
+        """Send the responses to so many requests, which are frames already."""
+        if self._transport is None:
+            return
+        self.in_flight -= count
+        self._counters.in_flight -= count
+        if self._is_drained is not None and not self.in_flight:
+            self._is_drained.set()
+        self._write(frames)
+
     def tell(self, request: Command) -> bool:
         """Send a request that wants no answer; False, and nothing sent, if the peer is gone or does not read."""
         if not self.is_open or self.stalled_since is not None:
+            self._counters.pushes_dropped += 1
             return False
         self._write(self._session.tell(request))
         return True
@@ -160,6 +270,8 @@ class Link(asyncio.Protocol):
         """Send a request; its outcome goes to `on_answer` on the loop's thread, at the latest after `seconds`."""
         if not self.is_open:
             raise ConnectionLost(str(self.host), self._reason or "it is closed")
+        if self._session.pending_calls >= self._limits.pending_calls:
+            self._counters.pushes_dropped += 1
         self._write(self._session.call(request, self._loop.time(), seconds, on_answer))
         if self._timer is None:
             self._timer = self._loop.call_later(seconds, self._expire)
@@ -179,6 +291,7 @@ class Link(asyncio.Protocol):
 
     async def drain(self) -> None:
         """Read nothing more, and wait until every request that was read is answered."""
+        self._is_draining = True
         if self._transport is not None and self.stalled_since is None:
             self._transport.pause_reading()
         if self.in_flight and self._transport is not None:
@@ -190,7 +303,10 @@ class Link(asyncio.Protocol):
 
     def _write(self, frame: bytes) -> None:
         self._out.append(frame)
-        if not self._in_turn and not self._flush_is_due:
+        self._out_bytes += len(frame)
+        if self._out_bytes > _JOIN_BYTES_MAX:
+            self._flush()
+        elif not self._in_turn and not self._flush_is_due:
             self._flush_is_due = True
             self._loop.call_soon(self._flush)
 
@@ -200,12 +316,32 @@ class Link(asyncio.Protocol):
             return
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
         self._out.clear()
+        self._out_bytes = 0
         self.active_at = self._loop.time()
         self._counters.sent_bytes += len(data)
         self._transport.write(data)
-        if self.stalled_since is not None and self._transport.get_write_buffer_size() > self._limits.write_limit_bytes:
+        unsent = self._transport.get_write_buffer_size()
+        if not unsent and not self.unsent_bytes:
+            return
+        self._account_unsent(unsent)
+        if self.stalled_since is not None and unsent > self._limits.write_limit_bytes:
             self._counters.closed_stalled += 1
             self.abort("the peer does not read, and too much waits for it")
+        elif self._counters.unsent_bytes > self._limits.unsent_bytes:
+            self._owner.crowded()
+
+    def look_at_unsent(self) -> None:
+        """Note how much the peer has left to read by now."""
+        if self.unsent_bytes and self._transport is not None:
+            self._account_unsent(self._transport.get_write_buffer_size())
+
+    def _account_unsent(self, now: int) -> None:
+        self._counters.unsent_bytes += now - self.unsent_bytes
+        self.unsent_bytes = now
+        if not now:
+            self.unsent_since = None
+        elif self.unsent_since is None:
+            self.unsent_since = self._loop.time()
 
     def _expire(self) -> None:
         self._timer = None

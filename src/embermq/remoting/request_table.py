@@ -23,6 +23,9 @@ H = TypeVar("H", bound=msgspec.Struct)
 
 log = logging.getLogger(__name__)
 
+# Of requests that carry no messages: reading a body of 16 MiB would hold up all other clients for seconds.
+BODY_BYTES_MAX = 1 << 20
+
 
 class Peer(Protocol):
     """The other end of a connection, as handlers see it."""
@@ -72,6 +75,7 @@ class Row(msgspec.Struct, frozen=True):
     handler: Handler
     blocking: bool = False  # may wait for a disk: runs on a thread of the pool
     note: str = ""  # what differs from RocketMQ, for the table in the documentation
+    body_bytes_max: int = BODY_BYTES_MAX
 
     @property
     def name(self) -> str:
@@ -97,6 +101,14 @@ class RequestTable:
 def unsupported(request: Command) -> Reply:
     """The answer to a code that has no row."""
     return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request type {request.code} not supported")
+
+
+def body_too_large(row: Row, request: Command) -> Reply:
+    """The answer to a request with more of a body than its row allows."""
+    return Reply(
+        ResponseCode.SYSTEM_ERROR,
+        f"{row.name}: the body has {len(request.body):,} bytes, {row.body_bytes_max:,} are allowed",
+    )
 
 
 def run(row: Row, peer: Peer, request: Command, answer: Callable[[Command, Reply], None]) -> Reply | None:

@@ -35,8 +35,14 @@ class _Pending:
 class Session:
     """One connection's frames, both ways."""
 
-    def __init__(self, peer: str, max_frame_bytes: int = MAX_FRAME_BYTES, first_opaque: int = 1) -> None:
-        self._peer = peer
+    def __init__(
+        self,
+        peer: str,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        first_opaque: int = 1,
+        pending_max: int = PENDING_CALLS_MAX,
+    ) -> None:
+        self._peer, self._pending_max = peer, pending_max
         self._frames = FrameReader(max_frame_bytes)
         self._opaques = count(first_opaque)
         self._pending: dict[int, _Pending] = {}
@@ -58,22 +64,31 @@ class Session:
 
     def receive(self, data: bytes) -> list[Command]:
         """The peer's requests in what arrived. Answers to ours go to their callbacks; unknown ones are ignored."""
-        commands = self._frames.feed(data)
+        requests, _at = self.read(self.join(data), 0)
+        return requests
+
+    def join(self, data: bytes) -> bytes:
+        """What arrived together with what waited for it, to be given to `read`; nothing if no frame is whole."""
+        return self._frames.join(data)
+
+    def read(self, buffer: bytes, at: int, most: int | None = None) -> tuple[list[Command], int]:
+        """The peer's requests in buffer[at:], and where they end: in the next `most` frames, or in all of them."""
+        commands, at = self._frames.read(buffer, at, most)
         if not any(command.flag & 1 for command in commands):
-            return commands
+            return commands, at
         requests: list[Command] = []
         for command in commands:
             if not command.is_response:
                 requests.append(command)
             elif (pending := self._pending.pop(command.opaque, None)) is not None:
                 pending.on_answer(command)
-        return requests
+        return requests, at
 
     def call(self, request: Command, now: float, seconds: float, on_answer: OnAnswer) -> bytes:
         """The bytes of a request; its outcome goes to `on_answer`, at the latest when `expire` finds it too old."""
         if self._ended is not None:
             raise ConnectionLost(self._peer, str(self._ended))
-        if len(self._pending) >= PENDING_CALLS_MAX:
+        if len(self._pending) >= self._pending_max:
             raise RemotingError(f"{self._peer} has not answered {len(self._pending):,} requests: no more are sent")
         request.opaque = self._free_opaque()
         self._pending[request.opaque] = _Pending(request.code, now + seconds, seconds, on_answer)

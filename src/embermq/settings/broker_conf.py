@@ -23,7 +23,17 @@ from embermq.settings.store_settings import StoreSettings
 from embermq.settings.values import BrokerRole, Property, Unusable, accept, parse_text
 
 # The store's declaration says that a broker uses them; this one does.
-_USED_BY_BROKER = frozenset({"broker_id"})
+_USED_BY_BROKER = frozenset(
+    {
+        "broker_id",
+        "filter_bits",
+        "filter_consumers",
+        "filter_dead_ms",
+        "filter_error_percent_max",
+        "filter_properties",
+        "filter_retries",
+    }
+)
 _NOT_YET = "not used by this broker yet"
 
 # As `mqbroker -m` shows them, and where this broker listens.

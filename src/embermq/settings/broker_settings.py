@@ -55,6 +55,16 @@ class BrokerSettings:
     trace_on: bool = prop("traceOn", True, "tell producers that traces are wanted")
     region: str = prop("regionId", "DefaultRegion", "region named in answers to producers")
     reject_transactions: bool = prop("rejectTransactionMessage", False, "refuse transactional messages")
+    transaction_timeout_ms: int = prop(
+        "transactionTimeOut", 6000, "age of a half message before its producer is asked about it", unit="ms", least=0
+    )
+    transaction_checks_max: int = prop(
+        "transactionCheckMax", 15, "questions about a half message before it is given up", least=0
+    )
+    transaction_check_interval_ms: int = prop(
+        "transactionCheckInterval", 60_000, "pause between rounds of such questions", unit="ms", least=1
+    )
+    undecided_max: int = prop("emberMaxUndecidedTransactions", 1_000_000, "most undecided transactions", least=1)
     short_polling_ms: int = prop("shortPollingTimeMills", 1000, "hold of a pull without long polling", unit="ms")
     notify_ids_changed: bool = prop("notifyConsumerIdsChangedEnable", True, "tell members of a group about changes")
     offsets_flush_ms: int = prop(
@@ -78,10 +88,38 @@ class BrokerSettings:
     config_black_list: str = prop(
         "configBlackList", "configBlackList;brokerConfigPath", "keys that no request may change, separated by `;`"
     )
+    idle_seconds: int = prop(
+        "serverChannelMaxIdleTimeSeconds", 120, "close a connection that is idle for so long", unit="s", least=1
+    )
     connections_max: int = prop("emberMaxConnections", 20_000, "most connections", least=1)
+    frame_bytes_max: int = prop(
+        "emberMaxFrameBytes", 16 << 20, "largest request", unit="bytes", least=1024, most=64 << 20
+    )
+    requests_per_connection_max: int = prop(
+        "emberMaxRequestsPerConnection", 20_000, "most requests of one connection without an answer yet", least=1
+    )
+    requests_max: int = prop("emberMaxRequests", 200_000, "most requests without an answer yet", least=1)
+    kept_bytes_max: int = prop(
+        "emberMaxKeptBytes", 256 << 20, "most bytes of requests that wait for their answer", unit="bytes", least=1024
+    )
+    unread_bytes_max: int = prop(
+        "emberMaxUnreadBytes", 256 << 20, "most bytes of requests that have not arrived whole", unit="bytes", least=1024
+    )
+    unsent_bytes_max: int = prop(
+        "emberMaxUnsentBytes", 512 << 20, "most bytes of answers that clients have not read", unit="bytes", least=1024
+    )
+    unsent_per_connection_max: int = prop(
+        "emberMaxUnsentBytesPerConnection", 96 << 20, "the same for one connection", unit="bytes", least=1024
+    )
+    pushes_max: int = prop(
+        "emberMaxUnansweredPushes", 4096, "most requests to one client that it has not answered", least=1
+    )
     held_pulls_max: int = prop("emberMaxHeldPulls", 100_000, "most pulls that wait for messages", least=1)
     clients_max: int = prop("emberMaxClients", 100_000, "most memberships of clients in groups", least=1)
-    names_max: int = prop("emberMaxNames", 100_000, "most topics, and most groups", least=1)
+    subscription_bytes_max: int = prop(
+        "emberMaxSubscriptionBytes", 64 << 20, "most bytes of topics and expressions in subscriptions", unit="bytes"
+    )
+    names_max: int = prop("emberMaxNames", 50_000, "most topics, and most groups", least=1)
 
     def __post_init__(self) -> None:
         for attribute, about in PROPERTIES.items():

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from embermq.broker.names import PREDEFINED_GROUPS
 from embermq.files import RealFiles
 from embermq.format.java import string_hash
 from embermq.remoting import ResponseCode, key_object, parse_json
@@ -76,11 +77,14 @@ def test_progress_of_all_groups(tmp_path: Path) -> None:
         await commit(broker, "g", 1)
         document = parse_json((await broker.call(317, {"isOrder": False})).body)
         assert (document["brokerAddr"], document["totalDiff"]) == (broker.broker.address, 2)
-        (of_group,) = document["consumeStatsList"]
-        ((stats,),) = of_group.values()
+        of_groups = {name: stats for one in document["consumeStatsList"] for name, stats in one.items()}
+        (stats,) = of_groups.pop("g")
+        assert of_groups == {name: [] for name in PREDEFINED_GROUPS}
         assert by_queue(stats["offsetTable"])["T", 0]["consumerOffset"] == 1
         ordered = parse_json((await broker.call(317, {"isOrder": True})).body)
-        assert (ordered["consumeStatsList"], ordered["totalDiff"]) == ([], 0)
+        names = ("g", *PREDEFINED_GROUPS)
+        assert sorted(ordered["consumeStatsList"], key=str) == sorted(({name: []} for name in names), key=str)
+        assert ordered["totalDiff"] == 0
 
     play(scenario, tmp_path)
 
@@ -191,10 +195,12 @@ def test_entries_of_a_queue(tmp_path: Path) -> None:
             assert {one["eval"] for one in document["queueData"]} == {matches}, expression
             assert document["subscriptionData"]["subString"] == expression
             await broker.call(35, {"clientID": "c", "consumerGroup": "g"})
-        for more in ({"index": 3}, {"queueId": 7}, {"count": 0}, {"index": -1}):
+        assert parse_json((await broker.call(321, fields | {"count": 0})).body)["queueData"] == []
+        for more in ({"index": 3}, {"index": -1}):
             answer = await broker.call(321, fields | more)
             assert (answer.code, answer.body, "is not exist!" in (answer.remark or "")) == (0, b"", True), more
-        assert (await broker.call(321, fields | {"topic": "none"})).code == ResponseCode.SYSTEM_ERROR
+        for wrong in ({"topic": "none"}, {"queueId": 7}, {"queueId": -1}):
+            assert (await broker.call(321, fields | wrong)).code == ResponseCode.SYSTEM_ERROR
 
     play(scenario, tmp_path)
 

@@ -346,7 +346,7 @@ def test_a_message_that_is_given_up(tmp_path: Path, level: int, more: dict[str, 
         await broker.send("T", b"body", "DELAYED\x01no")
         assert await give_back(broker, level, **more) == 0
         (dead,) = await broker.stored("%DLQ%g")
-        assert (dead.body, dead.reconsume_times, "DELAY" in dead.properties) == (b"body", 1, False)
+        assert (dead.body, dead.reconsume_times, dead.properties["DELAY"]) == (b"body", 1, "0")
         config = broker.broker.topics.find("%DLQ%g")
         assert config is not None
         assert (config.write_queue_nums, config.perm) == (1, 6)

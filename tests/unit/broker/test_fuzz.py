@@ -11,7 +11,7 @@ import pytest
 
 from embermq.format.client_batch import encode_batch_items
 from embermq.model.message import BatchItem
-from embermq.remoting import Row, write_json
+from embermq.remoting import RequestCode, Row, write_json
 from tests.support.brokers import RunningBroker, consumer, play, send_fields, subscription
 
 ROUNDS = 40
@@ -78,6 +78,8 @@ def random_fields(row: Row, dice: random.Random) -> dict[str, Any]:
             continue
         is_text = "str" in str(info.type) and dice.random() < 0.9
         fields[info.encode_name] = dice.choice(TEXTS) if is_text else dice.choice(NUMBERS)
+    if row.code == RequestCode.END_TRANSACTION:
+        fields["commitOrRollback"] = dice.choice((8, 12))  # All others are not answered.
     return fields
 
 

@@ -92,8 +92,8 @@ def test_the_checks_of_a_send_hold_for_a_reply(tmp_path: Path) -> None:
         ({"b": "SCHEDULE_TOPIC_XXXX"}, 16),
         ({"b": "T", "c": "none"}, 17),
         ({"e": 99}, 1),
-        ({"i": "TRAN_MSG\x01true"}, 16),
-        ({"f": 4}, 16),
+        ({"i": "TRAN_MSG\x01true"}, 13),
+        ({"f": 4}, 13),
     ]
     requester = Requester()
 

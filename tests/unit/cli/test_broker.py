@@ -231,6 +231,12 @@ def test_a_store_that_is_locked(tmp_path: Path, capsys: Captured) -> None:
     assert line.startswith(f"embermq: {tmp_path / 'store'} is already open for writing by process {os.getpid()}")
 
 
+def test_a_file_for_a_store(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "store").write_text("no store")
+    line = refused_late(capsys, tmp_path, "--namesrv-listen", "127.0.0.1:0")
+    assert line.startswith(f"embermq: {tmp_path / 'store'}: a file, where a store is a directory; ")
+
+
 def test_a_foreign_directory(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "photo.jpg").touch()

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embermq.remoting import key_object, parse_json, without_nulls, write_json, write_object_keyed
+from embermq.remoting.java_json import EXTENDED_BYTES_MAX
 
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "T"}
 
@@ -51,7 +52,21 @@ def test_what_is_no_json_is_refused(text: bytes) -> None:
 
 def test_depth_is_bounded() -> None:
     with pytest.raises(ValueError, match=r"deep|recursion"):
-        parse_json(b"{1:" * 100_000)
+        parse_json(b"{1:" * 100_000, 1 << 20)
+
+
+def test_what_the_slow_reader_reads_is_bounded() -> None:
+    body = b"{1:[" + b"1," * EXTENDED_BYTES_MAX + b"1]}"
+    with pytest.raises(ValueError, match="not JSON"):
+        parse_json(body)
+    assert len(parse_json(body, len(body))["1"]) == EXTENDED_BYTES_MAX + 1
+    assert len(parse_json(body[3:-1])) == EXTENDED_BYTES_MAX + 1, "what is strict is read at any length"
+
+
+@pytest.mark.parametrize("text", [b'{1:"\\ud800"}', b'{"\\udc00":1,}', b"{1:NaN}", b"{1:-Infinity}", b"{1:1e999}"])
+def test_what_could_not_be_written_again_is_not_read(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_json(text)
 
 
 def test_a_map_with_object_keys_is_written_in_javas_form() -> None:

@@ -305,7 +305,7 @@ def test_unfinished_frames_of_all_are_bounded() -> None:
         await until(lambda: running.server.connections == 0)
         assert running.server.counters.unread_bytes == 0
 
-    assert "over their limit" in play(scenario, unread_bytes=300_000).closed[0]
+    assert "over emberMaxUnreadBytes" in play(scenario, unread_bytes=300_000).closed[0]
 
 
 def test_a_peer_that_does_not_read_is_not_read_from_and_then_closed(monkeypatch: pytest.MonkeyPatch) -> None:

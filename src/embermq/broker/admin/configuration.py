@@ -15,6 +15,8 @@ from embermq.remoting import Call, NoHeader, Reply, RequestCode, ResponseCode, R
 from embermq.settings import BrokerSettings, PropertiesSyntaxError, parse_properties
 from embermq.store import MessageStore
 
+# Settings that EmberMQ does not have and mqadmin's exportConfigs cannot do without.
+FIXED = {"filterServerNums": "0", "useTLS": "false"}
 # Refused whatever the configured black list says, as RocketMQ 4.9.8 does.
 BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath", "rocketmqHome"))
 
@@ -70,7 +72,7 @@ class ConfigurationAdmin:
         return None
 
     def show(self, _call: Call[NoHeader]) -> Reply:
-        properties = self._store.settings.to_properties() | self._settings().to_properties()
+        properties = FIXED | self._store.settings.to_properties() | self._settings().to_properties()
         lines = [f"{key}={_one_line(text)}" for key, text in sorted(properties.items())]
         version = write_json(self._overrides.version.to_document()).decode()
         return Reply(ext={"version": version}, body="\n".join([*lines, ""]).encode())

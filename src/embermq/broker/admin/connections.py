@@ -97,7 +97,7 @@ def _producer(member: Member) -> dict[str, Any]:
             "clientId": member.client_id,
             "language": member.language,
             "lastUpdateTimestamp": member.seen_ms,
-            "remoteIP": str(member.peer.host),
+            "remoteIP": f"/{member.peer.host}",
             "version": member.version,
         }
     )

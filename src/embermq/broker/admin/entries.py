@@ -37,7 +37,8 @@ class EntriesAdmin:
 
     async def entries(self, call: Call[EntriesHeader]) -> Reply:
         header = call.header
-        if self._topics.find(header.topic) is None:
+        topic = self._topics.find(header.topic)
+        if topic is None or not 0 <= header.queue_id < max(topic.read_queue_nums, topic.write_queue_nums):
             return failed(f"{header.queue_id}@{header.topic} is not exist!")
         group = self._clients.consumers(header.consumer_group) if header.consumer_group else None
         subscription = group.subscriptions.get(header.topic) if group is not None else None
@@ -52,9 +53,10 @@ class EntriesAdmin:
 
     def _document(self, header: EntriesHeader, subscription: Subscription | None) -> dict[str, Any] | None:
         store, place = self._store, (header.topic, header.queue_id)
-        found = store.queue_entries(*place, header.index, max(0, min(header.count, ENTRIES_MAX)))
+        found = store.queue_entries(*place, header.index, max(1, min(header.count, ENTRIES_MAX)))
         if not found:
             return None
+        del found[max(0, header.count) :]
         wanted = subscription.filter() if subscription is not None else None
         codes = np.array([code for _, _, code in found], np.int64)
         matches = (

@@ -127,8 +127,7 @@ class ProgressAdmin:
         for group, topics in read_by.items():
             measured = [(self._queues(group, config, config.write_queue_nums), tps) for config, tps in topics]
             behind += sum(one.broker_offset - one.consumer_offset for found, _ in measured for one in found)
-            if measured:
-                listed.append({group: [_stats(found, tps) for found, tps in measured]})
+            listed.append({group: [_stats(found, tps) for found, tps in measured]})
         return listed, behind
 
     def _read_by(self, group: str, topics: Iterable[str]) -> list[TopicConfig]:

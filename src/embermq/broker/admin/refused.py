@@ -1,5 +1,5 @@
-"""What this broker does not have yet, refused by name and never half done: transactions (37, 323), access control (50,
-51, 53). Whether there is access control (52) is answered. The loop's thread."""
+"""What this broker does not have yet, refused by name and never half done: access control (50, 51, 53). Whether there
+is access control (52) is answered. The loop's thread."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,8 @@ from embermq.remoting import Call, Handler, NoHeader, Reply, RequestCode, Respon
 from embermq.settings import BrokerSettings
 from embermq.store.tables import DataVersion
 
-_NO_TRANSACTIONS = "transactions are not supported by this broker"
 _NO_ACL = "access control is not supported by this broker"
 REFUSED: dict[int, tuple[int, str]] = {
-    RequestCode.END_TRANSACTION: (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _NO_TRANSACTIONS),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _NO_TRANSACTIONS),
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: (ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED, _NO_ACL),
     RequestCode.DELETE_ACL_CONFIG: (ResponseCode.DELETE_ACL_CONFIG_FAILED, _NO_ACL),
     RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: (ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED, _NO_ACL),

@@ -1,6 +1,6 @@
 """Offsets that members of a group hold: set back through them (222, by 220), and asked of them (223, by 221).
 
-The offsets in the broker's table change when the members commit: a member that is told drops what it has, takes the
+The offsets in the broker's table change when the members commit: a member that is notified drops what it has, takes the
 new offsets and commits those. A member that speaks C++ gets the queues as a list, every other one as Java's map.
 """
 
@@ -35,6 +35,7 @@ from embermq.store import MessageStore
 
 # From this protocol version on (3.0.7) a consumer knows the two requests.
 VERSION_MIN = 28
+STATUS_BYTES_MAX = 1 << 20
 STATUS_SECONDS = 5.0
 LATEST = -1
 
@@ -122,7 +123,7 @@ class ResetAdmin:
             "topic": header.topic,
             "group": header.group,
             "timestamp": str(header.timestamp),
-            "isForce": "true" if header.is_force else "false",
+            "isForce": "false",  # As RocketMQ has it: members take the offsets as they are.
         }
         return Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext=fields, body=write_json({"offsetTable": table}))
 
@@ -140,8 +141,8 @@ class ResetAdmin:
         members = [one for one in group.members.values() if header.client_addr in (None, "", one.client_id)]
         if (old := next((one for one in members if one.version < VERSION_MIN), None)) is not None:
             return failed(f"the client {old.client_id} does not support this feature. version={old.version}")
-        told = await asyncio.gather(*(self._ask(member, header) for member in members))
-        tables = {member.client_id: table for member, table in zip(members, told, strict=True) if table is not None}
+        answers = await asyncio.gather(*(self._ask(member, header) for member in members))
+        tables = {member.client_id: table for member, table in zip(members, answers, strict=True) if table is not None}
         return answered({"consumerTable": tables, "messageQueueTable": {}})
 
     async def _ask(self, member: Member, header: StatusHeader) -> msgspec.Raw | None:
@@ -151,7 +152,9 @@ class ResetAdmin:
             answer = await ask(
                 member.peer, Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext=fields), STATUS_SECONDS
             )
-            table = parse_json(answer.body).get("messageQueueTable") or {} if answer.code == 0 else None
-            return None if table is None else write_object_keyed((key_object(key), at) for key, at in table.items())
+            if answer.code != ResponseCode.SUCCESS:
+                return None
+            table = parse_json(answer.body, STATUS_BYTES_MAX).get("messageQueueTable") or {}
+            return write_object_keyed((key_object(key), at) for key, at in table.items())
         except (RemotingError, ValueError, AttributeError):
             return None

@@ -35,9 +35,12 @@ class RuntimeAdmin:
         acknowledgements: Acknowledgements,
         server: RemotingServer,
         later: Later,
+        refused: Callable[[], dict[str, int]],
     ) -> None:
+        """`refused`: how often each limit was reached."""
         self._settings, self._store, self._files, self._statistics = settings, store, files, statistics
         self._acknowledgements, self._server, self._later = acknowledgements, server, later
+        self._refused = refused
 
     def rows(self) -> list[Row]:
         return [
@@ -96,8 +99,14 @@ class RuntimeAdmin:
             "emberConnections": str(counters.connections),
             "emberRequests": str(counters.requests),
             "emberRequestsInFlight": str(counters.in_flight),
-            "emberRequestsBusy": str(counters.busy),
-        }
+            "emberRequestBytesKept": str(counters.kept_bytes),
+            "emberBytesUnread": str(counters.unread_bytes),
+            "emberBytesUnsent": str(counters.unsent_bytes),
+            "emberClosedInvalid": str(counters.closed_invalid),
+            "emberClosedIdle": str(counters.closed_idle),
+            "emberClosedStalled": str(counters.closed_stalled),
+            "emberClosedCrowded": str(counters.closed_crowded),
+        } | {f"emberRefused{what}": str(times) for what, times in self._refused().items()}
 
 
 def _readable(size: float) -> str:

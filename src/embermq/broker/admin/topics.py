@@ -31,7 +31,7 @@ class TopicChangeHeader(msgspec.Struct, rename="camel"):
     read_queue_nums: I32
     write_queue_nums: I32
     perm: I32
-    topic_filter_type: str = SINGLE_TAG
+    topic_filter_type: str
     topic_sys_flag: I32 = 0
 
 
@@ -92,7 +92,7 @@ class TopicAdmin:
         self._store.delete_topic(topic)
 
     def all(self, _call: Call[NoHeader]) -> Reply:
-        return Reply(body=self._topics.document().encode())
+        return Reply(ext={}, body=self._topics.document().encode())
 
     def system(self, _call: Call[NoHeader]) -> Reply:
         return answered({"topicList": self._topics.system_topics()})

@@ -1,0 +1,264 @@
+"""Runs of sends: many frames, of one connection or of many, stored by one packed append and answered together.
+
+    bytes of the connections  --kernel-->  rows  --store.append_packed-->  places  --kernel-->  responses
+
+What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends, and
+`Sends.flags_at` says, by the checks of the plain path itself, to which queues; what it said is forgotten when the
+settings or the topics change. Everything else is left to the plain path (send.py), which stays the reference: a frame
+of a run gets, byte for byte, the record and the response that it would get there.
+
+Kernels are loaded on a thread of their own, once there is traffic; until then every send takes the plain path. Under
+SYNC_FLUSH a run waits for the disk as one. The loop's thread, but for what a comment says.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from embermq.broker.acknowledgements import Acknowledgements
+from embermq.broker.send import Sends
+from embermq.broker.statistics import Statistics
+from embermq.broker.topics import Topics
+from embermq.columns import (
+    ID_DIGITS,
+    FrameOf,
+    ReplyTemplate,
+    SendLoops,
+    SendPiece,
+    SendRun,
+    SendStop,
+    load_server_kernels,
+    pays,
+    send_loops,
+)
+from embermq.errors import StoreError
+from embermq.model.hosts import Host, pack_host
+from embermq.model.message import Receipt
+from embermq.model.status import PutStatus
+from embermq.remoting import (
+    BINARY,
+    JSON,
+    MAX_FRAME_BYTES,
+    Command,
+    Link,
+    Piece,
+    Reply,
+    RequestCode,
+    ResponseCode,
+    answer,
+    encode_frame,
+)
+from embermq.settings import BrokerSettings, KernelUse
+from embermq.store import MessageStore, PackedBatch, PackedReceipts
+from embermq.store.tables import DataVersion
+
+log = logging.getLogger(__name__)
+
+Replies = list[tuple[Link, int, bytes]]  # of each connection: how many, and their frames
+STOP_SECONDS = 5.0
+# Numbers that stand in the gaps of a template while it is made.
+_OPAQUE, _QUEUE_ID, _QUEUE_OFFSET = 2_111_111_111, 1_222_222_222, 3_333_333_333
+
+
+class SendRuns:
+    """Takes the sends out of what connections give."""
+
+    def __init__(
+        self,
+        settings: Callable[[], BrokerSettings],
+        store: MessageStore,
+        topics: Topics,
+        sends: Sends,
+        acknowledgements: Acknowledgements,
+        statistics: Statistics,
+    ) -> None:
+        self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
+        self._acknowledgements, self._statistics = acknowledgements, statistics
+        self._seen = 0
+        self._loops: SendLoops | None = None
+        self._loader: threading.Thread | None = None
+        self._is_stopped = False
+        self._run: SendRun | None = None
+        self._made_for: tuple[BrokerSettings, DataVersion] | None = None
+        self._places: list[tuple[str, int]] = []
+
+    # -- kernels -----------------------------------------------------------------------------------------------
+
+    def is_ready(self, frames: int) -> bool:
+        """Whether runs can be taken; kernels are loaded when enough frames have come."""
+        if self._loops is not None:
+            return self._sends.takes_runs()
+        use = self._store.settings.kernels
+        if use is KernelUse.NEVER or self._is_stopped:
+            return False
+        self._seen += frames
+        if pays("sends", 0, use) and (self._loader is None or not self._loader.is_alive()):
+            self._loops = send_loops()
+            return self._sends.takes_runs()
+        if self._loader is None and pays("sends", self._seen, use):
+            self._loader = threading.Thread(target=self._load, name="embermq-kernels", daemon=True)
+            self._loader.start()
+        return False
+
+    def _load(self) -> None:
+        """On a thread of its own."""
+        try:
+            load_server_kernels(lambda: not self._is_stopped)
+        except Exception:
+            log.exception("event=kernels_failed meaning='every send takes the plain path'")
+            self._is_stopped = True
+
+    def stop(self) -> None:
+        """Load nothing more, and wait for what is being loaded. Any thread."""
+        self._is_stopped = True
+        if self._loader is not None:
+            self._loader.join(STOP_SECONDS)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def take(self, pieces: Sequence[Piece]) -> None:
+        """Store and answer the sends at the beginning of each piece."""
+        run = self._current_run()
+        run.lay([SendPiece(piece.buffer, piece.at, pack_host(piece.link.host)) for piece in pieces])
+        run.begin_part()
+        links = [piece.link for piece in pieces]
+        stop = SendStop.FULL
+        while stop is not SendStop.ALL:
+            stop = run.read()
+            if stop is SendStop.PLACE:
+                self._let_in(run)
+                continue
+            if run.count:
+                self._store_part(run, links)
+                run.begin_part()
+        for number, piece in enumerate(pieces):
+            piece.at = run.taken_to(number)
+
+    def _current_run(self) -> SendRun:
+        """With the places and answers that are right now."""
+        now = (self._settings(), self._topics.version)
+        if self._run is None or self._made_for is None or not _are_same(self._made_for, now):
+            assert self._loops is not None
+            template = reply_template(self._sends, Host(*self._store.settings.store_host))
+            self._run = SendRun(self._loops.with_no_places(), now[0].cluster_name, template, MAX_FRAME_BYTES)
+            self._made_for, self._places = now, []
+        return self._run
+
+    def _let_in(self, run: SendRun) -> None:
+        """Let in the queue that the run wants, if messages to it may be stored many at once."""
+        name, queue_id = run.wanted
+        topic = name.decode("ascii")
+        sys_flags = self._sends.flags_at(topic, queue_id) if run.has_room_for_places else None
+        if sys_flags is None:
+            run.pass_over()
+        else:
+            run.let_in(name, queue_id, sys_flags)
+            self._places.append((topic, queue_id))
+
+    def _store_part(self, run: SendRun, links: list[Link]) -> None:
+        for piece, count in run.by_piece():
+            links[piece].begin_run(count)
+        batch = PackedBatch(run.rows, bodies=run.data, topics=run.data, properties=run.properties)
+        try:
+            receipts = self._store.append_packed(batch)
+        except Exception as problem:
+            refusal = self._refusal(problem, run.count)
+            _answer(self._each(run.frames(), links, lambda _number: refusal))
+            return
+        for place, count, size in run.by_place(receipts.sizes):
+            self._statistics.put(*self._places[place], count, size, sends=count)
+        if receipts.waits:
+            self._answer_when_durable(run, links, receipts)
+        elif receipts.refused:
+            frames = run.frames()
+            _answer(self._each(frames, links, self._reply_of(frames, receipts, PutStatus.PUT_OK, None)))
+        else:
+            for piece, count, made in run.replies(receipts.placed):
+                links[piece].answer_run(count, made)
+
+    def _refusal(self, problem: Exception, count: int) -> Reply:
+        """The answer to each send of a run of which nothing was stored."""
+        if isinstance(problem, StoreError):
+            return self._sends.not_stored(problem)
+        log.error("event=run_failed messages=%d", count, exc_info=problem)
+        return Reply(ResponseCode.SYSTEM_ERROR, "a run of sends failed in the server; its log says why")
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def _answer_when_durable(self, run: SendRun, links: list[Link], receipts: PackedReceipts) -> None:
+        """All of a run wait for the same place in the log, with them what was refused of it."""
+        if receipts.refused:
+            listed = run.frames()
+            replies = self._each(listed, links, self._reply_of(listed, receipts, PutStatus.PUT_OK, None))
+        else:
+            replies = [(links[piece], count, made) for piece, count, made in run.replies(receipts.placed)]
+        frames_of = run.frames_later()
+
+        def release(status: PutStatus, reason: str | None) -> None:
+            if status is PutStatus.PUT_OK:
+                _answer(replies)
+            else:
+                frames = frames_of()
+                _answer(self._each(frames, links, self._reply_of(frames, receipts, status, reason)))
+
+        self._acknowledgements.when_durable(receipts.end, release)
+
+    def _reply_of(
+        self, frames: list[FrameOf], receipts: PackedReceipts, status: PutStatus, reason: str | None
+    ) -> Callable[[int], Reply]:
+        def reply_of(number: int) -> Reply:
+            problem = receipts.refused.get(number)
+            if problem is not None:
+                return self._sends.not_stored(problem)
+            return self._sends.stored(receipts.receipt(number), status, reason, frames[number].queue_id)
+
+        return reply_of
+
+    @staticmethod
+    def _each(frames: list[FrameOf], links: list[Link], reply_of: Callable[[int], Reply]) -> Replies:
+        """Responses that are made one by one, joined by connection."""
+        made: dict[int, list[bytes]] = {}
+        for number, frame in enumerate(frames):
+            made.setdefault(frame.piece, []).append(_response(frame.opaque, frame.is_binary, reply_of(number)))
+        return [(links[piece], len(joined), b"".join(joined)) for piece, joined in made.items()]
+
+
+def _answer(replies: Replies) -> None:
+    for link, count, frames in replies:
+        link.answer_run(count, frames)
+
+
+def _response(opaque: int, is_binary: bool, reply: Reply) -> bytes:
+    request = Command(RequestCode.SEND_MESSAGE_V2, opaque, serialization=BINARY if is_binary else JSON)
+    return encode_frame(answer(request, reply))
+
+
+def _are_same(one: tuple[BrokerSettings, DataVersion], other: tuple[BrokerSettings, DataVersion]) -> bool:
+    return one[0] is other[0] and one[1] is other[1]
+
+
+# -- templates ---------------------------------------------------------------------------------------------------
+
+
+def reply_template(sends: Sends, host: Host) -> ReplyTemplate:
+    """What the plain path answers to a send, with gaps where answers differ."""
+    receipt = Receipt(PutStatus.PUT_OK, 0, 1, _QUEUE_OFFSET, 0, host)
+    reply = sends.stored(receipt, PutStatus.PUT_OK, None, _QUEUE_ID)
+    json, binary = (_response(_OPAQUE, is_binary, reply)[8:] for is_binary in (False, True))
+    numbers = [str(number).encode() for number in (_QUEUE_ID, _QUEUE_OFFSET)]
+    message_id = receipt.message_id.encode()
+    return ReplyTemplate.of(
+        _between(json, message_id, [*numbers, str(_OPAQUE).encode()], 0), _between(binary, message_id, numbers, 4)[:-1]
+    )
+
+
+def _between(header: bytes, message_id: bytes, numbers: list[bytes], length_bytes: int) -> list[bytes]:
+    """The parts of a header around the offset in a message id and around each number with its length."""
+    assert all(header.count(gap) == 1 for gap in (message_id, *numbers)), header
+    at = header.index(message_id) + len(message_id)
+    parts = [header[: at - ID_DIGITS]]
+    for number in numbers:
+        start = header.index(number)
+        parts.append(header[at : start - length_bytes])
+        at = start + len(number)
+    return [*parts, header[at:]]

@@ -1,0 +1,81 @@
+"""Answers to sends that were stored: one template for each kind of header, filled in for every frame of a run.
+
+A template has the bytes of a response with gaps for what differs: message id, queue id, queue offset and opaque in this
+order (JSON). In the binary form the opaque stands at a fixed place in front of the gaps, each number follows its own
+length, and the length of all fields is filled in as well.
+
+`write_replies` is the plain twin of the kernel of that name.
+"""
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embermq.columns.plain import runs as r
+from embermq.columns.plain import sends as s
+from embermq.columns.rows import Rows, as_view
+
+JSON_PARTS, BINARY_PARTS = 5, 3
+BINARY_OPAQUE_AT, BINARY_FIELDS_AT = 5, 17
+BINARY_KIND = 1 << 24
+ID_DIGITS = 16  # of the offset; those of the store host stand in the template
+# Beyond the template: head, id, three numbers with their lengths.
+REPLY_MORE_BYTES = s.HEAD_BYTES + ID_DIGITS + 3 * 20 + 8
+
+
+class ReplyTemplate(NamedTuple):
+    """The parts of a response between its gaps: those of a JSON header, then those of a binary one."""
+
+    text: NDArray[np.uint8]
+    cuts: NDArray[np.int64]  # where each part begins, and the end
+
+    @classmethod
+    def of(cls, json: list[bytes], binary: list[bytes]) -> "ReplyTemplate":
+        assert len(json) == JSON_PARTS, json
+        assert len(binary) == BINARY_PARTS, binary
+        parts = [*json, *binary]
+        cuts = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
+        return cls(np.frombuffer(b"".join(parts), np.uint8), cuts)
+
+    def part(self, number: int) -> bytes:
+        return self.text[self.cuts[number] : self.cuts[number + 1]].tobytes()
+
+    @property
+    def reply_bytes_max(self) -> int:
+        """No response is longer."""
+        return len(self.text) + REPLY_MORE_BYTES
+
+
+def write_replies(
+    rows: Rows, frames: Rows, placed: Rows, template: ReplyTemplate, out: Any, ends: NDArray[np.int64]
+) -> int:
+    """Write the responses to all frames to `out`, which has room for them; where they end.
+
+    ends[piece] becomes where the responses of that piece end; of a piece without frames, nothing."""
+    room, to = as_view(out), 0
+    for row, frame, place in zip(rows.tolist(), frames.tolist(), placed.tolist(), strict=True):
+        write = _binary_header if frame[s.F_IS_BINARY] else _json_header
+        header = write(template, frame[s.F_OPAQUE], place[r.P_PHYSICAL], row[r.R_QUEUE_ID], place[r.P_QUEUE_OFFSET])
+        kind = len(header) | BINARY_KIND * frame[s.F_IS_BINARY]
+        whole = struct.pack(">iI", 4 + len(header), kind) + header
+        room[to : to + len(whole)] = whole
+        to += len(whole)
+        ends[frame[s.F_PIECE]] = to
+    return to
+
+
+def _json_header(template: ReplyTemplate, opaque: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
+    gaps = (b"%016X" % physical, b"%d" % queue_id, b"%d" % queue_offset, b"%d" % opaque, b"")
+    return b"".join(template.part(number) + gap for number, gap in enumerate(gaps))
+
+
+def _binary_header(template: ReplyTemplate, opaque: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
+    first, second, third = (template.part(JSON_PARTS + number) for number in range(BINARY_PARTS))
+    queue, offset = b"%d" % queue_id, b"%d" % queue_offset
+    header = bytearray(first + b"%016X" % physical + second)
+    header += struct.pack(">i", len(queue)) + queue + third + struct.pack(">i", len(offset)) + offset
+    struct.pack_into(">i", header, BINARY_OPAQUE_AT, opaque)
+    struct.pack_into(">i", header, BINARY_FIELDS_AT, len(header) - BINARY_FIELDS_AT - 4)
+    return bytes(header)
