@@ -21,6 +21,13 @@ import click
 from bench import (
     append,
     memory,
+    network_filter,
+    network_java,
+    network_read,
+    network_scale,
+    network_send,
+    network_start,
+    network_sync,
     packed,
     reads,
     rebuild,
@@ -35,8 +42,9 @@ from bench import (
     topics,
     verify,
 )
-from bench.course import GIB, Course, Size
-from bench.figures import Figure, show_number
+from bench.course import GIB, Course, Size, not_measured
+from bench.figures import Figure, as_markdown, show_number
+from bench.network.generator import LoadFailed, LoadMissing
 from embermq.cli.output import NamedValue, NamedValues, Output, Rows, TableColumn, output_option
 
 SCENARIOS: dict[str, ModuleType] = {
@@ -57,8 +65,17 @@ SCENARIOS: dict[str, ModuleType] = {
         spark_stream,
         spark_jobs,
         spark_kafka,
+        network_send,
+        network_sync,
+        network_read,
+        network_filter,
+        network_java,
+        network_scale,
+        network_start,
     )
 }
+# `--only network` means every scenario whose name begins so.
+GROUPS = ("network", "spark")
 _NO_DISK = ("tmpfs", "ramfs")
 _COLUMNS = [
     TableColumn("case", "case"),
@@ -73,7 +90,9 @@ _COLUMNS = [
 
 
 @click.command(help="Measure the store on this machine.")
-@click.option("--only", "names", multiple=True, type=click.Choice(list(SCENARIOS)), help="Run this one; repeatable.")
+@click.option(
+    "--only", "names", multiple=True, type=click.Choice([*SCENARIOS, *GROUPS]), help="Run this one; repeatable."
+)
 @click.option("--size", type=click.Choice(["smoke", "full"]), default="full", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of each measurement [default: 5; smoke: 2].")
 @click.option(
@@ -82,16 +101,36 @@ _COLUMNS = [
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="Where to put the files: on the disk to measure [default: the directory for temporary files].",
 )
-@click.option("--peers", is_flag=True, help="Measure RocketMQ as well.")
+@click.option("--peers", is_flag=True, help="Measure RocketMQ and other peers as well.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0.001, max=100),
+    default=1.0,
+    show_default=True,
+    help="Messages of the network scenarios, times this.",
+)
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="Write the tables to this file as well, in Markdown.",
+)
 @output_option
 def main(
-    output: Output, names: tuple[str, ...], size: Size, rounds: int | None, directory: Path | None, peers: bool
+    output: Output,
+    names: tuple[str, ...],
+    size: Size,
+    rounds: int | None,
+    directory: Path | None,
+    peers: bool,
+    scale: float,
+    markdown: Path | None,
 ) -> None:
     course = Course(
         size=size,
         rounds=rounds or (2 if size == "smoke" else 5),
         directory=directory or Path(tempfile.gettempdir()),
         peers=peers,
+        scale=scale,
         note=lambda text: output.say(text, style="dim"),
     )
     output.show(_machine(course))
@@ -99,12 +138,18 @@ def main(
         output.say("\nThis directory is in memory, not on a disk: choose another one with --dir.", style="bold")
     if size == "smoke":
         output.say("\nSmoke size: check the hashes; the figures are too short to mean anything.", style="bold")
+    if markdown is not None:
+        markdown.write_text("")  # Refused now, not after an hour; each scenario is added when it is done.
     everything: list[dict[str, Any]] = []
     missed: list[str] = []
     for name, scenario in SCENARIOS.items():
-        if name not in names if names else not peers and getattr(scenario, "PEERS_ONLY", False):
+        chosen = name in names or name.partition("_")[0] in names
+        if not chosen if names else not peers and getattr(scenario, "PEERS_ONLY", False):
             continue
-        figures = scenario.run(course)
+        figures = _run(scenario, course)
+        if markdown is not None:
+            with markdown.open("a") as page:
+                page.write(as_markdown(name, figures))
         everything += [figure.as_json(name) for figure in figures]
         missed += [f"{name}: {figure.case}, {figure.measure}" for figure in figures if figure.verdict == "missed"]
         if not output.as_json:
@@ -113,6 +158,17 @@ def main(
     output.record("missed", missed)
     held = sum(1 for figure in everything if figure["target"] is not None and figure["verdict"] == "met")
     output.say(f"\n{held} targets met, {len(missed)} missed" + "".join(f"\n  missed: {line}" for line in missed))
+
+
+def _run(scenario: ModuleType, course: Course) -> list[Figure]:
+    """The figures of a scenario; one line where a server answered wrongly, or where a tool is missing."""
+    try:
+        figures: list[Figure] = scenario.run(course)
+    except LoadMissing as why:
+        return [not_measured(scenario.NAME, "everything", "", str(why))]
+    except LoadFailed as why:
+        raise click.ClickException(str(why)) from why
+    return figures
 
 
 def _cells(figure: Figure) -> list[str]:

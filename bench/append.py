@@ -66,9 +66,9 @@ def _measure(course: Course, case: str, body_bytes: int) -> list[Figure]:
             with course.scratch() as scratch:
                 ours[form].append(_round(course, scratch / "store", body_bytes, messages, form))
         if peers:
-            told = rocketmq.measure_append(body_bytes, messages, rounds=1, scratch=course.directory)
-            _check_bytes(told, body_bytes, messages)
-            theirs.append(told)
+            measured = rocketmq.measure_append(body_bytes, messages, rounds=1, scratch=course.directory)
+            _check_bytes(measured, body_bytes, messages)
+            theirs.append(measured)
     figures = [figure for form in Form for figure in _own_figures(case, form, ours[form])]
     if why_not is not None:
         return [*figures, not_measured(case, "ours / reference", "x", why_not)]
@@ -133,9 +133,9 @@ def _own_figures(case: str, form: Form, rounds: list[Round]) -> list[Figure]:
 
 
 def _ratios(case: str, ours: list[Round], theirs: list[rocketmq.Figures]) -> list[Figure]:
-    singles = [float(told["messages_per_second"]) for told in theirs]
-    many = [float(told["batch_256_messages_per_second"]) for told in theirs]
-    sizes = [told["stored_bytes"] / told["stored_messages"] for told in theirs]
+    singles = [float(measured["messages_per_second"]) for measured in theirs]
+    many = [float(measured["batch_256_messages_per_second"]) for measured in theirs]
+    sizes = [measured["stored_bytes"] / measured["stored_messages"] for measured in theirs]
     return [
         Figure(case, "reference, record (mean)", "B per msg", sizes),
         Figure(case, "reference, single", "msg/s", singles),
@@ -163,15 +163,15 @@ def _ratios(case: str, ours: list[Round], theirs: list[rocketmq.Figures]) -> lis
     ]
 
 
-def _check_bytes(told: rocketmq.Figures, body_bytes: int, messages: int) -> None:
+def _check_bytes(measured: rocketmq.Figures, body_bytes: int, messages: int) -> None:
     """Both sides write records of the same size for the same message number."""
     batches = 2 * (messages // BATCH)  # one warm-up, one round
-    singles = told["stored_messages"] - batches * BATCH
+    singles = measured["stored_messages"] - batches * BATCH
     expected = _sum_of_records(singles, body_bytes)
     for put in range(messages // BATCH):
         first = put % _PREPARED_BATCHES * BATCH
         expected += 2 * (_sum_of_records(first + BATCH, body_bytes) - _sum_of_records(first, body_bytes))
-    assert expected == told["stored_bytes"], f"RocketMQ stored {told['stored_bytes']} bytes, we {expected}"
+    assert expected == measured["stored_bytes"], f"RocketMQ stored {measured['stored_bytes']} bytes, we {expected}"
 
 
 def _sum_of_records(count: int, body_bytes: int) -> int:

@@ -30,11 +30,16 @@ class Course:
     rounds: int
     directory: Path
     peers: bool = False
+    scale: float = 1.0
     note: Callable[[str], None] = lambda text: None
 
     def pick(self, smoke: T, full: T) -> T:
         """The amount of work for this size."""
         return smoke if self.size == "smoke" else full
+
+    def amount(self, smoke: int, full: int) -> int:
+        """A number of messages; at full size times `scale`, for a machine or a minute that has less to give."""
+        return smoke if self.size == "smoke" else max(1, int(full * self.scale))
 
     def settings(self) -> StoreSettings:
         """The defaults; at smoke size with smaller files, since nothing would fill larger ones."""

@@ -77,6 +77,24 @@ class Figure:
         }
 
 
+def as_markdown(scenario: str, figures: Sequence[Figure]) -> str:
+    """A table to copy into a page; a figure that was not measured has the reason in place of its range."""
+    lines = [
+        f"### {scenario}",
+        "",
+        "| case | measure | median | range | target | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in figures:
+        target = "" if one.target is None else str(one.target)
+        middle, spread = "-", one.why_not
+        if one.median is not None:
+            middle = f"{show_number(one.median)} {one.unit}"
+            spread = f"{show_number(min(one.rounds))}..{show_number(max(one.rounds))}"
+        lines.append(f"| {one.case} | {one.measure} | {middle} | {spread} | {target} | {one.verdict} |")
+    return "\n".join([*lines, "", ""])
+
+
 def show_number(value: float) -> str:
     """Three significant digits, and never an exponent."""
     if value == 0 or abs(value) >= 100:

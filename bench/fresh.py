@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from bench.course import Course, Size
 from embermq import MessageStore
 
-Told = dict[str, Any]
+Figures = dict[str, Any]
 _WATCH_SECONDS = 0.005
 _IDLE_SECONDS = 1.5  # A little more than a turn of the housekeeping.
 _PACE_SECONDS = 0.01  # how often a steady writer looks at its clock
@@ -32,9 +32,9 @@ _NEVER_MS = 24 * 3600 * 1000
 
 
 class Watched(NamedTuple):
-    """What a process told, and its largest anonymous memory as seen from here."""
+    """What a process printed, and its largest anonymous memory as seen from here."""
 
-    told: Told
+    figures: Figures
     anonymous_bytes_max: int
 
 
@@ -44,15 +44,15 @@ def start(*words: str | Path | int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def kill_after_filling(path: Path, *, body_bytes: int, messages: int, size: Size) -> Told:
+def kill_after_filling(path: Path, *, body_bytes: int, messages: int, size: Size) -> Figures:
     """A store left behind by SIGKILL, with all it wrote still to be proven."""
     with start("fill", path, body_bytes, messages, size) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-    told: Told = json.loads(line)
+    figures: Figures = json.loads(line)
     assert (path / "abort").exists(), f"{path}: closed, not killed"
-    return told
+    return figures
 
 
 def watch(*words: str | Path | int) -> Watched:
@@ -93,7 +93,7 @@ def _course(size: str) -> Course:
     return Course("smoke" if size == "smoke" else "full", 1, Path())
 
 
-def _fill(path: str, body_bytes: str, messages: str, size: str) -> Told:
+def _fill(path: str, body_bytes: str, messages: str, size: str) -> Figures:
     from bench.workload import fill
 
     # No proofs in between: recovery has the whole log to walk.
@@ -102,12 +102,12 @@ def _fill(path: str, body_bytes: str, messages: str, size: str) -> Told:
     return {"log_bytes": store.max_physical}
 
 
-def _open(path: str, size: str) -> Told:
+def _open(path: str, size: str) -> Figures:
     settings = _course(size).settings()
     read, faults = _read_bytes(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     cpu, began = time.process_time(), time.perf_counter()
     store = MessageStore.open(path, settings)
-    told: Told = {
+    figures: Figures = {
         "seconds": time.perf_counter() - began,
         "cpu_seconds": time.process_time() - cpu,
         "read_bytes": _read_bytes() - read,
@@ -119,17 +119,17 @@ def _open(path: str, size: str) -> Told:
         "log_end": store.max_physical,
     }
     store.close()
-    return told
+    return figures
 
 
-def _idle(path: str, size: str) -> Told:
+def _idle(path: str, size: str) -> Figures:
     with MessageStore.open(path, _course(size).settings()):
         time.sleep(_IDLE_SECONDS)
         memory = _memory()
     return {"rss_mb": memory["VmRSS"] / 1e6, "anonymous_mb": memory["RssAnon"] / 1e6}
 
 
-def _write(path: str, body_bytes: str, pace: str, log_bytes: str, size: str) -> Told:
+def _write(path: str, body_bytes: str, pace: str, log_bytes: str, size: str) -> Figures:
     """Catches up when it was held up; a writer that cannot keep its pace tells so by its seconds."""
     from bench.spark_side import fixed_messages
 
@@ -151,7 +151,7 @@ def _write(path: str, body_bytes: str, pace: str, log_bytes: str, size: str) -> 
     return {"seconds": seconds, "messages": done, "log_bytes": end - start, "log_end": end}
 
 
-_TASKS: dict[str, Callable[..., Told]] = {"fill": _fill, "open": _open, "idle": _idle, "write": _write}
+_TASKS: dict[str, Callable[..., Figures]] = {"fill": _fill, "open": _open, "idle": _idle, "write": _write}
 
 
 def _main(words: list[str]) -> None:

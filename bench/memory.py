@@ -27,9 +27,9 @@ def run(course: Course) -> list[Figure]:
     answers = set()
     with course.scratch() as scratch:
         for number in range(rounds):
-            told = fresh.watch("idle", scratch / f"idle-{number}", course.size).told
-            rss.append(float(told["rss_mb"]))
-            anonymous.append(float(told["anonymous_mb"]))
+            measured = fresh.watch("idle", scratch / f"idle-{number}", course.size).figures
+            rss.append(float(measured["rss_mb"]))
+            anonymous.append(float(measured["anonymous_mb"]))
         course.note(f"memory: filling a store of {log_bytes / MIB:,.0f} MiB")
         source = scratch / "source"
         messages = messages_in(log_bytes, BODY_BYTES, Form.TAGS_AND_KEYS)
@@ -60,5 +60,5 @@ def _peak_mb(course: Course, source: Path, path: Path, work: str, messages: int)
         for proof in path.glob("embermq.*"):
             proof.unlink()
     watched = fresh.watch("open", path, course.size)
-    assert watched.told["records"] == messages, watched.told
+    assert watched.figures["records"] == messages, watched.figures
     return watched.anonymous_bytes_max / 1e6

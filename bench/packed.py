@@ -101,8 +101,8 @@ def _measure(course: Course, case: str, body_bytes: int) -> list[Figure]:
                 with course.scratch() as scratch:
                     rounds.setdefault(name, []).append(_round(course, scratch / "store", messages, way))
             if course.peers and why_not is None:
-                told = rocketmq.measure_append(body_bytes, messages, rounds=1, scratch=course.directory)
-                theirs.append(float(told["messages_per_second"]))
+                measured = rocketmq.measure_append(body_bytes, messages, rounds=1, scratch=course.directory)
+                theirs.append(float(measured["messages_per_second"]))
     figures = [figure for name in rounds for figure in _own_figures(case, name, rounds[name])]
     built = _rates(rounds["built, 256"])
     figures.append(_ratio(case, "columns / built, 256", rounds["columns"], built, COLUMNS_TARGET))

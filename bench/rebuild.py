@@ -58,7 +58,7 @@ def run(course: Course) -> list[Figure]:
 
 
 def rebuild(settings: StoreSettings, source: Path, target: Path) -> Rebuilt:
-    """Derive everything once more in a new directory. The walk alone is told as well: the rest is syncing."""
+    """Derive everything once more in a new directory. The walk is measured alone as well: the rest is syncing."""
     copy_store(source, target, derived=False)
     quiet()
     cpu, began = time.process_time(), time.perf_counter()
@@ -81,12 +81,12 @@ def _beside_reference(course: Course) -> list[Figure]:
         rocketmq.fill(source, log_bytes=course.pick(4 << 20, rocketmq.GIB - (1 << 20)))
         sync_log(source)
         for number in range(course.rounds):
-            told = rocketmq.measure_rebuild(source, rounds=1)
-            theirs.append(float(told["seconds"]))
-            dispatches.append(float(told["dispatch_seconds"]))
+            measured = rocketmq.measure_rebuild(source, rounds=1)
+            theirs.append(float(measured["seconds"]))
+            dispatches.append(float(measured["dispatch_seconds"]))
             reference_answer = derived_answer(source)
             mine = rebuild(StoreSettings(), source, scratch / f"round-{number}")
-            assert mine.records == told["queue_entries"], (mine, told)
+            assert mine.records == measured["queue_entries"], (mine, measured)
             assert derived_answer(scratch / f"round-{number}") == reference_answer, "not RocketMQ's queues"
             ours.append(mine)
             answers.add(reference_answer)  # Its log holds the times of its run; what follows from it does not.

@@ -4,7 +4,7 @@ A killed store is opened beside one plain walk of the kernel over the same bytes
 pages that are in the cache. Three cases:
 
     killed               the process died, the machine did not: what was written counts
-    power cut            the same, but only what was synced counts (the state page is told of another boot)
+    power cut            the same, but only what was synced counts (the state page names another boot)
     no proofs            our own side files are gone: all of the log is walked, queues and index derived again
 
 With peers RocketMQ recovers a store it was killed in; we recover one of ours of the same size, and
@@ -162,11 +162,11 @@ def _after_close(course: Course) -> list[Figure]:
             answers[name] = joined(log_answer(path), derived_answer(path))
         for _ in range(course.rounds):
             for name in sizes:
-                told = fresh.watch("open", scratch / name, course.size).told
-                assert told["reason"] == "closed cleanly", told
-                seconds[name].append(float(told["seconds"]))
-                scanned[name].append(told["scanned_bytes"] / MIB)
-                read[name].append(told["read_bytes"] / MIB)
+                measured = fresh.watch("open", scratch / name, course.size).figures
+                assert measured["reason"] == "closed cleanly", measured
+                seconds[name].append(float(measured["seconds"]))
+                scanned[name].append(measured["scanned_bytes"] / MIB)
+                read[name].append(measured["read_bytes"] / MIB)
         for name in sizes:
             again = joined(log_answer(scratch / name), derived_answer(scratch / name))
             assert again == answers[name], f"{name}: changed by being opened"

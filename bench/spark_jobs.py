@@ -6,7 +6,7 @@ process without its queues and index, which neither syncs nor compares. The pipe
 complete: one run of it, checkpoint and all. `audit` is held against one walk of the scan kernel over the same log,
 mapped, on one thread.
 
-Sessions are warm, kernels loaded, the log in the page cache; how long a session takes to start is told apart. Both
+Sessions are warm, kernels loaded, the log in the page cache; how long a session takes to start is measured apart. Both
 sides of a ratio run in turn. The answer is a hash of every queue entry and index entry, and of every row.
 """
 
@@ -192,9 +192,9 @@ def _beside_reference(course: Course, spark: "SparkSession", scratch: Path) -> l
     from embermq.spark.jobs.rebuild import rebuild
 
     for _ in range(course.rounds):
-        told = rocketmq.measure_rebuild(source, rounds=1)
-        theirs.append(float(told["seconds"]))
-        dispatches.append(float(told["dispatch_seconds"]))
+        measured = rocketmq.measure_rebuild(source, rounds=1)
+        theirs.append(float(measured["seconds"]))
+        dispatches.append(float(measured["dispatch_seconds"]))
         quiet()
         began = time.perf_counter()
         rebuild(spark, source, into=scratch / "ours")

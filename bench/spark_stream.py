@@ -55,14 +55,14 @@ class Batch(NamedTuple):
 
 
 class Followed:
-    """A running query, and all it has told so far."""
+    """A running query, and all the progress it has reported so far."""
 
     def __init__(self, query: "StreamingQuery") -> None:
         self._query = query
         self.batches: dict[str, Batch] = {}
 
     def wait(self, done: "Callable[[Followed], bool]", doing: Callable[[], object] = lambda: None) -> None:
-        """Until enough was told; ends with the query's own error if it fails."""
+        """Until enough was reported; ends with the query's own error if it fails."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while not done(self):
             doing()
@@ -70,8 +70,8 @@ class Followed:
                 raise problem
             assert time.monotonic() < deadline, list(self.batches.values())[-3:]
             time.sleep(_POLL_SECONDS)
-            for told in self._query.recentProgress:
-                batch = _batch(json.loads(told.json))
+            for progress in self._query.recentProgress:
+                batch = _batch(json.loads(progress.json))
                 self.batches.setdefault(batch.began, batch)
 
     @property
@@ -87,11 +87,11 @@ class Followed:
         return sum(batch.rows for batch in self.batches.values())
 
 
-def _batch(told: dict[str, Any]) -> Batch:
-    (source,) = told["sources"]
+def _batch(measured: dict[str, Any]) -> Batch:
+    (source,) = measured["sources"]
     start, end = (_position(source[name]) for name in ("startOffset", "endOffset"))
-    seconds = max(1, told["durationMs"].get("triggerExecution", 0)) / 1000  # Told in whole milliseconds.
-    return Batch(told["timestamp"], int(told["numInputRows"]), start, end, seconds)
+    seconds = max(1, measured["durationMs"].get("triggerExecution", 0)) / 1000  # Reported in whole milliseconds.
+    return Batch(measured["timestamp"], int(measured["numInputRows"]), start, end, seconds)
 
 
 def _position(offset: Any) -> int:
@@ -164,24 +164,24 @@ def _sustained(course: Course, path: Path, followed: Followed) -> list[Figure]:
     with fresh.start("write", path, BODY_BYTES, int(pace), int(pace * seconds), course.size) as writer:
         followed.wait(lambda seen: writer.poll() is not None)
         assert writer.stdout is not None
-        told: fresh.Told = json.loads(writer.stdout.readline())
+        measured: fresh.Figures = json.loads(writer.stdout.readline())
         assert writer.returncode == 0, writer.returncode
     written, began = followed.with_rows[-1].end, time.monotonic()
-    followed.wait(lambda seen: seen.rows == known + told["messages"])
+    followed.wait(lambda seen: seen.rows == known + measured["messages"])
     behind_seconds = time.monotonic() - began
     batches = followed.with_rows[before:]
-    assert batches[-1].end == told["log_end"], (batches[-1], told)
-    assert written <= told["log_end"]
-    case, answer = f"{pace / 1e6:.0f} MB/s for {seconds} s", joined(told["messages"], told["log_end"])
+    assert batches[-1].end == measured["log_end"], (batches[-1], measured)
+    assert written <= measured["log_end"]
+    case, answer = f"{pace / 1e6:.0f} MB/s for {seconds} s", joined(measured["messages"], measured["log_end"])
     lags = [batch.bytes / 1e6 for batch in batches]
     third = max(1, len(lags) // 3)
     # The first batches find the writer at its start, the last one finds it gone.
     early, late = lags[1 : 1 + third] or lags, lags[-1 - third : -1] or lags
     growth = statistics.median(late) / statistics.median(early)
-    read_seconds = told["seconds"] + behind_seconds
+    read_seconds = measured["seconds"] + behind_seconds
     return [
-        Figure(case, "written", "MB/s", [told["log_bytes"] / told["seconds"] / 1e6], answer=answer),
-        Figure(case, "read", "MB/s", [told["log_bytes"] / read_seconds / 1e6], held(course, at_least(100)), answer),
+        Figure(case, "written", "MB/s", [measured["log_bytes"] / measured["seconds"] / 1e6], answer=answer),
+        Figure(case, "read", "MB/s", [measured["log_bytes"] / read_seconds / 1e6], held(course, at_least(100)), answer),
         Figure(case, "lag at each batch", "MB", lags, answer=answer),
         Figure(case, "lag at the end / at the beginning", "x", [growth], held(course, at_most(1.25)), answer),
         Figure(case, "micro-batch", "s", [batch.trigger_seconds for batch in batches], answer=answer),

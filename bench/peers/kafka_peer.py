@@ -1,7 +1,7 @@
 """Apache Kafka and Spark's own source for it: one broker on loopback, and a Spark session in a process of its own.
 
 The broker runs with its defaults (KRaft, one node); its data lies in a directory the caller gives and removes. The
-session has the settings ours has and is told one thing at a time, so it rests while ours is measured. Its jars are
+session has the settings ours has and is asked one thing at a time, so it rests while ours is measured. Its jars are
 its own: no jar comes near the session of the benchmark.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Self
 from bench.peers.kafka_jars import jars_folder, source_jars
 from tests.interop.reference import ReferenceFailed, ReferenceMissing
 
-Told = dict[str, Any]
+Answer = dict[str, Any]
 
 _START_SECONDS_MAX = 120.0
 _STOP_SECONDS_MAX = 60.0
@@ -120,8 +120,8 @@ class KafkaPeer:
 
     def answer(self, topic: str, columns: Sequence[str]) -> tuple[str, int]:
         """The hash of all rows, and how many there are."""
-        told = self._ask({"do": "answer", "topic": topic, "columns": list(columns)})
-        return told["answer"], int(told["rows"])
+        answer = self._ask({"do": "answer", "topic": topic, "columns": list(columns)})
+        return answer["answer"], int(answer["rows"])
 
     def close(self) -> None:
         for process in (self._session, self._broker):
@@ -138,21 +138,21 @@ class KafkaPeer:
             if process.stdout is not None:
                 process.stdout.close()
 
-    def _ask(self, question: Told) -> Told:
+    def _ask(self, question: Answer) -> Answer:
         assert self._session is not None
         assert self._session.stdin is not None
         self._session.stdin.write(json.dumps(question).encode() + b"\n")
         self._session.stdin.flush()
         return self._hear()
 
-    def _hear(self) -> Told:
+    def _hear(self) -> Answer:
         assert self._session is not None
         assert self._session.stdout is not None
         line = self._session.stdout.readline()
         if not line:
             raise ReferenceFailed(f"the session beside Kafka ended: {self._last_words()}")
-        told: Told = json.loads(line)
-        return told
+        answer: Answer = json.loads(line)
+        return answer
 
     def _format(self, settings: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

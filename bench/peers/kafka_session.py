@@ -19,7 +19,7 @@ from bench.spark_side import answer_of, seconds_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Told = dict[str, Any]
+Answer = dict[str, Any]
 
 
 class Session:
@@ -28,17 +28,17 @@ class Session:
     def __init__(self, spark: "SparkSession", servers: str) -> None:
         self._spark, self._servers = spark, servers
 
-    def fill(self, topic: str, store: str) -> Told:
+    def fill(self, topic: str, store: str) -> Answer:
         rows = self._spark.read.format("rocketmq").load(store)
         rows = rows.selectExpr("keys as key", "body as value", "queueId as partition")
         writer = rows.write.format("kafka").option("kafka.bootstrap.servers", self._servers)
         writer.option("topic", topic).save()
         return {"rows": self._table(topic, ["offset"]).count()}
 
-    def read(self, topic: str, columns: list[str]) -> Told:
+    def read(self, topic: str, columns: list[str]) -> Answer:
         return {"seconds": seconds_of(lambda: self._table(topic, columns))}
 
-    def answer(self, topic: str, columns: list[str]) -> Told:
+    def answer(self, topic: str, columns: list[str]) -> Answer:
         answer, rows = answer_of(lambda: self._table(topic, []), tuple(columns))
         return {"answer": answer, "rows": rows}
 
@@ -59,8 +59,8 @@ def _main(servers: str, jars: str, master: str, memory: str) -> None:
     print(json.dumps({"is": "ready"}), file=answers, flush=True)
     for line in sys.stdin:
         question = json.loads(line)
-        told = getattr(session, question.pop("do"))(**question)
-        print(json.dumps(told), file=answers, flush=True)
+        answer = getattr(session, question.pop("do"))(**question)
+        print(json.dumps(answer), file=answers, flush=True)
     spark.stop()
 
 

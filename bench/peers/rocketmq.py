@@ -60,7 +60,7 @@ def measure_recovery(directory: Path, *, rounds: int = 3) -> Figures:
 
 def measure_rebuild(directory: Path, *, rounds: int = 3) -> Figures:
     """Seconds of a restart with queues and index deleted first, per GiB of log: load(), which walks the log and
-    compares its sums, and from start() to the last message dispatched. That second part alone is told as well.
+    compares its sums, and from start() to the last message dispatched. That second part is given alone as well.
 
     The abort file goes first: with one RocketMQ would dispatch while it recovers, and then not again.
     """
@@ -69,8 +69,8 @@ def measure_rebuild(directory: Path, *, rounds: int = 3) -> Figures:
         for derived in ("consumequeue", "index"):
             shutil.rmtree(directory / derived, ignore_errors=True)
         (directory / "abort").unlink(missing_ok=True)
-        told = _bench("rebuild", str(directory))
-        runs.append({**told, "restart_seconds": told["load_seconds"] + told["dispatch_seconds"]})
+        figures = _bench("rebuild", str(directory))
+        runs.append({**figures, "restart_seconds": figures["load_seconds"] + figures["dispatch_seconds"]})
     dispatch_seconds = statistics.median(float(run["dispatch_seconds"]) for run in runs)
     return {
         **_timed("rebuild", "restart_seconds", runs),

@@ -21,7 +21,7 @@ import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /**
- * The reference's own speed, on its own defaults: ASYNC_FLUSH, 1 GiB files, index on, one thread putting.
+ * RocketMQ's own speed, on its own defaults: ASYNC_FLUSH, 1 GiB files, index on, one thread putting.
  *
  * <pre>
  * PeerBench append DIR BODY MESSAGES ROUNDS   single puts, then batches of 256, in a fresh directory
@@ -78,7 +78,7 @@ public final class PeerBench {
     private static Map<String, Object> append(OpenedStore store, int bodyBytes, int messages, int rounds)
         throws Exception {
         open(store);
-        Map<String, Object> told = new LinkedHashMap<>();
+        Map<String, Object> figures = new LinkedHashMap<>();
         Tally tally = new Tally();
         long warmed = System.nanoTime();
         while (seconds(warmed) < WARM_UP_SECONDS) {
@@ -96,14 +96,14 @@ public final class PeerBench {
             store.settle();
             settled.add(messages / seconds(began));
         }
-        told.put("messages", messages);
-        told.put("messages_per_second", median(rates));
-        told.put("rounds", rates);
-        told.put("messages_per_second_until_dispatched", median(settled));
-        told.put("batch_256_messages_per_second", median(batchRates(store, bodyBytes, messages, rounds, tally)));
-        tally.tell(told);
-        told.put("max_physical_offset", store.getMaxPhyOffset());
-        return told;
+        figures.put("messages", messages);
+        figures.put("messages_per_second", median(rates));
+        figures.put("rounds", rates);
+        figures.put("messages_per_second_until_dispatched", median(settled));
+        figures.put("batch_256_messages_per_second", median(batchRates(store, bodyBytes, messages, rounds, tally)));
+        tally.addTo(figures);
+        figures.put("max_physical_offset", store.getMaxPhyOffset());
+        return figures;
     }
 
     private static void putSingles(OpenedStore store, MessageExtBrokerInner[] prepared, Tally tally) {
@@ -143,25 +143,25 @@ public final class PeerBench {
             }
         }
         store.settle();
-        Map<String, Object> told = new LinkedHashMap<>();
-        tally.tell(told);
-        told.put("max_physical_offset", store.getMaxPhyOffset());
-        return told;
+        Map<String, Object> figures = new LinkedHashMap<>();
+        tally.addTo(figures);
+        figures.put("max_physical_offset", store.getMaxPhyOffset());
+        return figures;
     }
 
     private static Map<String, Object> load(OpenedStore store) {
         long began = System.nanoTime();
         boolean loaded = store.load();
-        Map<String, Object> told = new LinkedHashMap<>();
-        told.put("load_seconds", seconds(began));
-        told.put("loaded", loaded);
-        describe(store, told);
-        return told;
+        Map<String, Object> figures = new LinkedHashMap<>();
+        figures.put("load_seconds", seconds(began));
+        figures.put("loaded", loaded);
+        describe(store, figures);
+        return figures;
     }
 
     /** start() polls its own dispatcher once a second, so a closer watch is kept from here. */
     private static Map<String, Object> rebuild(OpenedStore store) throws Exception {
-        Map<String, Object> told = load(store);
+        Map<String, Object> figures = load(store);
         final long began = System.nanoTime();
         final double[] dispatched = new double[1];
         Thread watch = new Thread(() -> {
@@ -175,9 +175,9 @@ public final class PeerBench {
         watch.start();
         store.start();
         watch.join();
-        told.put("dispatch_seconds", dispatched[0]);
-        describe(store, told);
-        return told;
+        figures.put("dispatch_seconds", dispatched[0]);
+        describe(store, figures);
+        return figures;
     }
 
     private static void open(OpenedStore store) throws Exception {
@@ -188,7 +188,7 @@ public final class PeerBench {
     }
 
     /** What a correct answer must repeat: the end of the log, and how much the queues hold. */
-    private static void describe(OpenedStore store, Map<String, Object> told) {
+    private static void describe(OpenedStore store, Map<String, Object> figures) {
         long entries = 0;
         long lastPhysical = -1;
         for (ConcurrentMap<Integer, ConsumeQueue> queues : store.getConsumeQueueTable().values()) {
@@ -197,9 +197,9 @@ public final class PeerBench {
                 lastPhysical = Math.max(lastPhysical, queue.getMaxPhysicOffset());
             }
         }
-        told.put("max_physical_offset", store.getMaxPhyOffset());
-        told.put("queue_entries", entries);
-        told.put("queue_max_physical_offset", lastPhysical);
+        figures.put("max_physical_offset", store.getMaxPhyOffset());
+        figures.put("queue_entries", entries);
+        figures.put("queue_max_physical_offset", lastPhysical);
     }
 
     /** No two messages share a key: repeated ones would keep a small part of the index warm, unlike real use. */
@@ -283,10 +283,10 @@ public final class PeerBench {
             offsets += result.getAppendMessageResult().getWroteOffset();
         }
 
-        void tell(Map<String, Object> told) {
-            told.put("stored_messages", messages);
-            told.put("stored_bytes", bytes);
-            told.put("offsets_sum", offsets);
+        void addTo(Map<String, Object> figures) {
+            figures.put("stored_messages", messages);
+            figures.put("stored_bytes", bytes);
+            figures.put("offsets_sum", offsets);
         }
     }
 }
