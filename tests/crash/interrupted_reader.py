@@ -133,14 +133,18 @@ def by_opening(builder: StoreBuilder) -> Shown:
 
 
 def by_survey(builder: StoreBuilder) -> Shown:
-    """By a look from outside, as Spark and the tools do it. Records that have expired since are passed over."""
-    shown = {}
+    """By a look from outside, as Spark and the tools do it. Records that have expired by the end are passed over: their
+    files may go between the reading of two of them."""
     survey = Survey.open(ROOT, files=builder.files)
+    read = {}
     for key, span in survey.queues().items():
-        entries = survey.entries(*key, span.min_offset, span.max_offset)
-        frames = [survey._log.frame_at(int(entry["physical_offset"])) for entry in entries]
-        gone = next((number for number, frame in enumerate(frames) if frame is not None), len(frames))
-        found = [(frame.queue_offset, bytes(frame.body)) for frame in frames[gone:] if frame is not None]
+        places = [int(entry["physical_offset"]) for entry in survey.entries(*key, span.min_offset, span.max_offset)]
+        read[key] = span, [(place, survey._log.frame_at(place)) for place in places]
+    log_min = min(int(entry.name) for entry in builder.files.list_directory(ROOT / "commitlog"))
+    shown = {}
+    for key, (span, frames) in read.items():
+        gone = sum(place < log_min for place, _ in frames)
+        found = [(frame.queue_offset, bytes(frame.body)) for _, frame in frames[gone:] if frame is not None]
         shown[key] = Rows(span.min_offset + gone, span.max_offset, found)
     return shown
 

@@ -156,16 +156,17 @@ STORES: dict[str, Callable[[], LossyFiles]] = {
     "killed": lambda: disks.killed(COUNT, PLAN, at_rest=True),
 }
 KINDS = [
-    ("commitlog", 37),
-    ("consumequeue", 23),
-    ("index", 31),
-    ("checkpoint", 3),
-    ("embermq.state", 3),
-    ("embermq.index.json", 9),
-    ("embermq.inventory.json", 29),
+    ("commitlog", 83),
+    ("consumequeue", 47),
+    ("index", 61),
+    ("checkpoint", 7),
+    ("embermq.state", 11),
+    ("embermq.index.json", 23),
+    ("embermq.inventory.json", 61),
 ]
 
 
+@pytest.mark.slow(25)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize(("kind", "stride"), KINDS)
 def test_a_flipped_bit_does_no_harm(kind: str, stride: int, store: str) -> None:

@@ -106,8 +106,9 @@ def test_recovery_after_a_kill_reads_only_the_tail(monkeypatch: pytest.MonkeyPat
     left = disk.crash(keep_everything)
     store.close()
     with MessageStore.open(Path("/store"), settings, files=left) as again:
-        assert again.recovery.walked_from >= at_rest - 40_000
-        assert more - end <= again.recovery.records < 200
+        # The mark moves with the steps of the dispatcher, which are larger on a busy machine.
+        assert again.recovery.walked_from >= at_rest - 80_000
+        assert more - end <= again.recovery.records < 300
         numbered.check(again, range(more))
 
 

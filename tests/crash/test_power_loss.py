@@ -40,7 +40,7 @@ def run(cuts: PowerCuts, first: int, second: int) -> str:
 
 @pytest.mark.slow(12)
 def test_sync_flush_keeps_everything_acknowledged() -> None:
-    run(PowerCuts(builder(FlushDisk.SYNC), survives="power", stride=5, cuts_per_moment=2), 40, 60)
+    run(PowerCuts(builder(FlushDisk.SYNC), survives="power", stride=9, cuts_per_moment=2), 40, 60)
 
 
 @pytest.mark.slow(12)
@@ -49,11 +49,11 @@ def test_async_flush_keeps_a_prefix(pool: bool) -> None:
     settings = builder(
         FlushDisk.ASYNC, flush_interval_ms=10, flush_pages_min=0, transient_pool=pool, transient_pool_buffers=4
     )
-    run(PowerCuts(settings, survives="nothing" if pool else "kill", stride=5, cuts_per_moment=2), 40, 60)
+    run(PowerCuts(settings, survives="nothing" if pool else "kill", stride=9, cuts_per_moment=2), 40, 60)
 
 
 @pytest.mark.slow(10)
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stride", [9, pytest.param(1, marks=pytest.mark.long)])
 def test_power_fails_again_while_recovering(stride: int) -> None:
     """What a power cut left is recovered, and during that the power fails again."""
     plain = builder(FlushDisk.SYNC)

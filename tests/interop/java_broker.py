@@ -23,7 +23,7 @@ START_SECONDS_MAX = 120
 ADMIN_SECONDS_MAX = 120
 
 _LOGBACK = "<configuration><root level='OFF'/></configuration>\n"
-_QUICK = ["-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+QUICK = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @functools.cache
@@ -92,12 +92,14 @@ class JavaProcess:
 
 
 @contextmanager
-def java_server(main: str, directory: Path, config: Mapping[str, object]) -> Iterator[JavaProcess]:
+def java_server(
+    main: str, directory: Path, config: Mapping[str, object], *, jvm: Sequence[str] = QUICK
+) -> Iterator[JavaProcess]:
     """A main class of RocketMQ's with a config file, up until the block ends."""
-    home = _home(directory)
+    home = home_of(directory)
     file = directory / "server.conf"
     file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-    words = ["java", *_QUICK, *reference.jvm_options(), f"-Duser.home={directory}", "-cp", class_path()]
+    words = ["java", *jvm, *reference.jvm_options(), f"-Duser.home={directory}", "-cp", class_path()]
     process = subprocess.Popen(
         [*words, f"org.apache.rocketmq.{main}", "-c", str(file)],
         env=os.environ | {"ROCKETMQ_HOME": str(home)},
@@ -159,8 +161,8 @@ def broker_config(
 
 def mqadmin(directory: Path, words: Sequence[str]) -> str:
     """What mqadmin prints. Its exit code says nothing."""
-    home = _home(directory)
-    command = ["java", *_QUICK, *reference.jvm_options(), f"-Duser.home={directory}", "-cp", class_path()]
+    home = home_of(directory)
+    command = ["java", *QUICK, *reference.jvm_options(), f"-Duser.home={directory}", "-cp", class_path()]
     ran = subprocess.run(
         [*command, "org.apache.rocketmq.tools.command.MQAdminStartup", *words],
         env=os.environ | {"ROCKETMQ_HOME": str(home)},
@@ -173,7 +175,7 @@ def mqadmin(directory: Path, words: Sequence[str]) -> str:
     return ran.stdout + ran.stderr
 
 
-def _home(directory: Path) -> Path:
+def home_of(directory: Path) -> Path:
     conf = directory / "home" / "conf"
     conf.mkdir(parents=True, exist_ok=True)
     for part in ("broker", "namesrv", "tools"):

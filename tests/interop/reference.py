@@ -161,10 +161,10 @@ def _cache_folder(pom: Path) -> Path:
     return cache_of("reference", pom)
 
 
-def cache_of(name: str, pom: Path) -> Path:
-    """Where what a pom.xml asks for is kept: another folder for another content."""
+def cache_of(name: str, *sources: Path) -> Path:
+    """Where what is made of some files (a pom.xml, a lock file) is kept: another folder for another content."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(caches) / "embermq" / f"{name}-{_hash_of([pom])[:12]}"
+    return Path(caches) / "embermq" / f"{name}-{_hash_of(sources)[:12]}"
 
 
 def _build(folder: Path, pom: Path, sources: list[Path]) -> None:

@@ -12,12 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-START_SECONDS = 60.0
-STOP_SECONDS = 60.0
+from tests.support.waiting import PATIENCE_SECONDS
+
+START_SECONDS = STOP_SECONDS = PATIENCE_SECONDS
 SMALL = (
     "mappedFileSizeCommitLog=16777216",
     "mappedFileSizeConsumeQueue=20000",
@@ -30,14 +32,22 @@ SMALL = (
 class BrokerProcess:
     """A broker that is ready when the object is made."""
 
-    def __init__(self, place: Path, *arguments: str, name_server: str = "127.0.0.1:0", listen: str = "") -> None:
-        """`place` gets the store and a file `stderr`; `name_server`: where that of the process listens."""
+    def __init__(
+        self,
+        place: Path,
+        *arguments: str,
+        name_server: str = "127.0.0.1:0",
+        listen: str = "",
+        sizes: Sequence[str] = SMALL,
+    ) -> None:
+        """`place` gets the store and a file `stderr`; `name_server`: where that of the process listens; `sizes`:
+        settings of file sizes, the defaults when there are none."""
         self.store, self._stderr = place / "store", place / "stderr"
         command = [sys.executable, "-m", "embermq.cli", "broker", "--store", str(self.store), "--output", "json"]
         command += ["--listen", listen or "127.0.0.1:0"]
         if "-n" not in arguments:
             command += ["--namesrv-listen", name_server]
-        for one in SMALL:
+        for one in sizes:
             command += ["--set", one]
         with open(self._stderr, "a") as stderr:
             self.process = subprocess.Popen(

@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from embermq.broker import Broker
+from embermq.broker import Broker, ConsumerFilters
+from embermq.clock import Clock
+from embermq.files import Files
 from embermq.model.message import StoredMessage
 from embermq.remoting import Command, Connector, RequestCode, RequestTable, write_json
 from embermq.settings import BrokerSettings, StoreSettings
@@ -110,8 +112,8 @@ def pull_fields(topic: str, offset: int, group: str = "g", sys_flag: int = 4) ->
     }
 
 
-def subscription(topic: str, expression: str = "*", version: int = 100) -> dict[str, Any]:
-    return {"topic": topic, "subString": expression, "subVersion": version, "expressionType": "TAG"}
+def subscription(topic: str, expression: str = "*", version: int = 100, kind: str = "TAG") -> dict[str, Any]:
+    return {"topic": topic, "subString": expression, "subVersion": version, "expressionType": kind}
 
 
 def consumer(group: str, *subscriptions: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -131,13 +133,19 @@ async def running(
     store: dict[str, Any] | None = None,
     hooks: Sequence[object] = (),
     client_table: RequestTable | None = None,
+    clock: Clock | None = None,
+    files: Files | None = None,
     **settings: Any,
 ) -> AsyncIterator[RunningBroker]:
     """A broker on `path`; `store` and the rest are settings by their Python names."""
-    opened = MessageStore.open(path / "store", StoreSettings(**(SMALL | (store or {}))))
+    stored = StoreSettings(**(SMALL | (store or {})))
+    filters = ConsumerFilters.load(path / "store", stored, clock, files)
+    bits = filters.bits if stored.filter_bits else None
+    opened = MessageStore.open(path / "store", stored, clock=clock, files=files, bit_map_for=bits)
     try:
         names: dict[str, Any] = {"fast_port": False, "broker_name": "b"}
-        broker = Broker(BrokerSettings(**(names | settings)), opened, hooks=hooks)
+        with_settings = BrokerSettings(**(names | settings))
+        broker = Broker(with_settings, opened, clock=clock, files=files, hooks=hooks, filters=filters)
         await broker.start()
         client = Connector(client_table)
         try:

@@ -2,8 +2,9 @@
 
     python -m tests.support.same_driver MASTER [NAME=VALUE ...]
 
-starts a session, then answers line by line: each line of its input is JSON, [MODULE, STORE, SCRATCH], each line of its
-output the answers of that module's `answers`. `Driver` is the other side, in the test's process.
+starts a session, then answers line by line: each line of its input is JSON, [MODULE, STORE, SCRATCH, MORE], each line
+of its output the answers of that module's `answers`, MORE being further arguments of it. `Driver` is the other side, in
+the test's process.
 """
 
 import importlib
@@ -36,14 +37,14 @@ class Driver:
             text=True,
         )
 
-    def answers(self, work: ModuleType) -> dict[str, Any]:
+    def answers(self, work: ModuleType, *more: Any) -> dict[str, Any]:
         """The answers of `work`, on a store of its own."""
         place = self._scratch / work.__name__
         place.mkdir()
         store = work.make_store(place / "store")
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([work.__name__, str(store), str(place / "made")]) + "\n")
+        self._process.stdin.write(json.dumps([work.__name__, str(store), str(place / "made"), more]) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, (self._scratch / "driver.log").read_text()
@@ -72,9 +73,9 @@ def main(master: str, *settings: str) -> None:
 
     spark = embermq.spark.session("same answers", master, **dict(setting.split("=", 1) for setting in settings))
     for line in sys.stdin:
-        module, store, scratch = json.loads(line)
+        module, store, scratch, more = json.loads(line)
         work = importlib.import_module(module)
-        print(json.dumps(work.answers(spark, Path(store), Path(scratch))), flush=True)
+        print(json.dumps(work.answers(spark, Path(store), Path(scratch), *more)), flush=True)
     spark.stop()
 
 
