@@ -91,7 +91,7 @@ fuzz: setup ## Property and kernel tests with new random examples each time
 interop: setup ## Against Apache RocketMQ (needs java and mvn)
 	@for tool in java mvn; do command -v $$tool >/dev/null || \
 	    { echo "make interop: $$tool is not on the PATH; a JDK and Maven are needed" >&2; exit 1; }; done
-	$(PYTEST) tests/interop -m "interop or not interop" -q --durations=10
+	$(PYTEST) tests/interop -m "not long" -q --durations=10
 
 bench: setup ## Measure this machine at real size
 	$(BIN)/python -m bench
@@ -104,6 +104,7 @@ docs: setup ## Write again the pages that are generated from the source
 	$(BIN)/python tools/spark_pages.py
 	$(BIN)/python tools/namesrv_page.py
 	$(BIN)/python tools/broker_page.py
+	$(BIN)/python tools/transactions_page.py
 
 # `--universal` makes one lock for every supported Python, system and processor. What is locked stays as it is
 # where it still fits; newer versions with `make lock UPGRADE=--upgrade`.

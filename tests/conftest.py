@@ -7,7 +7,8 @@ A session is a JVM and takes seconds to start, so all tests of a process share o
 test that needs other settings starts a session in a process of its own.
 
 Files with much work come first: where several processes share the files, none of them begins a long one at the end. A
-test with Spark counts as a second of work, one that takes longer says so: `slow(seconds)`.
+test with Spark counts as a second of work; one that takes longer says so with `slow(seconds)`, for all cases of a
+parametrised test together.
 """
 
 import os
@@ -38,10 +39,13 @@ IN_MEMORY = ("unit", "columns", "compat", "property")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files with the most work first, otherwise in the order they have. Every process comes to the same order."""
     seconds: Counter[Path] = Counter()
+    counted: set[object] = set()
     for item in items:
         marker = item.get_closest_marker("slow")
         if marker is not None:
-            seconds[item.path] += marker.args[0] if marker.args else 1
+            test = (item.path, getattr(item, "originalname", item.name))
+            seconds[item.path] += (marker.args[0] if marker.args else 1) if test not in counted else 0
+            counted.add(test)
         elif "spark" in getattr(item, "fixturenames", ()):
             seconds[item.path] += 1
     items.sort(key=lambda item: -seconds[item.path])

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
 from embermq.errors import OptionInvalid, StoreError, StoreReplaced
@@ -16,8 +15,8 @@ from embermq.spark.pipelines import pipeline
 from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
-from tests.spark.test_job_commands import Lent
 from tests.spark.test_lake import fill
+from tests.support.lent_session import lend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +65,7 @@ def test_a_lake_that_lacks_something_is_no_archive(spark: "SparkSession", tmp_pa
 def test_damage_that_was_archived_before(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
+    lend(spark, monkeypatch)
     builder = json_store(tmp_path / BROKER)
     log = builder.root / "commitlog" / f"{0:020d}"
     log.write_bytes(log.read_bytes()[:3000] + b"\xff" * 50 + log.read_bytes()[3050:])

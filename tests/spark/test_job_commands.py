@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import embermq.spark
 from embermq import Message, MessageStore
 from embermq.cli.app import run
 from embermq.testing.builder import StoreBuilder
+from tests.support.lent_session import lend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,22 +25,9 @@ def store(tmp_path: Path) -> str:
     return str(builder.root)
 
 
-class Lent:
-    """The session of the tests, which no command may stop."""
-
-    def __init__(self, spark: "SparkSession") -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
 def lend_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
+    lend(spark, monkeypatch)
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:

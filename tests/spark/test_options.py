@@ -34,6 +34,7 @@ GOOD = {
     "subscribePattern": "ord.*",
     "queues": "0,2-3",
     "subExpression": "a || b",
+    "sqlExpression": "a > 5",
     "keys": "k1,k2",
     "startingOffsets": "earliest",
     "endingOffsets": "latest",
@@ -102,6 +103,7 @@ def test_defaults() -> None:
         ({"subExpression": " a||b || a"}, "tags", ("a", "b")),
         ({"subExpression": "*"}, "tags", None),
         ({"subExpression": ""}, "tags", None),
+        ({"sqlExpression": "a > 5 AND b IN ('c')"}, "sql_expression", "a > 5 AND b IN ('c')"),
         ({"keys": "a, b c"}, "keys", ("a", "b", "c")),
         ({"keys": '["a,b", "c"]'}, "keys", ("a,b", "c")),
         ({"startingTimestamp": " 1700000000001 "}, "start", AtTime("startingTimestamp", 1700000000001)),
@@ -125,6 +127,15 @@ def test_defaults() -> None:
 )
 def test_values(given: dict[str, str], field: str, value: Any) -> None:
     assert getattr(parse(**given), field) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [("a in (5)", "line 1, column 7"), ("", "line 1, column 1"), ("5", "boolean")]
+)
+def test_an_expression_that_does_not_compile(text: str, place: str) -> None:
+    with pytest.raises(OptionInvalid, match=place) as raised:
+        parse(sqlExpression=text)
+    assert raised.value.option == "sqlExpression"
 
 
 def test_queues_by_topic_choose_the_topics() -> None:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
 from embermq.cli.spark import pipeline as verb
 from embermq.spark.pipelines import BatchProgress, SinkFigures
 from embermq.testing.builder import StoreBuilder
-from tests.spark.test_job_commands import Lent
+from tests.support.lent_session import lend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +39,7 @@ def test_damage_of_the_first_of_many_batches(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
+    lend(spark, monkeypatch)
     log = store / "commitlog" / f"{0:020d}"
     log.write_bytes(log.read_bytes()[:5000] + b"\xff" * 50 + log.read_bytes()[5050:])
     words = ["spark", "pipeline", str(store), "--into", str(tmp_path / "lake"), "--batch-bytes", "65536"]
@@ -65,7 +64,7 @@ def test_of_batches_without_end_the_last_are_kept_and_the_sums_of_all() -> None:
     assert reported.damages == ["place 0", "place 1", "place 2"]
 
 
-@pytest.mark.parametrize("how", ["ctrl-c", "sigterm"])
+@pytest.mark.parametrize("how", ["ctrl-c", pytest.param("sigterm", marks=pytest.mark.long)])
 @pytest.mark.slow(20)
 def test_following_until_told_to_stop(store: Path, tmp_path: Path, how: str) -> None:
     """Ctrl-C reaches all processes of a terminal, Spark's too; SIGTERM only the one it was sent to."""

@@ -16,10 +16,10 @@ from embermq.spark.report import (
     Percentiles,
     ReportPage,
     Section,
-    Series,
     Spread,
     Steps,
     Table,
+    TimeSeries,
     render,
     write_report,
 )
@@ -74,7 +74,7 @@ def example() -> ReportPage:
             Section(
                 "Volume",
                 [
-                    Series("Messages", START_MS, HOUR_MS, [float(n % 24) for n in range(72)]),
+                    TimeSeries("Messages", START_MS, HOUR_MS, [float(n % 24) for n in range(72)]),
                     Bars("Topics by size", [Bar("orders", 2.5e9), Bar("returns", 1e6, "8 queues")], "bytes"),
                 ],
             ),
@@ -112,7 +112,7 @@ def test_texts_of_messages_stay_texts() -> None:
             Section(
                 evil,
                 [
-                    Series(evil, START_MS, 1000, [1.0]),
+                    TimeSeries(evil, START_MS, 1000, [1.0]),
                     Bars(evil, [Bar(evil, 1, evil)]),
                     Steps(evil, [evil], [1.0]),
                     Percentiles(evil, [Spread(evil, 1, 2, 3, 4)]),
@@ -131,8 +131,8 @@ def test_texts_of_messages_stay_texts() -> None:
 @pytest.mark.parametrize(
     "figure",
     [
-        Series("s", START_MS, 1000, []),
-        Series("s", START_MS, 1000, [0.0, 0.0]),
+        TimeSeries("s", START_MS, 1000, []),
+        TimeSeries("s", START_MS, 1000, [0.0, 0.0]),
         Steps("s", [], []),
         Steps("s", ["batch 0"], [0.0]),
         Bars("b", []),
@@ -141,12 +141,12 @@ def test_texts_of_messages_stay_texts() -> None:
         Table("t", ["a"], []),
     ],
 )
-def test_nothing_to_show_is_said(figure: Series | Steps | Bars | Percentiles | DamageMap | Table) -> None:
+def test_nothing_to_show_is_said(figure: TimeSeries | Steps | Bars | Percentiles | DamageMap | Table) -> None:
     assert 'class="none"' in draw(figure)
 
 
 def test_many_columns_are_added_up_and_none_is_lost() -> None:
-    html = draw(Series("s", START_MS, 1000, [1.0] * 10_000))
+    html = draw(TimeSeries("s", START_MS, 1000, [1.0] * 10_000))
     assert html.count("<rect") <= 240
     each = [int(found) for found in re.findall(r": (\d+)</title>", html)]
     assert sum(each) == 10_000

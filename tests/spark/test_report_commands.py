@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
 from embermq.inspect.snapshot import Survey
@@ -19,9 +18,10 @@ from embermq.spark.pipelines.running import BatchProgress
 from embermq.spark.report import render
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
-from tests.spark.test_job_commands import Lent, asked, refused
+from tests.spark.test_job_commands import asked, refused
 from tests.spark.test_report import checked
 from tests.support.browser import find_browser, laid_out
+from tests.support.lent_session import lend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def damaged(store: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def lend_session(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
+    lend(spark, monkeypatch)
 
 
 def seen_by_browser(page: Path, width: int, *more: str) -> None:

@@ -150,34 +150,6 @@ def run(code: str, tmp_path: Path, *before: str, **environment: str) -> subproce
 
 
 @pytest.mark.slow(10)
-def test_nothing_is_printed_or_left_behind(tmp_path: Path) -> None:
-    code = """
-import os, warnings
-warnings.simplefilter("error")
-import embermq.spark
-
-short_lived = {"spark.driver.extraJavaOptions": "SHORT_LIVED_JVM"}
-spark = embermq.spark.session(master="local[1]", driver_memory="512m", **short_lived)
-assert spark.range(3).count() == 3
-try:
-    spark.range(3).where("missing = 1")
-except Exception as problem:
-    assert "missing" in str(problem)
-assert "SPARK_LOCAL_IP" not in os.environ
-spark.stop()
-again = embermq.spark.session(master="local[1]")
-assert again.range(4).count() == 4
-again.stop()
-print("done")
-"""
-    done = run(code, tmp_path, PYTHONWARNINGS="error")
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-    # Java itself remarks on the modules Spark asks for, before anybody can tell it not to.
-    assert [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")] == []
-    assert list((tmp_path / "here").iterdir()) == []
-
-
-@pytest.mark.slow(10)
 def test_what_spark_submit_was_told_counts(tmp_path: Path) -> None:
     code = """
 import embermq.spark

@@ -26,7 +26,7 @@ from embermq.spark.reading.slices import Slice
 from embermq.spark.shipped.files import ShippedFiles
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
-from tests.spark.test_job_commands import Lent
+from tests.support.lent_session import lend
 from tests.support.shipping import read_at, rows_of, run_here, ship
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_with_spark(
     assert len(set(first)) == len(first) == 1000
     with builder.open() as store:
         store.append_many([Message("late", b"%d" % n) for n in range(30)])
-    monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
+    lend(spark, monkeypatch)
     words = ["spark", "ship", str(builder.root), "--to", target, "--tail"]
     assert run([*words, "--output", "json"]) == 0
     (reported,) = json.loads(capsys.readouterr().out)["shipped"]
@@ -192,7 +192,7 @@ def test_commands_say_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(embermq.spark, "session", lambda *_: Lent(spark), raising=False)
+    lend(spark, monkeypatch)
     for target, expected in [
         ("gopher://far/away", "option to = 'gopher://far/away': this is no place for files"),
         (address(endpoint, "nobucket/a"), "NO_SUCH_BUCKET"),

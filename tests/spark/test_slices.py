@@ -151,6 +151,25 @@ def test_kernels_and_twins_give_the_same(make_store: StoreMaker, monkeypatch: py
 
 
 @pytest.mark.parametrize("way", ["log", "queue"])
+def test_rows_that_do_not_meet_an_expression_are_not_made(
+    make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setattr(plan, "JUMP_BYTES", -(1 << 20) if way == "queue" else 1 << 40)
+    store = make_store(
+        Message(f"t{n % 3}", b"%d" % n, tags=f"g{n % 2}", keys=[f"k{n % 50}"], properties={"n": str(n)})
+        for n in range(300)
+    )
+    wanted = "n BETWEEN 100 AND 199 AND TAGS = 'g1'"
+    got = read(store, topic="t0,t1", sqlExpression=wanted)
+    assert got.methods == {way}
+    expected = [n for n in range(100, 200) if n % 2 == 1 and n % 3 < 2]
+    assert sorted(int(body) for body in got.column("body")) == expected
+    assert read(store, topic="t0", sqlExpression="n > 1000").rows == []
+    assert sorted(read(store, sqlExpression=wanted, keys="k11").column("body")) == [b"111", b"161"]
+    assert len(read(store, sqlExpression="missing IS NULL").rows) == 300
+
+
+@pytest.mark.parametrize("way", ["log", "queue"])
 def test_records_of_megabytes(make_store: StoreMaker, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr(plan, "JUMP_BYTES", -(1 << 20) if way == "queue" else 1 << 40)
     bodies = [bytes([n]) * (3 << 20) if n % 2 else b"small" for n in range(6)]

@@ -11,7 +11,7 @@ from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive, archive_guard
 from embermq.spark.jobs.sql import sql
 from embermq.spark.lake import Lake, LakeRange
-from embermq.spark.reading.views import Topics, first_outside, messages
+from embermq.spark.reading.views import TopicPlaces, first_outside, messages
 from embermq.spark.runtime.error_parsing import our_errors
 from embermq.store.services.retention import OldSegment
 from embermq.testing.builder import StoreBuilder
@@ -173,7 +173,7 @@ def test_topics_are_tables(spark: "SparkSession", tmp_path: Path) -> None:
     assert [tuple(row) for row in by_broker.collect()] == [("a", 4), ("b", 2)]
     assert sql(spark, "select * from `%RETRY%group`", paths, lake=lake).count() == 1
     assert sql(spark, "select * from returns", paths).count() == 1
-    assert Topics.find(paths, lake).names == ["%RETRY%group", "orders", "returns"]
+    assert TopicPlaces.find(paths, lake).names == ["%RETRY%group", "orders", "returns"]
 
 
 def test_a_table_has_what_consumers_see(spark: "SparkSession", tmp_path: Path) -> None:

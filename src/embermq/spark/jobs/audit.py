@@ -124,19 +124,19 @@ def audit(spark: SparkSession, paths: Iterable[str], *, on_progress: ProgressRep
 def _audit_one(
     spark: SparkSession, place: StorePlace, survey: Survey, step_ms: int, on_progress: ProgressReport | None
 ) -> StoreAudit:
-    looks: list[_Look] = []
+    passes: list[_AuditPass] = []
 
     def reader(*parts: Any) -> LogReader:
-        """For each look at the store: what another one saw does not count."""
-        looks.append(_Look(Totals(step_ms)))
-        looks[-1].reading = SparkReading(spark, Path(place.path), step_ms, looks[-1].see, on_progress)
-        return looks[-1].reading.make(*parts)
+        """For each pass over the store: what another one saw does not count."""
+        passes.append(_AuditPass(Totals(step_ms)))
+        passes[-1].reading = SparkReading(spark, Path(place.path), step_ms, passes[-1].see, on_progress)
+        return passes[-1].reading.make(*parts)
 
     report = verify(place.path, reader=reader)
-    totals, reading = looks[-1].totals, looks[-1].reading
+    totals, reading = passes[-1].totals, passes[-1].reading
     assert reading is not None
     survey.refresh()
-    damages = [one for one in _merged(looks[-1].damages) if one.start >= survey.log_min]  # Retention may be faster.
+    damages = [one for one in _merged(passes[-1].damages) if one.start >= survey.log_min]  # Retention may be faster.
     segments = [one.start for one in survey.segments if one.start < report.log_end]
     done = StoreAudit(place.broker_name, str(place.path), report, totals, damages, segments)
     owner, ends = Owner(place.broker_name, str(place.path)), {one.start: one.end for one in damages}
@@ -147,8 +147,8 @@ def _audit_one(
 
 
 @dataclass(slots=True)
-class _Look:
-    """One look at a store, as it goes."""
+class _AuditPass:
+    """One pass over a store, as it goes."""
 
     totals: Totals
     damages: list[DamagedRange] = field(default_factory=list)

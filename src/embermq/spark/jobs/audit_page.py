@@ -7,7 +7,7 @@ from typing import TypeVar
 from embermq.spark.jobs.audit import Audit, StoreAudit
 from embermq.spark.jobs.audit_findings import KINDS, AuditFinding
 from embermq.spark.jobs.stats import NO_TAG
-from embermq.spark.report import Bar, Bars, DamagedStretch, DamageMap, KeyFigure, ReportPage, Section, Series, Table
+from embermq.spark.report import Bar, Bars, DamagedStretch, DamageMap, KeyFigure, ReportPage, Section, Table, TimeSeries
 from embermq.spark.report.charts import amount, moment
 from embermq.spark.report.times import usual_span
 
@@ -110,14 +110,14 @@ def _map(store: StoreAudit) -> DamageMap:
     return DamageMap(title, store.report.log_min, store.report.log_end, store.segments, damaged)
 
 
-def _volume(found: Audit) -> list[Series]:
+def _volume(found: Audit) -> list[TimeSeries]:
     step_ms = max((store.totals.step_ms for store in found.stores), default=1000)
     steps = _added([store.totals.volume for store in found.stores])
     start, end = usual_span(steps)
     counts = [steps.get(step, (0, 0)) for step in range(start, end)]
     return [
-        Series("Records over time", start * step_ms, step_ms, [messages for messages, _ in counts]),
-        Series("Bytes of log over time", start * step_ms, step_ms, [octets for _, octets in counts], "bytes"),
+        TimeSeries("Records over time", start * step_ms, step_ms, [messages for messages, _ in counts]),
+        TimeSeries("Bytes of log over time", start * step_ms, step_ms, [octets for _, octets in counts], "bytes"),
     ]
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from embermq import StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.spark.jobs.replay import Replayed, send, where_holds
-from embermq.spark.reading.views import Topics, topic_messages
+from embermq.spark.reading.views import TopicPlaces, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
 from embermq.store.append import check_topic_name
 
@@ -87,7 +87,7 @@ def frame(
     spark: SparkSession, paths: Sequence[str], group: str, *, lake: str | None = None, where: str | None = None
 ) -> DataFrame:
     """The same as a DataFrame with all columns of the format, to look further or to save."""
-    topics = Topics.find(paths, lake)
+    topics = TopicPlaces.find(paths, lake)
     dead = _dead(spark, topics, group, lake, where)
     if RETRY + group not in topics.names:
         none = {"firstRetryTimestamp": "timestamp", "retries": "array<struct<at:timestamp,attempt:int,msgId:string>>"}
@@ -102,7 +102,7 @@ def frame(
     )
 
 
-def _dead(spark: SparkSession, topics: Topics, group: str, lake: str | None, where: str | None) -> DataFrame:
+def _dead(spark: SparkSession, topics: TopicPlaces, group: str, lake: str | None, where: str | None) -> DataFrame:
     """The letters by themselves, and what they say of their origin."""
     if DEAD + group not in topics.names:
         groups = [name.removeprefix(DEAD) for name in topics.names if name.startswith(DEAD)]
@@ -142,7 +142,7 @@ def resend(
     Letters that do not say where they came from stay. OptionInvalid, before anything is sent, if one says something
     that is no topic.
     """
-    dead = _dead(spark, Topics.find(paths, lake), group, lake, where)
+    dead = _dead(spark, TopicPlaces.find(paths, lake), group, lake, where)
     with our_errors(None if where is None else "where", where):
         origins = [row[0] for row in dead.select("originTopic").where("originTopic is not null").distinct().collect()]
         for topic in origins:

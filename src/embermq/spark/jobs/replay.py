@@ -20,7 +20,7 @@ from embermq import Message, StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
 from embermq.spark.planning.stores import find_stores
-from embermq.spark.reading.views import Topics, topic_messages
+from embermq.spark.reading.views import TopicPlaces, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
 from embermq.store import MessageStore
 from embermq.store.append import check_topic_name
@@ -77,7 +77,7 @@ def replay(
     """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given."""
     pace = RateLimit(rate, sleep, now)
     _check_target(to_topic)
-    topics = Topics.find(paths, lake)
+    topics = TopicPlaces.find(paths, lake)
     topics.check(window.topic)
     frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
     if window.topic == to_topic:

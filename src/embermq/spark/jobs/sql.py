@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from embermq.errors import OptionInvalid
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.reading.sql_names import names_in
-from embermq.spark.reading.views import Topics, register
+from embermq.spark.reading.views import TopicPlaces, register
 from embermq.spark.runtime.error_parsing import cause_in, our_errors
 
 # Comments of which Spark sees the same end: none inside of others, no backslash before the end of a line.
@@ -59,7 +59,9 @@ def sql(
             _check_reads(spark, text)
             return spark.sql(text)
         except (AnalysisException, ParseException) as problem:
-            hidden = [name for name in Topics.find(paths, lake, shipped).names if name in text and name not in names]
+            hidden = [
+                name for name in TopicPlaces.find(paths, lake, shipped).names if name in text and name not in names
+            ]
             if hidden:
                 raise OptionInvalid(
                     "sql", f"{hidden[0]} is a system topic; ask with include-system to see it"

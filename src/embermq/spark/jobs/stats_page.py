@@ -1,7 +1,7 @@
 """The figures of `stats` as a page. Pure."""
 
 from embermq.spark.jobs.stats import Stats
-from embermq.spark.report import Bar, Bars, KeyFigure, Percentiles, ReportPage, Section, Series, Spread, Table
+from embermq.spark.report import Bar, Bars, KeyFigure, Percentiles, ReportPage, Section, Spread, Table, TimeSeries
 from embermq.spark.report.charts import amount, moment
 
 
@@ -29,8 +29,8 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
             Section(
                 "Volume",
                 [
-                    Series("Messages over time", found.start_ms, found.step_ms, found.volume),
-                    Series("Bytes of log over time", found.start_ms, found.step_ms, found.volume_bytes, "bytes"),
+                    TimeSeries("Messages over time", found.start_ms, found.step_ms, found.volume),
+                    TimeSeries("Bytes of log over time", found.start_ms, found.step_ms, found.volume_bytes, "bytes"),
                     Bars(
                         "Topics by size",
                         [Bar(one.topic, one.bytes, f"{one.messages:,} messages") for one in found.topics],

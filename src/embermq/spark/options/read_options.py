@@ -16,6 +16,7 @@ from embermq.spark.options.values import (
     QueueChoice,
     parse_count,
     parse_duration_ms,
+    parse_expression,
     parse_flag,
     parse_group,
     parse_keys,
@@ -76,6 +77,12 @@ OPTIONS: tuple[Option, ...] = (
         " other option does.",
     ),
     Option("subExpression", "*", "Tags to read, as a consumer says it: `paid || shipped`; `*` is all."),
+    Option(
+        "sqlExpression",
+        "",
+        "Only messages whose properties meet a SQL92 condition, as a consumer says it: `price > 5 AND region IN ('eu')`"
+        " (filters.md). The others are not decoded.",
+    ),
     Option("keys", "", "Only messages with one of these keys (or unique keys): `o-1,o-2`, or a JSON list of texts."),
     Option(
         "startingOffsets",
@@ -169,6 +176,7 @@ class ReadOptions:
     topic_pattern: str | None = None
     queues: QueueChoice = _EVERY_QUEUE
     tags: tuple[str, ...] | None = None
+    sql_expression: str | None = None
     keys: tuple[str, ...] | None = None
     start: Limit = _FROM_EARLIEST
     end: Limit = _TO_LATEST
@@ -311,6 +319,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
     ("topic_pattern", "subscribePattern", parse_pattern),
     ("queues", "queues", parse_queues),
     ("tags", "subExpression", parse_tags),
+    ("sql_expression", "sqlExpression", parse_expression),
     ("keys", "keys", parse_keys),
     ("physical_start", "startingPhysicalOffset", parse_place),
     ("physical_end", "endingPhysicalOffset", parse_place),

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from embermq.errors import OptionInvalid
+from embermq.errors import ExpressionInvalid, OptionInvalid
+from embermq.sql92 import compile_expression
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?")
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
@@ -129,6 +130,14 @@ def parse_tags(name: str, text: str) -> tuple[str, ...] | None:
     if not tags or "|" in "".join(tags):
         raise OptionInvalid(name, "tags are expected, separated by ||, for example `paid || shipped`", value=text)
     return tags
+
+
+def parse_expression(name: str, text: str) -> str:
+    """A SQL92 filter. It is compiled again where rows are read: what is compiled cannot be sent there."""
+    try:
+        return compile_expression(text).text
+    except ExpressionInvalid as problem:
+        raise OptionInvalid(name, str(problem), value=text) from None
 
 
 def parse_keys(name: str, text: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from embermq.files import RealFiles
 from embermq.inspect import Survey
-from embermq.repair.rebuild import Follower, check_nobody_derives
+from embermq.repair.rebuild import Follower, check_not_deriving
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch
@@ -44,7 +44,7 @@ class DerivedSink:
     def check(self, paths: Iterable[str]) -> None:
         """StoreError if one of these stores derives by itself. Tasks look again, but their errors come with traces."""
         for path in paths:
-            check_nobody_derives(RealFiles(), Path(path))
+            check_not_deriving(RealFiles(), Path(path))
 
     def process(self, batch: LogBatch) -> SinkFigures:
         pieces = [_Piece(one.path, one.end, self._settings) for one in batch.ranges]

@@ -14,10 +14,10 @@ from embermq.spark.report import (
     Percentiles,
     ReportPage,
     Section,
-    Series,
     Spread,
     Steps,
     Table,
+    TimeSeries,
 )
 from embermq.spark.report.charts import amount
 from embermq.spark.report.times import usual_span
@@ -109,13 +109,13 @@ def _facts(counted: RunFigures, done: Sequence[BatchProgress]) -> list[KeyFigure
     ]
 
 
-def _volume(counted: RunFigures) -> list[Series]:
+def _volume(counted: RunFigures) -> list[TimeSeries]:
     start, end = usual_span(counted.volume)
     counts = [counted.volume.get(step, (0, 0)) for step in range(start, end)]
     first, step_ms = start * counted.step_ms, counted.step_ms
     return [
-        Series("Records over time", first, step_ms, [messages for messages, _ in counts]),
-        Series("Bytes of log over time", first, step_ms, [octets for _, octets in counts], "bytes"),
+        TimeSeries("Records over time", first, step_ms, [messages for messages, _ in counts]),
+        TimeSeries("Bytes of log over time", first, step_ms, [octets for _, octets in counts], "bytes"),
     ]
 
 

@@ -72,7 +72,7 @@ Limit = Earliest | Latest | AtOffsets | AtTime | AtTimes
 
 
 @dataclass(frozen=True, slots=True)
-class QueueEnds:
+class QueueRange:
     """What there is of one queue: offsets [min_offset, max_offset)."""
 
     topic: str
@@ -178,7 +178,7 @@ def _put(option: str, table: dict[QueueKey, int], topic: str, broker: str | None
     table[topic, broker, queue_id] = number
 
 
-def check_names(limit: Limit, present: Iterable[QueueEnds], where: str) -> None:
+def check_names(limit: Limit, present: Iterable[QueueRange], where: str) -> None:
     """Every topic, broker and queue the JSON names must be there: a slip of the pen must not read everything.
 
     `present` is everything the read could want; `where` says what was looked through."""
@@ -208,7 +208,7 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def resolve(
-    start: Limit, end: Limit, ends: QueueEnds, *, offset_at: Callable[[int], int], fail_on_data_loss: bool
+    start: Limit, end: Limit, ends: QueueRange, *, offset_at: Callable[[int], int], fail_on_data_loss: bool
 ) -> tuple[int, int]:
     """The offsets [start, end) to read of one queue. `offset_at`: the first offset stored at or after a time.
 
@@ -224,7 +224,7 @@ def resolve(
     return first, last
 
 
-def _edge(limit: Limit, edge: Edge, ends: QueueEnds, offset_at: Callable[[int], int], strict: bool) -> int:
+def _edge(limit: Limit, edge: Edge, ends: QueueRange, offset_at: Callable[[int], int], strict: bool) -> int:
     default = ends.min_offset if edge == "start" else ends.max_offset
     match limit:
         case Earliest():
@@ -243,12 +243,12 @@ def _edge(limit: Limit, edge: Edge, ends: QueueEnds, offset_at: Callable[[int], 
             return _checked(option, wanted, ends, strict)
 
 
-def _look_up(table: Mapping[QueueKey, int], ends: QueueEnds) -> int | None:
+def _look_up(table: Mapping[QueueKey, int], ends: QueueRange) -> int | None:
     exact = table.get((ends.topic, ends.broker_name, ends.queue_id))
     return table.get((ends.topic, None, ends.queue_id)) if exact is None else exact
 
 
-def _checked(option: str, wanted: int, ends: QueueEnds, strict: bool) -> int:
+def _checked(option: str, wanted: int, ends: QueueRange, strict: bool) -> int:
     if wanted in (EARLIEST, LATEST):
         return ends.min_offset if wanted == EARLIEST else ends.max_offset
     if ends.min_offset <= wanted <= ends.max_offset:

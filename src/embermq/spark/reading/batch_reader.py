@@ -114,6 +114,7 @@ def reading_of(schema: StructType, options: ReadOptions) -> ReadSettings:
         options.fail_on_data_loss,
         options.batch_rows,
         options.batch_bytes,
+        options.sql_expression,
     )
 
 

@@ -52,7 +52,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class FoundRecords:
     """Some candidates and their records: record i belongs to candidate `found[i]`. No records: their file is gone."""
 
     candidates: Candidates
@@ -68,7 +68,7 @@ class Picker:
         self._rows = new_rows(reader.rows_max)
         self._files = RealFiles()
 
-    def pick(self, wanted: Candidates) -> Iterator[Picked]:
+    def pick(self, wanted: Candidates) -> Iterator[FoundRecords]:
         """All candidates, in order. Columns are valid until the next step."""
         at = 0
         while at < len(wanted):
@@ -78,7 +78,7 @@ class Picker:
             at = end
             file = self._opened(segment)
             if segment is None or file is None:
-                yield Picked(here, None, NO_NUMBERS)
+                yield FoundRecords(here, None, NO_NUMBERS)
                 continue
             try:
                 yield from self._pick_from(file, segment, here)
@@ -91,7 +91,7 @@ class Picker:
         except FileNotFoundError:
             return None
 
-    def _pick_from(self, file: OpenFile, segment: LogSegment, wanted: Candidates) -> Iterator[Picked]:
+    def _pick_from(self, file: OpenFile, segment: LogSegment, wanted: Candidates) -> Iterator[FoundRecords]:
         at, size = 0, min(segment.size, file.size)
         pick = pick_for(len(wanted))
         while at < len(wanted):
@@ -104,7 +104,7 @@ class Picker:
             found = pick(data, segment.start, here.place, here.size, self._rows, NO_NUMBERS, verify)
             records = RecordColumns(data, segment.start, self._rows[: len(found)])
             self._reader.count(records)
-            yield Picked(here, records, found)
+            yield FoundRecords(here, records, found)
             at = end
 
 

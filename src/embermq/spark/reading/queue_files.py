@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.files import Files, RealFiles
+from embermq.files import Files, RealFiles, entries_of
 from embermq.format.names import parse_segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES, ENTRY_DTYPE
 from embermq.store.layout import CONSUME_QUEUE
+from embermq.store.queues import QueueFileReader
 
 Entries = NDArray[np.void]
 
@@ -21,17 +22,14 @@ class QueueEntryFiles:
     """The files of one queue, as they lay there when it was made."""
 
     def __init__(self, store: Path, topic: str, queue_id: int, files: Files | None = None) -> None:
-        self._files = files or RealFiles()
-        self._directory = store / CONSUME_QUEUE / topic / str(queue_id)
-        self._parts: list[tuple[int, int, Path]] = []  # first entry, entries, file
-        try:
-            entries = self._files.list_directory(self._directory)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for entry in entries:
+        files = files or RealFiles()
+        self._reader = QueueFileReader(files)
+        directory = store / CONSUME_QUEUE / topic / str(queue_id)
+        self._parts: list[tuple[int, int, str]] = []  # first entry, entries, file
+        for entry in entries_of(files, directory):
             start = parse_segment_name(entry.name) if entry.is_file else None
             if start is not None and start % ENTRY_BYTES == 0:
-                place = (start // ENTRY_BYTES, entry.size // ENTRY_BYTES, self._directory / entry.name)
+                place = (start // ENTRY_BYTES, entry.size // ENTRY_BYTES, f"{directory}/{entry.name}")
                 self._parts.append(place)
         self._parts.sort()
 
@@ -42,35 +40,38 @@ class QueueEntryFiles:
 
     def entries(self, start: int, end: int) -> Entries:
         """Entries of queue offsets [start, end): as many as asked for, of size 0 where there is none."""
-        found: Entries = np.zeros(max(0, end - start), ENTRY_DTYPE)
-        for first, count, path in self._parts:
-            low, high = max(start, first), min(end, first + count)
-            if low < high:
-                read = self._read(path, low - first, high - first)
-                found[low - start : low - start + len(read)] = read
-        found["size"][found["size"] == BLANK_SIZE] = 0
-        return found
+        try:
+            return self._read(start, end)
+        finally:
+            self._reader.close()
 
     def known_end(self, start: int, end: int) -> int:
         """Where in [start, end) the entries written so far end, by bisection: they are written in order."""
         low, high = start, min(end, self.end)
-        if low < high == end and int(self.entries(end - 1, end)["size"][0]) > 0:
-            return end
-        while low < high:
-            middle = (low + high) // 2
-            if int(self.entries(middle, middle + 1)["size"][0]) > 0:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-    def _read(self, path: Path, start: int, end: int) -> Entries:
         try:
-            file = self._files.open(path, False)
-        except FileNotFoundError:
-            return np.zeros(0, ENTRY_DTYPE)
-        try:
-            data = file.pread((end - start) * ENTRY_BYTES, start * ENTRY_BYTES)
+            if low < high == end and self._is_written(end - 1):
+                return end
+            while low < high:
+                middle = (low + high) // 2
+                if self._is_written(middle):
+                    low = middle + 1
+                else:
+                    high = middle
+            return low
         finally:
-            file.close()
-        return np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_BYTES)
+            self._reader.close()
+
+    def _is_written(self, offset: int) -> bool:
+        return int(self._read(offset, offset + 1)["size"][0]) > 0
+
+    def _read(self, start: int, end: int) -> Entries:
+        """The reader keeps a file open, which is for the caller to close."""
+        found: Entries = np.zeros(max(0, end - start), ENTRY_DTYPE)
+        for first, count, path in self._parts:
+            low, high = max(start, first), min(end, first + count)
+            if low < high:
+                data = self._reader.read(path, low - first, high - low)
+                read = np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_BYTES)
+                found[low - start : low - start + len(read)] = read
+        found["size"][found["size"] == BLANK_SIZE] = 0
+        return found

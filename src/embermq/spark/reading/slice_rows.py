@@ -23,6 +23,7 @@ from embermq.spark.options.read_options import OnCorrupt, SchemaMode
 from embermq.spark.planning.plan import Cut
 from embermq.spark.planning.topic_incarnations import SelectionOfIncarnations
 from embermq.spark.reading.arrow import BatchBuilder
+from embermq.sql92 import Expression, compile_expression
 from embermq.store.log import MISSING, ROWS_MAX, DamagedRange, LogSegment, scan_segments
 
 _log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class ReadSettings:
     fail_on_data_loss: bool = True
     batch_rows: int = 16384
     batch_bytes: int = 8 << 20
+    sql_expression: str | None = None
 
 
 @dataclass
@@ -88,6 +90,8 @@ class SliceReader:
             bytes_max=reading.batch_bytes,
         )
         self.troubles = Troubles(slice_, counts, self.builder)
+        text = reading.sql_expression
+        self._condition = None if text is None else compile_expression(text)
 
     def scan(self, start: int, end: int) -> Iterator[RecordColumns | DamagedRange]:
         """The log as it lies there, counted."""
@@ -106,6 +110,8 @@ class SliceReader:
 
     def batches(self, records: RecordColumns, keep: Keep | None) -> Iterator[pa.RecordBatch]:
         """Chosen records as batches within the limits; damage met on the way (bodies that cannot be decompressed)."""
+        if self._condition is not None:
+            keep = _meeting(self._condition, records, keep)
         found: list[DamagedRange] = []
         for batch in self.builder.batches(
             records, keep, lambda start, end, reason: found.append(DamagedRange(start, end, reason))
@@ -114,6 +120,12 @@ class SliceReader:
             yield batch
         for damage in found:
             yield from self.troubles.meet(damage)
+
+
+def _meeting(condition: Expression, records: RecordColumns, keep: Keep | None) -> Keep:
+    """Those of the chosen records whose properties meet a condition."""
+    rows = range(len(records)) if keep is None else keep.tolist()
+    return np.array([i for i in rows if condition.matches(records.properties(i))], np.int64)
 
 
 def chooser(selection: Selection, byte_count: int) -> Callable[[RecordColumns], Keep | None]:

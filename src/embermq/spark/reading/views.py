@@ -61,7 +61,7 @@ def messages(
     if keys is not None and shipped is None:
         raise OptionInvalid("keys", "only together with a shipped copy; use a filter on the table instead")
     if shipped is not None and topics is not None:
-        found = Topics.find(paths, shipped=shipped)
+        found = TopicPlaces.find(paths, shipped=shipped)
         for topic in topics:
             found.check(topic)
     return _messages(spark, paths, lake, topics, include_system, fail_on_data_loss, value, shipped, keys)
@@ -110,7 +110,7 @@ def _messages(
 
 def topic_messages(
     spark: SparkSession,
-    topics: "Topics",
+    topics: "TopicPlaces",
     name: str,
     *,
     lake: str | None = None,
@@ -189,7 +189,7 @@ def _is_seen_by_consumers() -> Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicPlaces:
     """Which topics there are, and where."""
 
     stores: Mapping[str, frozenset[str]]  # by path
@@ -197,7 +197,7 @@ class Topics:
     shipped: frozenset[str] = frozenset()
 
     @classmethod
-    def find(cls, paths: Iterable[str] = (), lake: str | None = None, shipped: str | None = None) -> "Topics":
+    def find(cls, paths: Iterable[str] = (), lake: str | None = None, shipped: str | None = None) -> "TopicPlaces":
         stores = {place.source: _topics_of(place) for place in find_stores(paths, shipped=True)}
         held = Lake.open(lake, make=False).live_files() if lake is not None else []
         copies = copies_at(shipped).values() if shipped is not None else ()
@@ -241,7 +241,7 @@ def register(
     are one name to SQL, for which `Orders` and `orders` are the same. Where a topic is called `messages`, all of them
     are `all_messages`.
     """
-    topics = Topics.find(paths, lake, shipped)
+    topics = TopicPlaces.find(paths, lake, shipped)
     schemas = read_schemas(json)
     for name in schemas:
         topics.check(name)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
         Percentiles,
         ReportPage,
         Section,
-        Series,
         Spread,
         Steps,
         Table,
+        TimeSeries,
     )
     from embermq.spark.report.page import check_report_place, render, write_report
 
@@ -38,7 +38,7 @@ __all__ = [
     "Percentiles",
     "ReportPage",
     "Section",
-    "Series",
+    "TimeSeries",
     "Spread",
     "Steps",
     "Table",
@@ -59,7 +59,7 @@ if not TYPE_CHECKING:
             "Percentiles": "embermq.spark.report.figures",
             "ReportPage": "embermq.spark.report.figures",
             "Section": "embermq.spark.report.figures",
-            "Series": "embermq.spark.report.figures",
+            "TimeSeries": "embermq.spark.report.figures",
             "Spread": "embermq.spark.report.figures",
             "Steps": "embermq.spark.report.figures",
             "Table": "embermq.spark.report.figures",

@@ -16,9 +16,9 @@ from embermq.spark.report.figures import (
     DamageMap,
     Figure,
     Percentiles,
-    Series,
     Steps,
     Table,
+    TimeSeries,
     Unit,
 )
 
@@ -40,7 +40,7 @@ def draw(figure: Figure) -> str:
 
 def _body(figure: Figure) -> str:
     match figure:
-        case Series():
+        case TimeSeries():
             return _series(figure)
         case Steps():
             return _steps(figure)
@@ -98,7 +98,7 @@ def _nothing(text: str = "nothing to show") -> str:
     return f'<p class="none">{escape(text)}</p>'
 
 
-def _series(series: Series) -> str:
+def _series(series: TimeSeries) -> str:
     values, step_ms = _merged(series.values, series.step_ms)
     if max(values, default=0) <= 0:
         return _nothing()

@@ -19,7 +19,7 @@ class KeyFigure:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class TimeSeries:
     """Something counted in equal steps of time, drawn as columns: `values[i]` belongs to start_ms + i * step_ms."""
 
     title: str
@@ -108,7 +108,7 @@ class Table:
     shown_max: int = 200
 
 
-Figure = Series | Steps | Bars | Percentiles | DamageMap | Table
+Figure = TimeSeries | Steps | Bars | Percentiles | DamageMap | Table
 
 
 @dataclass(frozen=True, slots=True)
