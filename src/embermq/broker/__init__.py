@@ -15,7 +15,7 @@
     consumer_filters.py  SQL92 filters of consumer groups
     clients.py           who is connected; subscriptions.py what they want; queue_locks.py who reads in order
     acknowledgements.py  answers that wait for the disk
-    registration.py      the broker at its name servers
+    registration.py      the broker at its name servers; announcements.py topics that are new to them
     saving.py            tables to the disk, off the loop
     hooks.py             plug-ins around sends and deliveries
     store_codes.py       what a store answers, as response codes

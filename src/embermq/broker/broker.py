@@ -14,7 +14,7 @@ the broker out of the name servers' routes first, and saves every table.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from embermq.broker.acknowledgements import Acknowledgements
@@ -31,6 +31,7 @@ from embermq.broker.admin.reset import ResetAdmin
 from embermq.broker.admin.runtime import RuntimeAdmin
 from embermq.broker.admin.topics import TopicAdmin
 from embermq.broker.admin.upkeep import UpkeepAdmin
+from embermq.broker.announcements import Announcements
 from embermq.broker.client_requests import ClientRequests, notify_members
 from embermq.broker.clients import Clients, ConsumerGroup
 from embermq.broker.consumer_filters import ConsumerFilters
@@ -45,7 +46,7 @@ from embermq.broker.query_requests import QueryRequests
 from embermq.broker.queue_locks import QueueLocks
 from embermq.broker.registration import Registration
 from embermq.broker.reply import Replies
-from embermq.broker.saving import Saver, pause_after
+from embermq.broker.saving import Saver
 from embermq.broker.send import Sends
 from embermq.broker.send_back import SendBacks
 from embermq.broker.send_runs import SendRuns
@@ -59,7 +60,7 @@ from embermq.model.hosts import Host
 from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
-from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable, TopicConfig
+from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,6 @@ class Broker:
         self._overrides = Overrides(overrides)
         self._current = settings = self._overrides.apply(settings)
         self.offsets = ConsumerOffsets(offsets)
-        self._topics_are_new = asyncio.Event()
         saved = {
             "topics": topics.save,
             "groups": groups.save,
@@ -110,6 +110,7 @@ class Broker:
         }
         self._saver = Saver(saved, self._loop)
         self.topics = Topics(topics, self._settings_now, self._topics_changed)
+        self._announcements = Announcements(self.topics, self._loop)
         self.groups = Groups(groups, self._settings_now, self._saver.soon)
         self.adopted = self.topics.adopt(store.topics())
         self._notify_members = notify_members(self._settings_now, self.groups)
@@ -138,6 +139,7 @@ class Broker:
             store,
             self.topics,
             self.groups,
+            self._announcements,
             self._acknowledgements,
             self._hooks,
             self.statistics,
@@ -193,7 +195,7 @@ class Broker:
             *OffsetRequests(store, offsets).rows(),
             *ClientRequests(topics, groups, clients, self.filters, self._locks, clock).rows(),
             *QueryRequests(store).rows(),
-            *TopicAdmin(settings, store, topics, statistics, self.announce, later).rows(),
+            *TopicAdmin(settings, store, topics, statistics, self._announcements, later).rows(),
             *GroupAdmin(store, groups, offsets, statistics, later).rows(),
             *ConfigurationAdmin(settings, store, self._overrides, self._take, later).rows(),
             *RuntimeAdmin(
@@ -247,7 +249,6 @@ class Broker:
             str(Host(self.store.settings.broker_ip, main.port + 1)),
             self.store.settings.broker_id,
         )
-        self._topics_are_new.clear()
         self.topics.take_unannounced()
         await self._registration.register_all()
         self._tasks = [
@@ -257,7 +258,7 @@ class Broker:
             self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
             self._loop.create_task(self._check_transactions()),
             self._loop.create_task(self._keep_registered()),
-            self._loop.create_task(self._announce_changes()),
+            self._loop.create_task(self._announcements.run(self._registration)),
             self._loop.create_task(self.statistics.run()),
         ]
         self._saver.soon()
@@ -333,24 +334,7 @@ class Broker:
     def _topics_changed(self) -> None:
         """Any thread: save the table, and announce it."""
         self._saver.soon()
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._topics_are_new.set)
-
-    async def _announce_changes(self) -> None:
-        """Register soon after topics changed; changes that come together are announced together, and a flood of them
-        takes a small part of the time."""
-        assert self._registration is not None
-        while True:
-            await self._topics_are_new.wait()
-            self._topics_are_new.clear()
-            began = self._loop.time()
-            await self._registration.register_topics(self.topics.take_unannounced())
-            await asyncio.sleep(pause_after(self._loop.time() - began))
-
-    async def announce(self, configs: Iterable[TopicConfig]) -> None:
-        """Tell all name servers about some topics."""
-        if self._registration is not None:
-            await self._registration.register_topics(configs)
+        self._announcements.changed()
 
     def _take(self, settings: BrokerSettings) -> None:
         """Go on with other settings. What clients may do stands in the routes."""

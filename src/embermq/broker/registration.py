@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 TOPICS_ON_LOOP_MAX = 1000
 UNREGISTER_SECONDS = 3.0
+# How long a change waits for name servers that did not answer lately.
+LATE_SECONDS = 0.25
 
 
 class Registration:
@@ -38,6 +40,7 @@ class Registration:
         self._address, self._ha_address, self._broker_id = address, ha_address, broker_id
         self._silent: set[str] = set()  # name servers that did not answer at the last turn
         self._knows_all: dict[str, Link] = {}  # by name server: the connection on which it got all topics
+        self._late: set[asyncio.Task[None]] = set()
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -53,21 +56,38 @@ class Registration:
 
     async def register_topics(self, configs: Iterable[TopicConfig]) -> None:
         """Announce some topics only, under the new version of the table; all of them where a name server may have been
-        restarted: it takes a version once."""
+        restarted: it takes a version once. It returns when those that have answered lately have answered again."""
         body = self._body(configs, self._topics.version)
-        complete = [server for server in self.name_servers if self._is_complete(server)]
-        others = [server for server in self.name_servers if server not in complete]
-        await asyncio.gather(*(self._register(server, body) for server in complete), self._register_at(others))
+        servers = [server for server in self.name_servers if server not in self._silent]
+        complete = [(server, self._knows_all[server]) for server in servers if self._is_complete(server)]
+        others = [server for server in servers if not self._is_complete(server)]
+        await asyncio.gather(
+            self._try_silent(),
+            self._register_at(others),
+            *(self._register(server, link, body) for server, link in complete),
+        )
+
+    async def _try_silent(self) -> None:
+        """Announce every topic to those that did not answer lately, and wait for them a moment only."""
+        silent = [server for server in self.name_servers if server in self._silent]
+        if not silent:
+            return
+        late = asyncio.create_task(self._register_at(silent))
+        self._late.add(late)
+        late.add_done_callback(self._late.discard)
+        await asyncio.wait([late], timeout=LATE_SECONDS)
 
     async def _register_at(self, servers: Iterable[str]) -> None:
-        names = tuple(servers)
-        if not names:
+        linked = [(server, self._link(server)) for server in servers]
+        links = await asyncio.gather(*(link for _server, link in linked))
+        reached = [(server, link) for (server, _), link in zip(linked, links, strict=True) if link is not None]
+        if not reached:
             return
         version, configs = self._topics.version, self._topics.all().values()
         # Of many topics it takes long: clients are answered meanwhile.
         is_long = len(configs) > TOPICS_ON_LOOP_MAX
         body = await asyncio.to_thread(self._body, configs, version) if is_long else self._body(configs, version)
-        await asyncio.gather(*(self._register(server, body, is_all=True) for server in names))
+        await asyncio.gather(*(self._register(server, link, body, is_all=True) for server, link in reached))
 
     def _is_complete(self, server: str) -> bool:
         link = self._knows_all.get(server)
@@ -75,6 +95,8 @@ class Registration:
 
     async def unregister(self) -> None:
         """Leave the routes of every name server that answers; no longer than one of them may take."""
+        for late in self._late:
+            late.cancel()
         await asyncio.gather(*(self._unregister(server) for server in self.name_servers))
 
     async def _unregister(self, server: str) -> None:
@@ -113,15 +135,24 @@ class Registration:
             }
         )
 
-    async def _register(self, server: str, body: bytes, *, is_all: bool = False) -> None:
+    async def _link(self, server: str) -> Link | None:
+        try:
+            return await self._connector.link(server)
+        except RemotingError as problem:
+            self._failed(server, problem)
+            return None
+
+    def _failed(self, server: str, problem: RemotingError) -> None:
+        if server not in self._silent:
+            log.warning("event=register_failed name_server=%s reason=%r", server, str(problem))
+        self._silent.add(server)
+
+    async def _register(self, server: str, link: Link, body: bytes, *, is_all: bool = False) -> None:
         request = Command(RequestCode.REGISTER_BROKER, ext=self._fields(), body=body)
         try:
-            link = await self._connector.link(server)
             answer = await ask(link, request, self._settings().register_timeout_ms / 1000)
         except RemotingError as problem:
-            if server not in self._silent:
-                log.warning("event=register_failed name_server=%s reason=%r", server, str(problem))
-            self._silent.add(server)
+            self._failed(server, problem)
             return
         if answer.code != 0:
             log.warning("event=register_refused name_server=%s code=%d remark=%r", server, answer.code, answer.remark)

@@ -1,14 +1,17 @@
 """Sends (10, 310, 320): from a request to a message in the log, and back to an answer. The loop's thread.
 
 The checks come in RocketMQ's order, and the first that objects answers. The append is made on this thread, straight
-into the mapped log file; under SYNC_FLUSH the answer waits for the disk (acknowledgements.py), the loop does not.
+into the mapped log file; under SYNC_FLUSH the answer waits for the disk (acknowledgements.py), the loop does not. The
+answer to the first message of a new topic waits until the name servers know the topic (announcements.py).
 """
 
+import asyncio
 import random
 import time
 from collections.abc import Callable
 
 from embermq.broker.acknowledgements import Acknowledgements
+from embermq.broker.announcements import Announcements
 from embermq.broker.groups import Groups
 from embermq.broker.hooks import Hooks, Refused, SendContext
 from embermq.broker.names import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic, is_retry_topic, topic_objection
@@ -24,7 +27,7 @@ from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.properties import DELAY, WAIT, decode_properties, encode_properties
 from embermq.model.status import PutStatus
-from embermq.remoting import MAX_FRAME_BYTES, Call, Reply, RequestCode, ResponseCode, Row
+from embermq.remoting import MAX_FRAME_BYTES, Call, Command, Reply, RequestCode, ResponseCode, Row
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
 from embermq.store.tables import MULTI_TAG, PERM_WRITE, TopicConfig
@@ -46,6 +49,7 @@ class Sends:
         store: MessageStore,
         topics: Topics,
         groups: Groups,
+        announcements: Announcements,
         acknowledgements: Acknowledgements,
         hooks: Hooks,
         statistics: Statistics,
@@ -53,7 +57,7 @@ class Sends:
         clock: Clock,
     ) -> None:
         self._settings, self._store, self._topics, self._groups = settings, store, topics, groups
-        self._transactions = transactions
+        self._announcements, self._transactions = announcements, transactions
         self._acknowledgements, self._hooks, self._statistics = acknowledgements, hooks, statistics
         self._clock = clock
 
@@ -70,6 +74,29 @@ class Sends:
         ]
 
     def send(self, call: Call[AnySendHeader]) -> Reply | None:
+        if self._topics.find(call.header.topic) is not None:
+            return self._send(call)
+        return self._answer_when_announced(call)
+
+    def _answer_when_announced(self, call: Call[AnySendHeader]) -> Reply | None:
+        """Make the topic of a first message, store it, and answer when the topic was announced."""
+        announced: asyncio.Future[None] | None = None
+
+        def answer(_request: Command, reply: Reply) -> None:
+            if announced is None:
+                call.answer(reply)
+            else:
+                announced.add_done_callback(lambda _done: call.answer(reply))
+
+        reply = self._send(Call(call.peer, call.request, call.header, answer))
+        if self._topics.find(call.header.topic) is not None:
+            announced = self._announcements.of_now()
+        if reply is None or announced is None:
+            return reply
+        answer(call.request, reply)
+        return None
+
+    def _send(self, call: Call[AnySendHeader]) -> Reply | None:
         header = call.header
         objection = self.objection(header)
         if objection is not None:

@@ -5,11 +5,12 @@ and each message belongs to the old topic or to a new one. Offsets of groups sta
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
 from embermq.broker.admin.shapes import QUEUES_MAX, TopicHeader, answered, failed, no_topic, slave_objection
+from embermq.broker.announcements import Announcements
 from embermq.broker.later import Later
 from embermq.broker.names import topic_objection
 from embermq.broker.registration import topic_document
@@ -20,10 +21,7 @@ from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
 from embermq.store.tables import MULTI_TAG, SINGLE_TAG, TopicConfig
 
-Announce = Callable[[Iterable[TopicConfig]], Awaitable[None]]
 PERM_MAX = 15
-# mqadmin waits 5 s: a name server that does not answer delays it, and does not fail it.
-ANNOUNCE_SECONDS = 3.0
 
 
 class TopicChangeHeader(msgspec.Struct, rename="camel"):
@@ -44,11 +42,11 @@ class TopicAdmin:
         store: MessageStore,
         topics: Topics,
         statistics: Statistics,
-        announce: Announce,
+        announcements: Announcements,
         later: Later,
     ) -> None:
         self._settings, self._store, self._topics = settings, store, topics
-        self._statistics, self._announce, self._later = statistics, announce, later
+        self._statistics, self._announcements, self._later = statistics, announcements, later
 
     def rows(self) -> list[Row]:
         return [
@@ -73,8 +71,10 @@ class TopicAdmin:
             header.topic_sys_flag,
         )
         self._topics.put(config)
+        announced = self._announcements.of_now()
         await asyncio.to_thread(self._topics.save)
-        await asyncio.wait([asyncio.ensure_future(self._announce([config]))], timeout=ANNOUNCE_SECONDS)
+        if announced is not None:
+            await asyncio.shield(announced)  # Others may wait for it as well.
         return Reply()
 
     async def delete(self, call: Call[TopicHeader]) -> Reply:
