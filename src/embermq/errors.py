@@ -12,6 +12,23 @@
     │  ├─ ConnectFailed              a peer that cannot be reached
     │  ├─ ConnectionLost             the connection ended before the answer came
     │  └─ CallTimeout                no answer in time
+    ├─ ClientError                   what a producer, consumer or administrator asked for was not done
+    │  ├─ ClientClosed               a call after close()
+    │  ├─ NameServersUnreachable     none of the name servers answers
+    │  ├─ RouteMissing               no broker serves the topic
+    │  ├─ BrokerUnreachable          no connection to a broker, or no answer: names broker, address and topic
+    │  ├─ RequestRefused             a broker or name server said no: names it, its code and remark, and what to do
+    │  │  ├─ BrokerBusy              flow control: later
+    │  │  ├─ BrokerReadOnly          it takes no messages now: another broker may
+    │  │  ├─ MessageIllegal          the message breaks a limit of the broker
+    │  │  ├─ PermissionMissing       the topic, the group or the account may not
+    │  │  ├─ TopicMissing            the broker does not have the topic
+    │  │  ├─ GroupMissing            the broker does not have the consumer group
+    │  │  ├─ SubscriptionRefused     the expression is wrong, or not the one that the group registered
+    │  │  └─ RequestUnsupported      the broker does not know this request
+    │  ├─ SendFailed                 no try to send a message succeeded: holds the error of each
+    │  ├─ ReplyMissing               a request–reply that got no reply in time
+    │  └─ AnswerInvalid              an answer that cannot be read
     ├─ NamesrvError
     │  ├─ LimitReached               a table of the name server is full: nothing was changed
     │  └─ KvConfigFailed             a change of the KV config could not be written down: it was not made
@@ -148,6 +165,141 @@ class CallTimeout(RemotingError):
     def __init__(self, address: str, what: str, seconds: float) -> None:
         super().__init__(f"{address} did not answer {what} within {seconds:g} s")
         self.address, self.what, self.seconds = address, what, seconds
+
+
+class ClientError(EmberError):
+    """What a producer, a consumer or an administrator asked for was not done."""
+
+
+class ClientClosed(ClientError):
+    """A call on a client that is not open."""
+
+    def __init__(self, what: str, why: str = "is closed") -> None:
+        super().__init__(f"{what} {why}")
+        self.what, self.why = what, why
+
+
+class NameServersUnreachable(ClientError):
+    """None of the name servers answers."""
+
+    def __init__(self, addresses: Sequence[str], reason: str) -> None:
+        super().__init__(
+            f"no name server answers ({reason}); check that one runs at {', '.join(addresses)} and can be reached"
+        )
+        self.addresses, self.reason = tuple(addresses), reason
+
+
+class RouteMissing(ClientError):
+    """No broker serves the topic."""
+
+    def __init__(self, topic: str, name_servers: Sequence[str], reason: str = "") -> None:
+        why = reason or "create the topic, or check that its brokers run and are registered"
+        super().__init__(f"topic {topic!r}: the name servers ({', '.join(name_servers)}) know no broker for it; {why}")
+        self.topic, self.name_servers = topic, tuple(name_servers)
+
+
+def _subject(topic: str, group: str) -> str:
+    parts = [f"topic {topic!r}"] if topic else []
+    return ", ".join([*parts, f"group {group!r}"] if group else parts)
+
+
+class BrokerUnreachable(ClientError):
+    """No connection to a broker, or no answer from it. `is_sent`: it may have done what was asked."""
+
+    def __init__(
+        self, broker: str, address: str, what: str, reason: str, *, topic: str = "", group: str = "", is_sent: bool
+    ) -> None:
+        subject = _subject(topic, group)
+        advice = "it may have been done all the same" if is_sent else "check that it runs and can be reached"
+        where = f"broker {broker} ({address})" if broker else address
+        super().__init__(f"{what}{f' ({subject})' if subject else ''}: {where}: {reason}; {advice}")
+        self.broker, self.address, self.what, self.reason = broker, address, what, reason
+        self.topic, self.group, self.is_sent = topic, group, is_sent
+
+
+class RequestRefused(ClientError):
+    """A broker or name server did not do what was asked, and said so."""
+
+    def __init__(
+        self,
+        what: str,
+        code: int,
+        code_name: str,
+        remark: str,
+        *,
+        broker: str,
+        address: str,
+        topic: str = "",
+        group: str = "",
+        advice: str = "",
+    ) -> None:
+        subject = _subject(topic, group)
+        where = f"broker {broker} ({address})" if broker else address
+        said = f"{code_name}{f': {remark}' if remark else ''}"
+        super().__init__(
+            f"{what}{f' ({subject})' if subject else ''}: {where} answers {said}{f'; {advice}' if advice else ''}"
+        )
+        self.what, self.code, self.code_name, self.remark = what, code, code_name, remark
+        self.broker, self.address, self.topic, self.group, self.advice = broker, address, topic, group, advice
+
+
+class BrokerBusy(RequestRefused):
+    """The broker has too much to do; the same may work a little later."""
+
+
+class BrokerReadOnly(RequestRefused):
+    """The broker takes no messages now: its disk is full, it is shutting down, or it is a slave."""
+
+
+class MessageIllegal(RequestRefused):
+    """The message breaks a limit of the broker."""
+
+
+class PermissionMissing(RequestRefused):
+    """The topic, the group or the account does not permit it."""
+
+
+class TopicMissing(RequestRefused):
+    """The broker does not have the topic."""
+
+
+class GroupMissing(RequestRefused):
+    """The broker does not have the consumer group, and does not create it."""
+
+
+class SubscriptionRefused(RequestRefused):
+    """The expression cannot be used, or is not the one that the group has registered."""
+
+
+class RequestUnsupported(RequestRefused):
+    """The broker does not know this request."""
+
+
+class SendFailed(ClientError):
+    """A message was not sent: no try succeeded. `attempts` are the errors, in order; the last is the cause as well."""
+
+    def __init__(self, topic: str, attempts: Sequence[ClientError], reason: str) -> None:
+        last = f"; the last said: {attempts[-1]}" if attempts else ""
+        super().__init__(f"a message for topic {topic!r} was not sent: {reason}{last}")
+        self.topic, self.attempts, self.reason = topic, tuple(attempts), reason
+
+
+class ReplyMissing(ClientError):
+    """A request was sent, and no reply came in time."""
+
+    def __init__(self, topic: str, seconds: float) -> None:
+        super().__init__(
+            f"topic {topic!r}: no reply within {seconds:g} s; check that a consumer of it replies, or wait longer"
+        )
+        self.topic, self.seconds = topic, seconds
+
+
+class AnswerInvalid(ClientError):
+    """A broker's or name server's answer cannot be read."""
+
+    def __init__(self, what: str, address: str, reason: str) -> None:
+        super().__init__(f"{what}: the answer of {address} cannot be read: {reason}")
+        self.what, self.address, self.reason = what, address, reason
 
 
 class NamesrvError(EmberError):

@@ -19,7 +19,6 @@
     saving.py            tables to the disk, off the loop
     hooks.py             plug-ins around sends and deliveries
     store_codes.py       what a store answers, as response codes
-    names.py             names with a meaning of their own
 
 A handler is a function from a typed request to a reply; it never touches a socket (embermq.remoting). Everything runs
 on the loop's thread unless its file says otherwise. Other packages import from this face.

@@ -8,11 +8,11 @@ import msgspec
 from embermq.broker.clients import Clients, ConsumerGroup, Member, parse_heartbeat
 from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.groups import Groups
-from embermq.broker.names import is_group_name, retry_topic
 from embermq.broker.queue_locks import QueueLocks, QueueName
 from embermq.broker.subscriptions import from_heartbeat
 from embermq.broker.topics import UNIT_SUBSCRIPTION_FLAG, Topics
 from embermq.clock import Clock
+from embermq.model.names import is_group_name, retry_topic
 from embermq.remoting import (
     Call,
     Command,

@@ -23,12 +23,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.broker.names import is_retry_topic
 from embermq.broker.subscriptions import Subscription
 from embermq.clock import Clock, SystemClock
 from embermq.errors import ExpressionInvalid
 from embermq.files import Files, RealFiles
 from embermq.format.queue_extension import BloomFilter, ExtensionEntry
+from embermq.model.names import is_retry_topic
 from embermq.model.properties import property_value
 from embermq.remoting import Reply, ResponseCode
 from embermq.settings import StoreSettings

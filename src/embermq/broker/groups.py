@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from embermq.broker.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX, is_group_name
+from embermq.model.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX, is_group_name
 from embermq.settings import BrokerSettings
 from embermq.store.tables import ConfigTable, DataVersion, GroupConfig
 

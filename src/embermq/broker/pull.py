@@ -14,7 +14,6 @@ from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.groups import Groups
 from embermq.broker.held_pulls import HeldPull, HeldPulls
 from embermq.broker.hooks import Hooks, PullContext
-from embermq.broker.names import OFFSET_MOVED_TOPIC
 from embermq.broker.offsets import ConsumerOffsets
 from embermq.broker.statistics import Statistics
 from embermq.broker.store_codes import pull_code
@@ -23,6 +22,7 @@ from embermq.broker.topics import Topics
 from embermq.errors import ReadRefused, StoreClosed, StoreError
 from embermq.model import flags
 from embermq.model.message import Message
+from embermq.model.names import OFFSET_MOVED_TOPIC
 from embermq.model.properties import DELAY, KEYS, TAGS
 from embermq.model.status import FetchStatus
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row, write_json

@@ -14,7 +14,6 @@ from embermq.broker.acknowledgements import Acknowledgements
 from embermq.broker.announcements import Announcements
 from embermq.broker.groups import Groups
 from embermq.broker.hooks import Hooks, Refused, SendContext
-from embermq.broker.names import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic, is_retry_topic, topic_objection
 from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
 from embermq.broker.store_codes import PUT_CODES, STORED, refusal_status
@@ -25,6 +24,7 @@ from embermq.errors import BatchInvalid, HeaderInvalid, MessageRejected, StoreEr
 from embermq.format.client_batch import decode_batch_items
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
+from embermq.model.names import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic, is_retry_topic, topic_objection
 from embermq.model.properties import DELAY, WAIT, decode_properties, encode_properties
 from embermq.model.status import PutStatus
 from embermq.remoting import MAX_FRAME_BYTES, Call, Command, Reply, RequestCode, ResponseCode, Row

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.groups import Groups
-from embermq.broker.names import dead_letter_topic, retry_topic
 from embermq.broker.send import OWN_RETRY_LIMIT_VERSION
 from embermq.broker.topics import UNIT_SUBSCRIPTION_FLAG, Topics
 from embermq.errors import StoreError
 from embermq.model.message import Message, StoredMessage
+from embermq.model.names import dead_letter_topic, retry_topic
 from embermq.model.properties import DELAY, WAIT
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row
 from embermq.settings import BrokerSettings

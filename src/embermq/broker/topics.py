@@ -7,7 +7,7 @@ safe for both. A change is saved soon after (`changed`), or at once by an admini
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from embermq.broker.names import (
+from embermq.model.names import (
     BENCHMARK_TOPIC,
     DEFAULT_TOPIC,
     OFFSET_MOVED_TOPIC,

@@ -5,6 +5,7 @@ other side is answered by the table, if there is one.
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable
 
 from embermq.errors import ConnectFailed, RemotingError
@@ -37,7 +38,13 @@ async def ask(peer: Peer, request: Command, seconds: float) -> Command:
 class Connector:
     """Calls to any address."""
 
-    def __init__(self, table: RequestTable | None = None, limits: RemotingLimits | None = None) -> None:
+    def __init__(
+        self,
+        table: RequestTable | None = None,
+        limits: RemotingLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
         self.limits = limits or RemotingLimits()
         self.counters = RemotingCounters()
         self._table = table or RequestTable([])
@@ -50,16 +57,21 @@ class Connector:
         """The answer; ConnectFailed, ConnectionLost or CallTimeout when there is none."""
         return await ask(await self.link(address), request, seconds)
 
-    async def tell(self, address: str, request: Command) -> None:
-        """Send a request that wants no answer."""
-        (await self.link(address)).tell(request)
+    async def tell(self, address: str, request: Command) -> bool:
+        """Send a request that wants no answer; False if it was dropped because the peer does not read."""
+        return (await self.link(address)).tell(request)
+
+    def find(self, address: str) -> Link | None:
+        """The open connection to an address, if there is one."""
+        link = self._links.get(address)
+        return link if link is not None and link.is_open else None
 
     async def link(self, address: str) -> Link:
         """The connection to an address, made if there is none."""
         if self._closed:
             raise ConnectFailed(address, "this side is closing")
-        link = self._links.get(address)
-        if link is not None and link.is_open:
+        link = self.find(address)
+        if link is not None:
             return link
         task = self._dialling.get(address)
         if task is None:
@@ -85,10 +97,12 @@ class Connector:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _transport, link = await self._loop.create_connection(
-                    lambda: Link(self, self._loop), host.strip("[]"), int(port)
+                    lambda: Link(self, self._loop), host.strip("[]"), int(port), ssl=self._tls
                 )
         except TimeoutError:
             raise ConnectFailed(address, f"no answer within {CONNECT_SECONDS:g} s") from None
+        except ssl.SSLError as problem:
+            raise ConnectFailed(address, f"TLS: {problem.reason or problem}") from None
         except OSError as problem:
             raise ConnectFailed(address, problem.strerror or str(problem)) from None
         self._links[address] = link

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from embermq.broker.names import PREDEFINED_GROUPS
 from embermq.files import RealFiles
 from embermq.format.java import string_hash
+from embermq.model.names import PREDEFINED_GROUPS
 from embermq.remoting import ResponseCode, key_object, parse_json
 from embermq.store.tables import CONSUMER_OFFSETS, TopicConfig, TopicGroup, load_entries
 from tests.support.brokers import RunningBroker, consumer, play, subscription

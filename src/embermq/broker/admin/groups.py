@@ -8,9 +8,9 @@ import msgspec
 from embermq.broker.admin.shapes import QUEUES_MAX, answered, failed, slave_objection
 from embermq.broker.groups import Groups
 from embermq.broker.later import Later
-from embermq.broker.names import is_group_name
 from embermq.broker.offsets import ConsumerOffsets
 from embermq.broker.statistics import Statistics
+from embermq.model.names import is_group_name
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, ResponseCode, Row, parse_json
 from embermq.store import MessageStore
 from embermq.store.tables import GroupConfig, decode_entry, encode_entry

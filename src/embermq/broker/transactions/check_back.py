@@ -13,7 +13,6 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.clients import Clients
-from embermq.broker.names import CHECK_MAX_TIME_TOPIC
 from embermq.broker.topics import Topics
 from embermq.broker.transactions.check_rules import Decision, Limits, decide, facts_of, total_checks
 from embermq.broker.transactions.half_messages import (
@@ -27,6 +26,7 @@ from embermq.broker.transactions.undecided import Undecided
 from embermq.clock import Clock
 from embermq.errors import StoreError
 from embermq.model.message import Message, StoredMessage
+from embermq.model.names import CHECK_MAX_TIME_TOPIC
 from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageStore
 

@@ -6,10 +6,10 @@ op        the queue offset of a decided half message, as text; its tag is `d`
 given up  a half message that was asked about too often, put aside in TRANS_CHECK_MAX_TIME_TOPIC
 """
 
-from embermq.broker.names import CHECK_MAX_TIME_TOPIC
 from embermq.format.frame import PROPERTIES_BYTES_MAX, encode
 from embermq.model import flags
 from embermq.model.message import Message, StoredMessage
+from embermq.model.names import CHECK_MAX_TIME_TOPIC
 from embermq.model.properties import (
     HALF_TOPIC,
     OP_TOPIC,

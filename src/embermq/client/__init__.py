@@ -1,0 +1,42 @@
+"""The client: producers, consumers and administration for EmberMQ and Apache RocketMQ, pure Python.
+
+    from embermq.client import Message, Producer
+
+    with Producer(name_server="127.0.0.1:9876", group="orders") as producer:
+        producer.send(Message("orders", b"...", tags="paid", keys=["o-1"]))
+
+The names of this face block their thread; `embermq.client.aio` has the same for asyncio.
+
+    calls/            one typed async function a request; signing, errors
+    instance.py       connections, routes and heartbeats of one client; settings.py its settings
+    routes.py         routes of topics, kept and refreshed; topic_route.py their values; name_servers.py whom to ask
+    received.py       stored records as messages; message_queue.py a queue of a topic
+    credentials.py    access keys and signatures; namespaces.py names on the wire
+    runtime.py        the background loop of the synchronous faces
+
+Names are imported when they are first used. Nothing here loads numpy or compiled kernels.
+"""
+
+from typing import TYPE_CHECKING
+
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.client.calls import PullStatus, SendStatus
+    from embermq.client.credentials import Credentials
+    from embermq.client.message_queue import MessageQueue
+    from embermq.client.received import ReceivedMessage
+    from embermq.model.message import Message
+
+_HOMES = {
+    "Credentials": "embermq.client.credentials",
+    "Message": "embermq.model.message",
+    "MessageQueue": "embermq.client.message_queue",
+    "PullStatus": "embermq.client.calls",
+    "ReceivedMessage": "embermq.client.received",
+    "SendStatus": "embermq.client.calls",
+}
+
+__all__ = ["Credentials", "Message", "MessageQueue", "PullStatus", "ReceivedMessage", "SendStatus"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
