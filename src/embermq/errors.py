@@ -59,6 +59,7 @@
     │     ├─ BodyTooLarge
     │     ├─ PropertiesTooLarge
     │     ├─ PropertyInvalid
+    │     ├─ DeliveryTimeInvalid
     │     ├─ RecordTooLarge
     │     └─ BatchInvalid
     └─ SettingsWarning is a warning, not an error: unknown or ignored settings
@@ -542,6 +543,14 @@ class PropertiesTooLarge(MessageRejected):
 
 class PropertyInvalid(MessageRejected):
     """A property, tag or key cannot be written without changing its meaning."""
+
+
+class DeliveryTimeInvalid(MessageRejected):
+    """A message asks to be delivered at a time that is too far away, or cancels one that was due already."""
+
+    def __init__(self, due_ms: int, reason: str) -> None:
+        super().__init__(f"delivery time {due_ms}: {reason}")
+        self.due_ms = due_ms
 
 
 class RecordTooLarge(MessageRejected):

@@ -10,6 +10,7 @@ from embermq.format.frame import (
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     encode,
     encode_blank,
 )
@@ -22,11 +23,27 @@ I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TIMES = st.one_of(st.integers(1_700_000_000_000, 1_700_000_100_000), I64)
 TOPICS = st.one_of(
     st.sampled_from(["T", "TopicTest", "%RETRY%group", SCHEDULE_TOPIC.decode(), "SCHEDULE_TOPIC_XXXY", "t" * 127]),
+    st.sampled_from([TIMER_TOPIC.decode(), "rmq_sys_wheel_times"]),
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20),
 )
-NAMES = st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"TAGZ", b"UNIQ_KEX", b"DELAZ", b"a", b""])
+NAMES = st.sampled_from(
+    [
+        b"TAGS",
+        b"KEYS",
+        b"UNIQ_KEY",
+        b"DELAY",
+        b"TIMER_OUT_MS",
+        b"TAGZ",
+        b"UNIQ_KEX",
+        b"DELAZ",
+        b"TIMER_OUT_MX",
+        b"a",
+        b"",
+    ]
+)
 VALUES = st.one_of(
     st.sampled_from([b"", b"A", b"3", b"99", b"+2", b"-1", b"-", b"k1 k2", b" a  b ", b"2147483648", b"0" * 70 + b"1"]),
+    st.sampled_from([b"1700000000123", b"0", b"9" * 18, b"1" * 19, b"170000000012x"]),
     st.text(max_size=12).map(lambda text: text.encode("utf-8", "surrogatepass")),
     st.binary(max_size=12),
 )

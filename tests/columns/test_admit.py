@@ -18,7 +18,10 @@ from tests.columns.guarded import GuardedMemory
 MEMORY = [GuardedMemory(1 << 13) for _ in range(3)]
 KNOWN = {(b"T", 0): 0, (b"TopicTest", 0): 1, (b"TopicTest", 3): 2, (b"t" * 127, 2**31 - 1): 3}
 BODIES, TOPICS = bytes(range(256)) * 2, b"TopicTest" + b"t" * 128
-PROPERTIES = b"TAGS\x01paid\x02KEYS\x01o-1\x02WAIT\x01true\x02WAIT\x01false\x02DELAY\x013\x02" + bytes(40)
+PROPERTIES = (
+    b"TAGS\x01paid\x02KEYS\x01o-1\x02WAIT\x01true\x02WAIT\x01false\x02DELAY\x013\x02"
+    b"TIMER_DELAY_SEC\x015\x02TIMER_DELAY_MS\x019\x02TIMER_DELIVER_MS\x018\x02" + bytes(40)
+)
 LIMITS = [RowLimits(300, 500, 8), RowLimits(300, 500, 20), RowLimits(0, 110, 8)]
 NUMBERS = st.one_of(
     st.sampled_from([0, 1, 3, 8, 9, 20, 127, 128, 255, 300, 512]),
@@ -110,6 +113,10 @@ def test_good_rows_get_their_queue() -> None:
         ({r.R_PROPS_LEN: 28}, RowStop.ALL),  # up to WAIT=true
         ({r.R_PROPS_LEN: 39}, RowStop.PLAIN),  # WAIT=false as well
         ({r.R_PROPS_AT: PROPERTIES.index(b"DELAY"), r.R_PROPS_LEN: 7}, RowStop.PLAIN),
+        ({r.R_PROPS_AT: PROPERTIES.index(b"TIMER_DELAY_SEC"), r.R_PROPS_LEN: 17}, RowStop.PLAIN),
+        ({r.R_PROPS_AT: PROPERTIES.index(b"TIMER_DELAY_MS"), r.R_PROPS_LEN: 16}, RowStop.PLAIN),
+        ({r.R_PROPS_AT: PROPERTIES.index(b"TIMER_DELIVER_MS"), r.R_PROPS_LEN: 18}, RowStop.PLAIN),
+        ({r.R_PROPS_AT: PROPERTIES.index(b"IMER_DELAY_SEC"), r.R_PROPS_LEN: 16}, RowStop.ALL),
         ({r.R_BORN_TIME: -5, r.R_PREPARED: -(1 << 63)}, RowStop.ALL),
     ],
     ids=str,

@@ -228,6 +228,7 @@ ANYTHING = st.one_of(
             {"a": "\ud800"},
             {"a": OwnText("b")},
             {"DELAY": "1"},
+            {"TIMER_DELAY_MS": "1"},
             {"MYWAIT": "truE", "a": "b"},
             {"WAIT": "true"},
             iter(["k"]),

@@ -25,11 +25,12 @@ from embermq.format.client_batch import decode_batch_items
 from embermq.model import flags
 from embermq.model.message import Message, MessageBatch, Receipt
 from embermq.model.names import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic, is_retry_topic, topic_objection
-from embermq.model.properties import DELAY, WAIT, decode_properties, encode_properties
+from embermq.model.properties import DELAY, TIMER_TOPIC, WAIT, decode_properties, encode_properties
 from embermq.model.status import PutStatus
 from embermq.remoting import MAX_FRAME_BYTES, Call, Command, Reply, RequestCode, ResponseCode, Row
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
+from embermq.store.append import TIMER_QUEUES, has_delivery_time
 from embermq.store.tables import MULTI_TAG, PERM_WRITE, TopicConfig
 
 CLUSTER = "CLUSTER"
@@ -236,6 +237,8 @@ class Sends:
         to."""
         header = call.header
         topic, queue_id, properties = target
+        if has_delivery_time(properties):
+            self._topics.ensure(TIMER_TOPIC, TIMER_QUEUES)  # RocketMQ cleans up queues of topics that are not listed.
         properties = properties if is_reply else properties | {CLUSTER: self._settings().cluster_name}
         wait = properties.get(WAIT, "true").lower() == "true"
         if not _delay_level(properties) and not is_half(properties):

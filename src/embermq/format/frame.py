@@ -48,7 +48,9 @@ HOST_V6_EXTRA = HOST_V6_BYTES - HOST_V4_BYTES
 BODY_AT = 88  # position of the body with two IPv4 hosts
 TOPIC_BYTES_MAX = 127
 PROPERTIES_BYTES_MAX = 32767
+DUE_DIGITS_MAX = 18
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = b"rmq_sys_wheel_timer"
 
 # Everything before the body, by (sysFlag >> 4) & 3.
 _HEADS = tuple(struct.Struct(f">5i2qiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
@@ -389,8 +391,19 @@ def parse_delay_level(text: bytes) -> int | None:
     return level if -(1 << 31) <= level < 1 << 31 else None
 
 
-def tag_code(topic: bytes, tags: bytes | None, delay: bytes | None, store_time: int, delay_ms: Any) -> int:
-    """The third field of a queue entry: due time of a parked record, else the hash of the tag, else 0."""
+def parse_due_ms(text: bytes) -> int:
+    """TIMER_OUT_MS: a time in at most 18 digits; 0 for anything else."""
+    return int(text) if 0 < len(text) <= DUE_DIGITS_MAX and not text.strip(b"0123456789") else 0
+
+
+def tag_code(
+    topic: bytes, tags: bytes | None, delay: bytes | None, store_time: int, delay_ms: Any, due: bytes | None = None
+) -> int:
+    """The third field of a queue entry: due time of a parked record, else the hash of the tag, else 0.
+
+    `delay` and `due` are the properties DELAY and TIMER_OUT_MS."""
+    if due is not None and topic == TIMER_TOPIC and (due_ms := parse_due_ms(due)) > 0:
+        return due_ms
     if delay is not None and topic == SCHEDULE_TOPIC:
         level = parse_delay_level(delay)
         level = 0 if level is None else min(level, len(delay_ms))

@@ -11,10 +11,10 @@ from embermq.errors import StorePathInvalid
 from embermq.files import Files, RealFiles
 from embermq.inspect.lookup import message_at
 from embermq.inspect.snapshot import Survey
-from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.log import LogSegment
-from embermq.store.services import OldSegment, RetentionGuard, is_all_before, is_expired, last_change_ms
+from embermq.store.services import OldSegment, RetentionGuard, is_all_before, is_expired, last_change_ms, load_done_bits
 from embermq.store.tables import DELAY_OFFSETS, load_entries
 
 
@@ -91,7 +91,11 @@ class _Looking:
         places: list[int] = []
         for (topic, queue_id), span in self.survey.queues().items():
             at = max(span.min_offset, min(progress.get(queue_id + 1, 0), span.max_offset))
-            if topic == SCHEDULE_TOPIC and at < span.max_offset:
+            if (topic, queue_id) == (TIMER_TOPIC, 0):
+                at = max(span.min_offset, min(load_done_bits(self.files, self.survey.path).low, span.max_offset))
+            elif topic != SCHEDULE_TOPIC:
+                continue
+            if at < span.max_offset:
                 entries = self.survey.entries(topic, queue_id, at, at + 1)
                 places.append(int(entries["physical_offset"][0]) if len(entries) else 0)
         return min(places, default=None)

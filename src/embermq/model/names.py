@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 
-from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 DEFAULT_TOPIC = "TBW102"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -42,7 +42,7 @@ SYSTEM_TOPICS = frozenset(
     )
 )
 CLOSED_TOPICS = frozenset(
-    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
+    (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
 )
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 

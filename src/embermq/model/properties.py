@@ -21,8 +21,17 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+# Arbitrary delivery time, by the names of RocketMQ 5: when, or after how long; which message not to deliver after all.
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_CANCEL = "TIMER_DEL_UNIQKEY"
+TIMER_DUE_MS = "TIMER_OUT_MS"  # of a parked message: when it is due
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+# Topics of parked messages: the tag code of a queue entry is the time at which its message is due.
+PARKING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
@@ -31,6 +40,7 @@ PAIR_END = "\x02"
 
 _L, _W = b"LW"
 _WAIT_TRUE = b"WAIT\x01true"
+_TIMER_NAMES = tuple(f"{name}{NAME_END}".encode() for name in (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC))
 
 _TABLE_MIN = 16
 _CHAIN_MAX = 8
@@ -108,6 +118,8 @@ def has_meaning_to_store(encoded: bytes) -> bool:
     if _L not in encoded and _W not in encoded:
         return False  # Each of the names has one of these letters, and a letter is found fast.
     if b"DELAY\x01" in encoded or b"INNER_MULTI_DISPATCH\x01" in encoded:
+        return True
+    if b"TIMER_DEL" in encoded and any(name in encoded for name in _TIMER_NAMES):
         return True
     waits = encoded.count(b"WAIT\x01")
     return waits > 0 and waits != encoded.count(_WAIT_TRUE + b"\x02") + encoded.endswith(_WAIT_TRUE)

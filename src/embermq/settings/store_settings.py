@@ -296,6 +296,22 @@ class StoreSettings:
     delay_offset_interval_ms: int = prop(
         "flushDelayOffsetInterval", 10_000, "pause between writes of delayOffset.json", unit="ms", least=1
     )
+    timers: bool = prop(
+        "timerWheelEnable",
+        True,
+        "park messages that have a delivery time (TIMER_DELIVER_MS and the like); off: these properties mean nothing",
+    )
+    timer_delay_seconds_max: int = prop(
+        "timerMaxDelaySec",
+        40 * 24 * 3600,
+        "a message with a delivery time further away is refused",
+        unit="s",
+        least=1,
+        most=10 * 366 * 24 * 3600,
+    )
+    timer_persist_interval_ms: int = prop(
+        "timerFlushIntervalMs", 1000, "pause between writes of timerOffset.json", unit="ms", least=1
+    )
     delay_stats: bool = prop(
         "enableScheduleMessageStats",
         True,

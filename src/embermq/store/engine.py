@@ -138,7 +138,7 @@ class Engine:
         settings, wake = self.settings, self.dispatcher.wake
         return Writer(
             self.log,
-            Admission(settings, self.log.segments.segment_bytes, Host(*settings.store_host)),
+            Admission(settings, self.log.segments.segment_bytes, Host(*settings.store_host), self.clock),
             self.clock,
             busy_ms_max=settings.page_cache_busy_ms,
             kernels=settings.kernels,
@@ -157,8 +157,9 @@ class Engine:
         try:
             self._services = self._make_services()
             self._claim_state_page()
-            if self.services.delayed is not None and self.role is not BrokerRole.SLAVE:
-                self.services.delayed.load()
+            if self.role is not BrokerRole.SLAVE:
+                for one in self.services.delivering:
+                    one.load()
             self.services.housekeeping.make_durable()
         except OSError as problem:
             self._let_go()

@@ -265,6 +265,23 @@ def test_tag_code_of_a_parked_record_is_its_due_time(delay: bytes, code: int) ->
 
 
 @pytest.mark.parametrize(
+    ("due", "code"),
+    [
+        (b"1700000000123", 1700000000123),
+        (b"1" * 18, int("1" * 18)),
+        (b"1" * 19, 65),
+        (b"0", 65),
+        (b"+1", 65),
+        (b"", 65),
+    ],
+)
+def test_tag_code_of_a_record_in_the_timer_topic_is_its_due_time(due: bytes, code: int) -> None:
+    assert tag_code(b"rmq_sys_wheel_timer", b"A", None, 5, DELAYS, due) == code
+    assert tag_code(b"rmq_sys_wheel_timer", b"A", None, 5, DELAYS) == 65
+    assert tag_code(b"rmq_sys_wheel_times", b"A", None, 5, DELAYS, due) == 65
+
+
+@pytest.mark.parametrize(
     ("text", "level"),
     [
         (b"", None),

@@ -14,7 +14,7 @@ from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
 from embermq.inspect import QueueSpan, Survey, message_at, require_topic
 from embermq.model.message import StoredMessage
-from embermq.model.properties import SCHEDULE_TOPIC, tag_texts
+from embermq.model.properties import PARKING_TOPICS, tag_texts
 
 ENTRIES_PER_READ = 1024
 _HASHES = range(-(2**31), 2**31)
@@ -86,7 +86,7 @@ def _messages(
     survey: Survey, span: QueueSpan, start: int, wanted: frozenset[str] | None
 ) -> Iterator[tuple[int, StoredMessage | None]]:
     """Queue offsets and their messages; None where there is none to be read, or none with a wanted tag."""
-    hashes = None if wanted is None or span.topic == SCHEDULE_TOPIC else {string_hash(tag) for tag in wanted}
+    hashes = None if wanted is None or span.topic in PARKING_TOPICS else {string_hash(tag) for tag in wanted}
     while start < span.max_offset:
         entries = survey.entries(span.topic, span.queue_id, start, min(start + ENTRIES_PER_READ, span.max_offset))
         if not len(entries):

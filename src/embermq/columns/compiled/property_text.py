@@ -12,6 +12,9 @@ _DELAY, _WAIT, _MULTI = (
     np.frombuffer(name, np.uint8) for name in (b"DELAY\x01", b"WAIT\x01", b"INNER_MULTI_DISPATCH\x01")
 )
 _DELAY_NAME, _WAIT_NAME, _MULTI_NAME = _DELAY[:-1], _WAIT[:-1], _MULTI[:-1]
+_AT_MS_NAME, _AFTER_MS_NAME, _AFTER_SEC_NAME = (
+    np.frombuffer(name, np.uint8) for name in (b"TIMER_DELIVER_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC")
+)
 _TRUE_WORD = int.from_bytes(b"true", "big")
 _NAME_END, _PAIR_END = b"\x01\x02"
 _ONES, _TWOS = 0x0101_0101_0101_0101, 0x0202_0202_0202_0202
@@ -48,12 +51,23 @@ def _is_true(data: Any, at: int, end: int) -> bool:
 
 
 @inlined
+def _is_timer(data: Any, start: int, end: int) -> bool:
+    """Does the name that ends at data[end] ask for a delivery time?"""
+    return (
+        _ends_with(data, start, end, _AT_MS_NAME)
+        or _ends_with(data, start, end, _AFTER_MS_NAME)
+        or _ends_with(data, start, end, _AFTER_SEC_NAME)
+    )
+
+
+@inlined
 def is_meaningful(data: Any, name_at: int, name_len: int, value_at: int, value_len: int) -> bool:
     """The same as `has_meaning` of one property."""
     name_end = name_at + name_len
     return (
         _ends_with(data, name_at, name_end, _DELAY_NAME)
         or _ends_with(data, name_at, name_end, _MULTI_NAME)
+        or _is_timer(data, name_at, name_end)
         or (
             _ends_with(data, name_at, name_end, _WAIT_NAME)
             and not (value_len == 4 and i32_at(data, value_at) == _TRUE_WORD)
@@ -80,6 +94,7 @@ def has_meaning(data: Any, start: int, length: int) -> bool:
                 _ends_with(data, start, at, _DELAY)
                 or (_ends_with(data, start, at, _WAIT) and not _is_true(data, at, end))
                 or _ends_with(data, start, at, _MULTI)
+                or _is_timer(data, start, at - 1)
             ):
                 return True
     return False

@@ -17,11 +17,13 @@ from embermq.columns.compiled.text import hash_text, signed32
 from embermq.columns.rows import N_COLUMNS, Rows, as_bytes_array, new_rows
 from embermq.format.frame import (
     BLANK_MAGIC,
+    DUE_DIGITS_MAX,
     FIXED_BYTES,
     HOST_V6_EXTRA,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     ScanStop,
     TornReason,
 )
@@ -40,10 +42,12 @@ _TAGS = int.from_bytes(b"TAGS", "big")
 _KEYS = int.from_bytes(b"KEYS", "big")
 _DELA = int.from_bytes(b"DELA", "big")
 _UNIQ_KEY = int.from_bytes(b"UNIQ_KEY", "big")
+_TIMER_OU, _T_MS = int.from_bytes(b"TIMER_OU", "big"), int.from_bytes(b"T_MS", "big")
 _SCHEDULE = tuple(int.from_bytes(SCHEDULE_TOPIC[at : at + 8], "big") for at in (0, 8, 11))
 _SCHEDULE_1, _SCHEDULE_2, _SCHEDULE_3 = _SCHEDULE
 _SCHEDULE_BYTES = len(SCHEDULE_TOPIC)
-assert _SCHEDULE_BYTES == 19
+_TIMER_1, _TIMER_2, _TIMER_3 = (int.from_bytes(TIMER_TOPIC[at : at + 8], "big") for at in (0, 8, 11))
+assert _SCHEDULE_BYTES == len(TIMER_TOPIC) == 19
 _TOP_BITS = 0x8080_8080_8080_8080 - (1 << 64)
 _MAGIC_STARTS = 0xDADA_DADA_DADA_DADA - (1 << 64)
 _NO_DELAYS = np.zeros(0, dtype=np.int64)
@@ -78,9 +82,9 @@ def _delay_level(data: Any, at: int, length: int) -> int:
 
 @inlined
 def _properties(data: Any, at: int, end: int, rows: Any, i: int) -> Any:
-    """Finds KEYS, UNIQ_KEY and TAGS into row i. Returns (whole, delay_at, delay_len, tags_at, tags_len), and
-    whole is false when a pair holds a NUL and no separator."""
-    delay_at = delay_len = tags_at = tags_len = keys_at = keys_len = uniq_at = uniq_len = -1
+    """Finds KEYS, UNIQ_KEY and TAGS into row i. Returns (whole, delay_at, delay_len, due_at, due_len, tags_at,
+    tags_len), and whole is false when a pair holds a NUL and no separator."""
+    due_at = due_len = delay_at = delay_len = tags_at = tags_len = keys_at = keys_len = uniq_at = uniq_len = -1
     start = at
     separator = -1
     has_nul = False
@@ -98,7 +102,7 @@ def _properties(data: Any, at: int, end: int, rows: Any, i: int) -> Any:
             has_nul = True
         else:
             if separator < 0 and has_nul:
-                return False, -1, -1, -1, -1
+                return False, -1, -1, -1, -1, -1, -1
             if start < separator < at - 1:
                 name_len = separator - start
                 value_at = separator + 1
@@ -113,6 +117,8 @@ def _properties(data: Any, at: int, end: int, rows: Any, i: int) -> Any:
                         uniq_at, uniq_len = value_at, at - value_at
                 elif name_len == 5 and i32_at(data, start) == _DELA and u8_at(data, start + 4) == 0x59:
                     delay_at, delay_len = value_at, at - value_at
+                elif name_len == 12 and i64_at(data, start) == _TIMER_OU and i32_at(data, start + 8) == _T_MS:
+                    due_at, due_len = value_at, at - value_at
             start = at + 1
             separator = -1
             has_nul = False
@@ -123,7 +129,7 @@ def _properties(data: Any, at: int, end: int, rows: Any, i: int) -> Any:
     set_cell(rows, i, c.C_UNIQ_LEN, uniq_len)
     set_cell(rows, i, c.C_TAGS_AT, tags_at)
     set_cell(rows, i, c.C_TAGS_LEN, tags_len)
-    return True, delay_at, delay_len, tags_at, tags_len
+    return True, delay_at, delay_len, due_at, due_len, tags_at, tags_len
 
 
 @inlined
@@ -136,6 +142,25 @@ def _parked_level(data: Any, topic_at: int, delay_at: int, delay_len: int, level
     ):
         return 0
     return min(_delay_level(data, delay_at, delay_len), levels)
+
+
+@inlined
+def _timer_due_ms(data: Any, topic_at: int, due_at: int, due_len: int) -> int:
+    """When a record whose topic has the length of the timer topic is due; 0 when it is not parked there."""
+    if (
+        due_len > DUE_DIGITS_MAX
+        or i64_at(data, topic_at) != _TIMER_1
+        or i64_at(data, topic_at + 8) != _TIMER_2
+        or i64_at(data, topic_at + 11) != _TIMER_3
+    ):
+        return 0
+    due_ms = 0
+    for at in range(due_at, due_at + due_len):
+        digit = u8_at(data, at) - 0x30
+        if digit < 0 or digit > 9:
+            return 0
+        due_ms = due_ms * 10 + digit
+    return due_ms
 
 
 @inlined
@@ -181,18 +206,22 @@ def _record(data: Any, base: int, at: int, end: int, rows: Any, i: int, delay_ms
     for k in range(topic_at, topic_at + topic_len):
         if u8_at(data, k) == 0:
             return -_BAD_TOPIC
-    whole, delay_at, delay_len, tags_at, tags_len = _properties(data, properties_at, end, rows, i)
+    whole, delay_at, delay_len, due_at, due_len, tags_at, tags_len = _properties(data, properties_at, end, rows, i)
     if not whole:
         return -_BAD_PROPERTIES
     if checks & 1 and body_len > 0:
         if crc32_at(data, body_at, body_len) & 0x7FFF_FFFF != i32_at(data, at + 8):
             return -_BAD_CRC
     store_time = i64_at(data, store_at)
-    level = 0
+    level = due_ms = 0
+    if due_at >= 0 and topic_len == _SCHEDULE_BYTES:
+        due_ms = _timer_due_ms(data, topic_at, due_at, due_len)
     if delay_at >= 0 and topic_len == _SCHEDULE_BYTES:
         level = _parked_level(data, topic_at, delay_at, delay_len, len(delay_ms))
-    if level > 0:
-        tag_code: int = store_time + delay_ms[level - 1]
+    if due_ms > 0:
+        tag_code: int = due_ms
+    elif level > 0:
+        tag_code = store_time + delay_ms[level - 1]
     else:
         tag_code = signed32(hash_text(data, tags_at, tags_len, 0)) if tags_at >= 0 else 0
     set_cell(rows, i, c.C_PHYSICAL, base + at)

@@ -86,14 +86,16 @@ def _row(view: memoryview, base: int, at: int, parts: RecordParts, delay_ms: Any
     uniq_at, uniq_len = found.get(b"UNIQ_KEY", (-1 - properties_at, -1))
     tags_at, tags_len = found.get(b"TAGS", (-1 - properties_at, -1))
     delay_at, delay_len = found.get(b"DELAY", (-1, -1))
+    due_at, due_len = found.get(b"TIMER_OUT_MS", (-1, -1))
     tags = None if tags_len < 0 else properties[tags_at : tags_at + tags_len]
     delay = None if delay_len < 0 else properties[delay_at : delay_at + delay_len]
+    due = None if due_len < 0 else properties[due_at : due_at + due_len]
     row = (
         base + at,
         size,
         queue_id,
         queue_offset,
-        tag_code(topic, tags, delay, store, delay_ms),
+        tag_code(topic, tags, delay, store, delay_ms, due),
         store,
         sys_flag,
         parts.body_at,

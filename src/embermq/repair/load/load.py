@@ -26,6 +26,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from embermq.clock import SystemClock, stamp_of
 from embermq.errors import (
     AppendRefused,
@@ -41,13 +43,14 @@ from embermq.errors import (
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt, StoredMessage
-from embermq.model.properties import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, decode_properties
+from embermq.model.properties import DELAY, REAL_TOPIC, SCHEDULE_TOPIC, TIMER_DUE_MS, TIMER_TOPIC, decode_properties
 from embermq.repair.load.json_input import LineInvalid, Loaded, column_of, decode_line
 from embermq.settings import StoreSettings
 from embermq.store import MessageStore, open_for_maintenance
 from embermq.store.append import Admission
 from embermq.store.layout import was_closed_cleanly
-from embermq.store.tables import DELAY_OFFSETS, ConfigTable, load_entries
+from embermq.store.services import load_done_bits
+from embermq.store.tables import DELAY_OFFSETS, TIMER_OFFSETS, ConfigTable, load_entries
 
 LINE_BYTES_MAX = 128 << 20
 _READ_BYTES = 1 << 20
@@ -153,6 +156,9 @@ def _split_lines(file: BinaryIO) -> Iterator[bytes]:
         yield b"".join(begun)
 
 
+_TIMERS = 0  # What the timer topic has for a level.
+
+
 @dataclass(slots=True)
 class _Parked:
     """Messages parked in the store being loaded, and which of them are known to be delivered."""
@@ -163,6 +169,8 @@ class _Parked:
     begun: dict[int, int] = field(default_factory=dict)  # level -> from where on messages waited before
     scattered: dict[int, set[int]] = field(default_factory=dict)  # of such a level: queue offsets that are delivered
 
+    timers: set[int] = field(default_factory=set)  # queue offsets of the timer topic that are delivered
+
     def expect(self, level: int, queue_offset: int, message: Message) -> None:
         """Parked, and not delivered so far. Twins are delivered in the order they were parked in."""
         self.waiting.setdefault(_digest(message), []).append((level, queue_offset))
@@ -170,10 +178,13 @@ class _Parked:
     def note(self, message: Message, receipt: Receipt) -> None:
         """This message was stored."""
         encoded = message.encoded_properties or b""
-        if f"{DELAY}\x01".encode() not in encoded:
+        if f"{DELAY}\x01".encode() not in encoded and f"{TIMER_DUE_MS}\x01".encode() not in encoded:
             return
         if message.topic == SCHEDULE_TOPIC:
             self.expect(message.queue_id + 1, receipt.queue_offset, message)
+        elif message.topic == TIMER_TOPIC:
+            if message.queue_id == 0:
+                self.expect(_TIMERS, receipt.queue_offset, message)
         elif decode_properties(encoded).get(REAL_TOPIC) == message.topic:
             self._deliver(_digest(message))
 
@@ -184,6 +195,9 @@ class _Parked:
         level, queue_offset = twins.pop(0)
         if not twins:
             del self.waiting[digest]
+        if level == _TIMERS:
+            self.timers.add(queue_offset)
+            return
         self.counts[level] += 1
         self.delivered[level] = max(self.delivered.get(level, 0), queue_offset + 1)
         if level in self.begun:
@@ -333,6 +347,14 @@ class _Loading:
         """After the store is closed: what the progress file counts is durable then."""
         reached = {level: at for level, at in self.parked.reached().items() if level not in self.unknown_levels}
         self.report.counted_as_delivered = sum(self.parked.counted(level, at) for level, at in reached.items())
+        if self.parked.timers:
+            self.report.counted_as_delivered += len(self.parked.timers)
+            done = load_done_bits(self.files, self.path)
+            done.mark(np.array(sorted(self.parked.timers), np.int64))
+            timers = ConfigTable(self.files, self.path, TIMER_OFFSETS, SystemClock())
+            timers.load()
+            timers.assign(done.as_entries())
+            timers.save()
         if reached:
             table = ConfigTable(self.files, self.path, DELAY_OFFSETS, SystemClock())
             table.load()

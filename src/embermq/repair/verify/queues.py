@@ -22,7 +22,7 @@ from embermq.format.frame import Frame
 from embermq.format.names import segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY_BYTES
 from embermq.format.queue_extension import is_address
-from embermq.model.properties import MULTI_DISPATCH, SCHEDULE_TOPIC, decode_properties
+from embermq.model.properties import MULTI_DISPATCH, PARKING_TOPICS, decode_properties
 from embermq.repair.verify.extension import ExtensionCheck
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.repair.verify.seen_queue import SeenQueue
@@ -144,7 +144,7 @@ class QueueCheck:
         addresses = np.array([is_address(tag) for tag in found.tolist()], np.bool_)
         if addresses.any():
             right[addresses] = self._extension.check(queue.name, found[addresses], records.chosen(addresses))
-        if queue.name[0] == SCHEDULE_TOPIC:
+        if queue.name[0] in PARKING_TOPICS:
             # By levels we do not know, or, of a start after a crash of RocketMQ, the tag's own hash.
             late = found - records.times
             right |= ~addresses & (((late >= 0) & (late <= _DUE_MS_MAX)) | (np.abs(found) <= 1 << 31))

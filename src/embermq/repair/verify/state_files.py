@@ -10,7 +10,7 @@ from embermq.files import LEFT_ALONE, REST_IGNORED, Files, SegmentFinding, Segme
 from embermq.format.checkpoint import CHECKPOINT_BYTES, decode_checkpoint
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC
 from embermq.format.names import parse_segment_name
-from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 from embermq.repair.verify.findings import Flaw, Remedies, Severity
 from embermq.store.index import load_index_proof
 from embermq.store.layout import (
@@ -32,7 +32,8 @@ from embermq.store.layout import INDEX_PROOF_FILE as INDEX_PROOF
 from embermq.store.layout import INVENTORY_FILE as INVENTORY
 from embermq.store.layout import KEPT_OFFSETS_FILE as KEPT_OFFSETS
 from embermq.store.layout import STATE_FILE as STATE_PAGE
-from embermq.store.tables import DELAY_OFFSETS, config_files, consumer_progress, load_entries
+from embermq.store.services import load_done_bits
+from embermq.store.tables import DELAY_OFFSETS, TIMER_OFFSETS, config_files, consumer_progress, load_entries
 
 _EMPTY_BYTES = 60  # More than a file of kept offsets has that keeps none.
 _MISLEADS = "reset the offset: `embermq` and RocketMQ take the queue's end for it"
@@ -198,6 +199,10 @@ class StateCheck:
             if offset > end:
                 fault = f"delivery of level {level} goes on at {offset}, its queue ends at {end}"
                 yield self._fault("config", f"{CONFIG}/{DELAY_OFFSETS.file}", fault, self._remedies.start)
+        low, end = load_done_bits(self._files, self._root).low, queue_ends.get((TIMER_TOPIC, 0), 0)
+        if low > end:
+            fault = f"delivery of timers goes on at {low}, their queue ends at {end}"
+            yield self._fault("config", f"{CONFIG}/{TIMER_OFFSETS.file}", fault, self._remedies.start)
 
     def _misplaced(self) -> Iterator[Flaw]:
         for path in misplaced_files(self._files, self._root):

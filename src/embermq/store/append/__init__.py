@@ -1,6 +1,7 @@
 """From a message to bytes in the log.
 
     admission.py     may it be stored, and as which bytes
+    timed.py         messages with a delivery time of their own: when are they due, and where do they wait
     writer.py        every way in: a message, a list, a batch, packed rows, columns
     put_lock.py      who may append now, and what there is against it
     log_end.py       the next place and queue offset; records stored there
@@ -23,6 +24,7 @@ from embermq.store.append.admission import Admission, check_topic_name, redirect
 from embermq.store.append.internal import InternalAppends, is_closed_to_clients
 from embermq.store.append.light_queues import LMQ_PREFIX
 from embermq.store.append.packed import PackedBatch, PackedReceipts
+from embermq.store.append.timed import TIMER_QUEUES, has_delivery_time
 
 __all__ = [
     "Admission",
@@ -30,7 +32,9 @@ __all__ = [
     "LMQ_PREFIX",
     "PackedBatch",
     "PackedReceipts",
+    "TIMER_QUEUES",
     "check_topic_name",
+    "has_delivery_time",
     "has_meaning_to_store",
     "is_closed_to_clients",
     "redirected",

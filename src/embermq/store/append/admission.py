@@ -1,10 +1,11 @@
 """Admission: may this message be stored, and as which bytes?
 
-Everything that can be said about a message without knowing where it will lie: names and limits are
-checked, a delayed message is turned towards the schedule topic, properties are encoded, hosts packed.
-What comes out (`Admitted`) only lacks its offsets and its time, which the writer gives it.
+Everything that can be said about a message without knowing where it will lie: names and limits are checked, a delayed
+message is turned towards the schedule topic and one with a delivery time of its own towards the timer topic (timed.py),
+properties are encoded, hosts packed. What comes out (`Admitted`) only lacks its offsets and its time, which the writer
+gives it.
 
-Pure apart from a cache of topic names. Any thread.
+Pure apart from a cache of topic names and the clock that delivery times begin at. Any thread.
 """
 
 import re
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from embermq.clock import Clock, SystemClock
 from embermq.errors import (
     BatchInvalid,
     BodyTooLarge,
@@ -46,6 +48,7 @@ from embermq.model.properties import (
     has_meaning_to_store,
 )
 from embermq.settings import StoreSettings
+from embermq.store.append.timed import TimedMessages
 from embermq.store.queues.queue_table import is_directory_name
 
 TOPIC_CHARACTERS_MAX = 127
@@ -79,11 +82,14 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
 class Admission:
     """The checks of one store, with its limits."""
 
-    def __init__(self, settings: StoreSettings, record_bytes_max: int, store_host: Host) -> None:
+    def __init__(
+        self, settings: StoreSettings, record_bytes_max: int, store_host: Host, clock: Clock | None = None
+    ) -> None:
         self.body_bytes_max = settings.message_bytes_max
         self.record_bytes_max = record_bytes_max - BLANK_BYTES
         self._delay_levels = len(settings.delay_ms)
         self._multi_dispatch = settings.multi_dispatch
+        self._timed = TimedMessages(settings, clock or SystemClock())
         self.store_host = store_host
         self.packed_store_host = pack_host(store_host)
         self._topic_parts: dict[str, bytes] = {}
@@ -101,20 +107,22 @@ class Admission:
         """A message one of whose properties tells the store what to do."""
         properties = decode_properties(encoded)
         level = _delay_level(properties.get(DELAY))
-        if level > 0 and flags.has_queue_entry(message.sys_flag):
-            message = self._park(message, properties, level)
-            encoded = message.property_bytes()
+        if flags.has_queue_entry(message.sys_flag):
+            place = self._park(properties, level) if level > 0 else self._timed.park(message.topic, properties)
+            if place is not None:
+                message = redirected(message, *place, properties=properties)
+                encoded = message.property_bytes()
         multi = self._multi_dispatch and MULTI_DISPATCH in properties
         if multi:
             _check_queue_names(properties[MULTI_DISPATCH])
         wait = message.wait_for_store and properties.get(WAIT, "true") == "true"
         return self._encode(message, encoded, wait, multi)
 
-    def _park(self, message: Message, properties: dict[str, str], level: int) -> Message:
-        """Send a delayed message to the schedule topic; its own destination goes into two properties."""
+    def _park(self, properties: dict[str, str], level: int) -> tuple[str, int]:
+        """The queue of the schedule topic in which a delayed message waits."""
         level = min(level, self._delay_levels)
         properties[DELAY] = str(level)
-        return redirected(message, SCHEDULE_TOPIC, level - 1, properties=properties)
+        return SCHEDULE_TOPIC, level - 1
 
     def _encode(self, message: Message, properties: bytes, wait: bool, multi_dispatch: bool) -> Admitted:
         body = message.body if message.body.__class__ is bytes else _as_bytes(message.body)
@@ -213,7 +221,7 @@ class Admission:
             raise BatchInvalid("a batch cannot be transactional; send its messages one by one")
         shared = header.property_bytes()
         properties = decode_properties(shared)
-        if _delay_level(properties.get(DELAY)) > 0:
+        if _delay_level(properties.get(DELAY)) > 0 or self._timed.applies(header.topic, properties):
             raise BatchInvalid("a batch cannot be delayed; send its messages one by one")
         if len(shared) > PROPERTIES_BYTES_MAX:
             raise _properties_too_large(shared)

@@ -1,16 +1,17 @@
 """Internal appends: what a broker itself writes, for clients, into topics that clients must not write to.
 
-    SCHEDULE_TOPIC_XXXX           messages that wait for their time
+    SCHEDULE_TOPIC_XXXX           messages that wait for the end of a delay level
+    rmq_sys_wheel_timer           messages that wait for a time of their own
     RMQ_SYS_TRANS_HALF_TOPIC      messages whose transaction is not decided yet
     RMQ_SYS_TRANS_OP_HALF_TOPIC   which of them are decided
     %RETRY%<group>, %DLQ%<group>  messages that a group could not consume
     any topic                     a parked or half message on the way to its own topic
 
 A message is stored as it is given: under its topic and queue, with its system flags and every property. In
-`MessageStore.append`, which clients reach through a broker, the properties DELAY and INNER_MULTI_DISPATCH tell the
-store what to do with a message; here they are data. Names, sizes and numbers are checked as there. A layer that serves
-clients hands `MessageStore.append` to them and keeps this to itself: `is_closed_to_clients` is what it asks first.
-`redirected` (admission.py) makes the message for another topic that keeps its own one in properties.
+`MessageStore.append`, which clients reach through a broker, the properties DELAY, TIMER_* and INNER_MULTI_DISPATCH tell
+the store what to do with a message; here they are data. Names, sizes and numbers are checked as there. A layer that
+serves clients hands `MessageStore.append` to them and keeps this to itself: `is_closed_to_clients` is what it asks
+first. `redirected` (admission.py) makes the message for another topic that keeps its own one in properties.
 
 Any thread.
 """
@@ -19,12 +20,12 @@ from collections.abc import Callable, Sequence
 
 from embermq.clock import Clock
 from embermq.model.message import Message, Receipt
-from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from embermq.store.append.writer import Writer
 
 Confirm = Callable[[Sequence[Receipt], bool, float], Sequence[Receipt]]  # receipts, wait, when the put began
 
-_CLOSED_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC))
+_CLOSED_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC))
 
 
 def is_closed_to_clients(topic: str) -> bool:
@@ -58,6 +59,14 @@ class InternalAppends:
         began = self._clock.monotonic()
         receipts, wait = self._writer.append_many_as_is(messages, although_full=although_full)
         return self._confirm(receipts, wait, began)
+
+    def append_together(self, messages: Sequence[Message]) -> Sequence[Receipt]:
+        """Store messages side by side in one log file, in order, past the mark of a full disk as well: all, or with an
+        error none; a kill keeps the first few of them or all. Together they must fit a log file. Does not wait."""
+        receipts, _ = self._writer.append_together(messages, as_is=True, although_full=True)
+        if self._nudge is not None:
+            self._nudge()
+        return receipts
 
     def append_unconfirmed(self, messages: Sequence[Message], *, as_is: bool) -> tuple[Sequence[Receipt], int]:
         """Store messages side by side in the log, in order, without waiting for the disk: the receipts, and the log

@@ -244,12 +244,14 @@ class Writer:
         entered = self._monotonic()
         return self._store_all(self._admit(messages, self._admission.admit_as_is), entered, although_full)
 
-    def append_together(self, messages: Sequence[Message], *, as_is: bool) -> tuple[Sequence[Receipt], bool]:
+    def append_together(
+        self, messages: Sequence[Message], *, as_is: bool, although_full: bool = False
+    ) -> tuple[Sequence[Receipt], bool]:
         """Store messages side by side in one segment, in order: nothing can be refused after the first is stored. A bad
         one leaves nothing behind."""
         entered = self._monotonic()
         admitted = self._admit(messages, self._admission.admit_as_is if as_is else self._admission.admit)
-        return self._store_all(admitted, entered, room=sum(one.size for one in admitted))
+        return self._store_all(admitted, entered, although_full, room=sum(one.size for one in admitted))
 
     def _store_one(self, admitted: Admitted, entered: float, *, although_full: bool = False) -> Receipt:
         self.put_lock.check_busy()

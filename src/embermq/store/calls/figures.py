@@ -74,6 +74,6 @@ class Figures:
         info["emberRunningFlags"] = engine.running_flags.text
         if not engine.read_only:
             info |= engine.services.scrub.runtime_info()
-            if engine.services.delayed is not None:
-                info |= engine.services.delayed.runtime_info()
+            for one in engine.services.delivering:
+                info |= one.runtime_info()
         return info

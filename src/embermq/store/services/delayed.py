@@ -5,9 +5,6 @@ queue entry. Per level one number says what was delivered (the next queue offset
 after the append answered PUT_OK, and goes to config/delayOffset.json only after the log is durable up to
 what it counts as delivered: each message is delivered at least once, whatever dies when.
 
-The delivered record keeps the parked one's properties byte for byte, DELAY, REAL_TOPIC, REAL_QID and WAIT
-included, as RocketMQ's records do; `append` must therefore be one that does not park again.
-
 `deliver_due` is the whole of it, without threads or sleeps; `start` runs it on a thread of its own, which
 is the only one to call it then. The other methods: any thread.
 """
@@ -20,23 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from embermq.clock import Clock
-from embermq.errors import AppendRefused, MessageRejected, StoreClosed, StoreError
-from embermq.files import Bell, WorkThread
-from embermq.model.message import Message, Receipt, StoredMessage
-from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
+from embermq.errors import StoreError
+from embermq.model.message import StoredMessage
+from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.store.services.look_thread import IDLE_MS, LOOK_MS, LookThread
+from embermq.store.services.redelivery import RUN_MESSAGES_MAX, AppendTogether, Redelivery
 from embermq.store.tables import ConfigTable
 
 log = logging.getLogger(__name__)
 
-# The longest pause between two looks while something is parked, and after a failed append.
-LOOK_MS = 100
-# The longest pause while nothing is parked; shorter if a level's delay is.
-IDLE_MS = 1000
-FAILURE_PAUSE_MS = 10_000
-STOP_WAIT_SECONDS = 5.0
 # Messages of one level that are delivered before the other levels get their turn.
 TURN_MESSAGES_MAX = 1000
-_QUEUE_ID_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +46,34 @@ class DelayedMessages:
     def __init__(
         self,
         parked: Parked,
-        append: Callable[[Message], Receipt],
+        append: AppendTogether,
         flush_log: Callable[[], int],
         saved_progress: ConfigTable[int, int],
         *,
         delay_ms: tuple[int, ...],
+        log_file_bytes: int,
         clock: Clock,
         persist_interval_ms: int = 10_000,
     ) -> None:
-        self._parked, self._append, self._flush_log = parked, append, flush_log
+        self._parked, self._flush_log = parked, flush_log
+        self._redelivery = Redelivery(append, "delayed", log_file_bytes)
         self._saved = saved_progress
         self._delay_ms, self._clock = delay_ms, clock
+        # The longest pause while nothing is parked: shorter if a level's delay is.
         self._idle_ms = max(LOOK_MS, min(IDLE_MS, *delay_ms))
         self._persist_seconds = persist_interval_ms / 1000
         self._persist_at = clock.monotonic() + self._persist_seconds
-        self._delivered_end = 0  # Physical offset after the last delivered record: durable before progress is.
         self._progress: dict[int, int] = {}  # level -> next queue offset to look at
         self._failing: set[int] = set()  # levels whose last append failed, to say so only once
-        self.delivered = 0
-        self.skipped = 0
-        self._stopping = False
-        self._wake = Bell()
-        self._thread: WorkThread | None = None
+        self._thread = LookThread(self._look, "delayed")
+
+    @property
+    def delivered(self) -> int:
+        return self._redelivery.delivered
+
+    @property
+    def skipped(self) -> int:
+        return self._redelivery.skipped
 
     # -- progress --------------------------------------------------------------------------------------
 
@@ -92,7 +89,7 @@ class DelayedMessages:
 
         `flush_log` makes the log durable and answers up to where.
         """
-        progress, delivered_end = dict(self._progress), self._delivered_end
+        progress, delivered_end = dict(self._progress), self._redelivery.delivered_end
         if self._saved.entries() == progress and not self._saved.has_unsaved_changes:
             return
         flushed = self._flush_log()
@@ -144,30 +141,57 @@ class DelayedMessages:
             entries = self._parked.entries(level - 1, at).tolist()
             if not entries:
                 return now_ms + LOOK_MS
-            for physical_offset, size, tag_code in entries[: turn_end - at]:
-                look = self._deliver_entry(level, at, (physical_offset, size, tag_code), now_ms)
-                if look is not None:
-                    return look
-                at += 1
-                self._progress[level] = at
+            at, look = self._deliver_entries(level, at, entries[: turn_end - at], now_ms)
+            if look is not None:
+                return look
         return now_ms if at < bounds[1] else None
 
-    def _deliver_entry(self, level: int, at: int, entry: tuple[int, int, int], now_ms: int) -> int | None:
-        """None: this entry is done with, go on. Otherwise when to look at it again."""
-        if self._stopping:
-            return now_ms
-        physical_offset, size, due_ms = entry
-        if due_ms > 0 and self._due_ms(level, due_ms, now_ms) > now_ms:
-            return due_ms  # The common case while waiting costs no read of the log.
-        message = self._parked.message_at(physical_offset, size)
-        if message is None or not _belongs(message, level, at):
-            self._skip(level, at, physical_offset, "the parked record cannot be read")
-            return None
-        if due_ms <= 0:  # An address in the queue's extension file: the record knows just as well.
-            due_ms = message.store_timestamp + self._delay_of(level)
-            if self._due_ms(level, due_ms, now_ms) > now_ms:
-                return due_ms
-        return self._deliver(level, at, message, now_ms)
+    def _deliver_entries(
+        self, level: int, at: int, entries: list[tuple[int, int, int]], now_ms: int
+    ) -> tuple[int, int | None]:
+        """Deliver entries from the front; where it came to, and, unless all are done with, when to look again."""
+        while entries:
+            if self._thread.is_stopping:
+                return at, now_ms
+            run, look = self._read_run(level, at, entries[:RUN_MESSAGES_MAX], now_ms)
+            outcome = self._redelivery.deliver([message for message in run if message is not None])
+            if outcome.refusal is not None:
+                if done := _entries_done(run, outcome.done):
+                    at += done
+                    self._progress[level] = at
+                return at, self._retry_later(level, at, outcome.refusal, now_ms)
+            if run:
+                self._failing.discard(level)
+                at += len(run)
+                self._progress[level] = at
+            if look is not None:
+                return at, look
+            entries = entries[len(run) :]
+        return at, None
+
+    def _read_run(
+        self, level: int, at: int, entries: list[tuple[int, int, int]], now_ms: int
+    ) -> tuple[list[StoredMessage | None], int | None]:
+        """The messages of the entries that are due, None for one that cannot be read; when to look at the next one, if
+        it is not due."""
+        run: list[StoredMessage | None] = []
+        size = 0
+        for queue_offset, (physical_offset, record_bytes, due_ms) in enumerate(entries, at):
+            if due_ms > 0 and self._due_ms(level, due_ms, now_ms) > now_ms:
+                return run, due_ms  # The common case while waiting costs no read of the log.
+            if not self._redelivery.has_room(len(run), size, record_bytes):
+                break
+            message = self._parked.message_at(physical_offset, record_bytes)
+            if message is None or not _belongs(message, level, queue_offset):
+                self._redelivery.skip(SCHEDULE_TOPIC, level - 1, queue_offset, "the parked record cannot be read")
+                message = None
+            elif due_ms <= 0:  # An address in the queue's extension file: the record knows just as well.
+                due_ms = message.store_timestamp + self._delay_of(level)
+                if self._due_ms(level, due_ms, now_ms) > now_ms:
+                    return run, due_ms
+            run.append(message)
+            size += record_bytes
+        return run, None
 
     def _due_ms(self, level: int, due_ms: int, now_ms: int) -> int:
         """`due_ms`, unless it is further away than the level's delay: then a clock or a level was changed."""
@@ -179,76 +203,30 @@ class DelayedMessages:
         """A level beyond the settings, left by other settings, counts as one second, as in RocketMQ."""
         return self._delay_ms[level - 1] if level <= len(self._delay_ms) else 1000
 
-    def _deliver(self, level: int, at: int, parked: StoredMessage, now_ms: int) -> int | None:
-        message = _delivered(parked)
-        if isinstance(message, str):
-            self._skip(level, at, parked.physical_offset, message)
-            return None
-        try:
-            receipt = self._append(message)
-        except AppendRefused as refusal:
-            return self._retry_later(level, at, str(refusal), now_ms)
-        except MessageRejected as rejection:
-            # It will never be taken (a limit was lowered, say), and must not hold up those behind it.
-            self._skip(level, at, parked.physical_offset, str(rejection))
-            return None
-        if not receipt.ok:
-            return self._retry_later(level, at, receipt.status, now_ms)
-        self._failing.discard(level)
-        self._delivered_end = max(self._delivered_end, receipt.physical_offset + receipt.size)
-        self.delivered += 1
-        return None
-
     def _retry_later(self, level: int, at: int, reason: str, now_ms: int) -> int:
         if level not in self._failing:
             self._failing.add(level)
             log.warning("delayed.retry level=%d queue_offset=%d reason=%s", level, at, reason)
         return now_ms + LOOK_MS
 
-    def _skip(self, level: int, at: int, physical_offset: int, reason: str) -> None:
-        self.skipped += 1
-        log.error(
-            "delayed.skipped level=%d queue_offset=%d physical_offset=%d reason=%s",
-            level,
-            at,
-            physical_offset,
-            reason,
-        )
-
     # -- the thread ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Deliver from now on, on a thread of its own."""
-        assert self._thread is None, "started twice"
-        self._stopping = False
-        self._thread = WorkThread(self._run, "embermq-delayed")
         self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_running
 
     def wake(self) -> None:
         """Look now: something was parked. Not needed for punctuality, unless a level is very short."""
-        self._wake.ring()
+        self._thread.wake()
 
     def stop(self) -> None:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
-        self._stopping = True
-        self._wake.ring()
-        if self._thread is not None and not self._thread.join(STOP_WAIT_SECONDS):
-            log.error("delayed.stop the thread did not end within %.0f s", STOP_WAIT_SECONDS)
-        self._thread = None
+        self._thread.stop()
         self._persist_or_warn()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                pause_ms = self._look()
-            except StoreClosed:
-                return
-            except Exception as problem:
-                is_mistake = not isinstance(problem, OSError | StoreError)
-                log.error("delayed.failed pause_ms=%d error=%s", FAILURE_PAUSE_MS, problem, exc_info=is_mistake)
-                pause_ms = FAILURE_PAUSE_MS
-            if pause_ms > 0:
-                self._wake.wait(pause_ms / 1000)
 
     def _look(self) -> int:
         """One look; how long to pause after it, in ms."""
@@ -273,26 +251,7 @@ def _belongs(message: StoredMessage, level: int, at: int) -> bool:
     return message.topic == SCHEDULE_TOPIC and message.queue_id == level - 1 and message.queue_offset == at
 
 
-def _delivered(parked: StoredMessage) -> Message | str:
-    """The message a parked one becomes, or why it becomes none."""
-    topic = parked.properties.get(REAL_TOPIC)
-    queue_id = parked.properties.get(REAL_QUEUE_ID, "")
-    if not topic:
-        return f"the parked record has no property {REAL_TOPIC}"
-    if not (queue_id.isascii() and queue_id.isdigit() and int(queue_id) <= _QUEUE_ID_MAX):
-        return f"the property {REAL_QUEUE_ID} is {queue_id!r}, not a queue id"
-    if topic == HALF_TOPIC:
-        return f"the real topic is {HALF_TOPIC}: half messages are not delivered"
-    return Message(
-        topic=topic,
-        body=parked.body,
-        queue_id=int(queue_id),
-        flag=parked.flag,
-        sys_flag=parked.sys_flag,
-        born_timestamp=parked.born_timestamp,
-        born_host=parked.born_host,
-        store_host=parked.store_host,
-        reconsume_times=parked.reconsume_times,
-        wait_for_store=False,
-        encoded_properties=parked.property_bytes,
-    )
+def _entries_done(run: list[StoredMessage | None], delivered: int) -> int:
+    """How many entries of a run are done with when so many of its messages were delivered, and the next one was not."""
+    places = [at for at, message in enumerate(run) if message is not None]
+    return places[delivered]

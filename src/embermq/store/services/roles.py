@@ -10,7 +10,7 @@ the settings say what a store is when it is opened. Any thread; changes take tur
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from embermq.errors import AppendRefused, ReplicaMissing, StoreError
@@ -24,6 +24,7 @@ from embermq.store.log.commit_log import CommitLog
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.services.delayed import DelayedMessages
 from embermq.store.services.dispatch import Dispatcher
+from embermq.store.services.timers import Timers
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +45,11 @@ class Roles:
         dispatcher: Dispatcher,
         queues: ConsumeQueues | None,
         flush_log: Callable[[], int],
-        delayed: DelayedMessages | None,
+        delivering: Sequence[DelayedMessages | Timers],
     ) -> None:
         self._root, self._files, self._settings, self._log = root, files, settings, commit_log
         self._writer, self._raw, self._dispatcher, self._queues = writer, raw, dispatcher, queues
-        self._flush_log, self._delayed = flush_log, delayed
+        self._flush_log, self._delivering = flush_log, delivering
         self._one_at_a_time = threading.Lock()
         self.role = settings.role
         if self.role is BrokerRole.SLAVE:
@@ -84,8 +85,8 @@ class Roles:
         if self._queues is None:
             raise StoreError("a store opened with dispatch=none cannot become a SLAVE; open it with dispatch=live")
         self._refuse_appends()
-        if self._delayed is not None:
-            self._delayed.stop()
+        for one in self._delivering:
+            one.stop()
         self._raw.open()
 
     def _become_master(self) -> None:
@@ -98,9 +99,9 @@ class Roles:
             raise
         self._writer.adopt_derived_offsets(self._derived_offsets())
         self._writer.refuse_while(Refusal.ROLE, None)
-        if self._delayed is not None:
-            self._delayed.load()
-            self._delayed.start()
+        for one in self._delivering:
+            one.load()
+            one.start()
 
     def _catch_up(self) -> None:
         """Nothing comes any more: let queues and index have all of the log."""

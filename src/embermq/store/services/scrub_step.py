@@ -19,7 +19,7 @@ from embermq.columns import QueueName
 from embermq.files import FileDamaged, Files
 from embermq.format.queue_entry import ENTRY_DTYPE
 from embermq.format.queue_extension import is_address
-from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.properties import PARKING_TOPICS
 from embermq.store.compare.entries import Suspects, VerifiedQueueFiles
 from embermq.store.compare.keys import IndexStream, KeyFlaw
 from embermq.store.compare.log_pieces import CheckedPiece, LogPieces
@@ -147,7 +147,7 @@ class ScrubStep:
             # The tag code alone: it may be the address of an extension entry, or a time by other delay levels.
             extension = queue.extension
             is_extended = extension is not None and is_address(found[2]) and extension.find(found[2]) is not None
-            return not is_extended and queue.topic != SCHEDULE_TOPIC
+            return not is_extended and queue.topic not in PARKING_TOPICS
         there = self._records.at(found[0], found[1]) if found[1] > 0 else None
         return there is None or not belongs(there, queue, offset)  # Otherwise two records claim this place.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from embermq.errors import StoreError
 from embermq.files import Bell, Files
-from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from embermq.model.properties import HALF_TOPIC, OP_TOPIC, PARKING_TOPICS
 from embermq.store.append.writer import Writer
 from embermq.store.layout.deleted_topics import load_deleted_topics, save_deleted_topics
 from embermq.store.log.commit_log import CommitLog
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 60.0
 # What the store itself needs: parked messages, and transactions that are not decided yet.
-KEPT_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC))
+KEPT_TOPICS = PARKING_TOPICS | {HALF_TOPIC, OP_TOPIC}
 
 
 class TopicDeletion:

@@ -12,7 +12,7 @@ from pathlib import Path
 from embermq.files import Files
 from embermq.model.hosts import Host
 from embermq.model.ids import message_id
-from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.properties import PARKING_TOPICS
 from embermq.store.append.light_queues import LMQ_PREFIX
 from embermq.store.layout.kept_offsets import load_kept_offsets
 from embermq.store.log.commit_log import CommitLog
@@ -107,7 +107,7 @@ def clean_expired_queues(
     kept = {(topic, queue_id): after for topic, queue_id, after in load_kept_offsets(files, root)}
 
     def is_expired(queue: ConsumeQueue) -> bool:
-        if queue.topic == SCHEDULE_TOPIC or not 0 <= queue.max_physical <= log.min_offset:
+        if queue.topic in PARKING_TOPICS or not 0 <= queue.max_physical <= log.min_offset:
             return False
         return kept.get((queue.topic, queue.queue_id), -1) >= queue.max_offset
 

@@ -1,6 +1,6 @@
 """The services of a store that may write: made once, each with what it needs, and listed in the order of the flow.
 
-    scrub, retention, delayed messages -> flusher -> dispatcher -> housekeeping -> allocator
+    scrub, retention, delayed messages, timers -> flusher -> dispatcher -> housekeeping -> allocator
 
 What feeds others comes first: services stop in this order, so that what one of them still has reaches the next, and
 start in the opposite one. The engine makes, starts and stops them, on one thread.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from embermq.files import SegmentAllocator, TransientPool
-from embermq.model.properties import SCHEDULE_TOPIC
+from embermq.model.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 from embermq.settings import BrokerRole, FlushDisk
 from embermq.store.append.flush import PAGE_BYTES, Flusher
 from embermq.store.append.internal import InternalAppends
@@ -27,9 +27,15 @@ from embermq.store.services.housekeeping import Housekeeping
 from embermq.store.services.retention import Derived, Hold, Retention, RetentionGuard
 from embermq.store.services.roles import Roles
 from embermq.store.services.scrub import Scrub, ScrubParts
+from embermq.store.services.timers import Timers, TimerTopic
 from embermq.store.services.topic_deletion import TopicDeletion
 from embermq.store.statistics import StoreStats
-from embermq.store.tables import DELAY_OFFSETS, ConfigTable
+from embermq.store.tables import DELAY_OFFSETS, TIMER_OFFSETS, ConfigTable
+
+# Entries of the timer topic that are read at once.
+TIMER_ENTRIES_READ = 65_536
+# A message of the timer topic is not stored again before this.
+TIMER_KEEP_MS_MIN = 600_000
 
 
 class Service(NamedTuple):
@@ -66,20 +72,26 @@ class Services:
     housekeeping: Housekeeping
     disk: DiskWatch
     delayed: DelayedMessages | None
+    timers: Timers | None
     raw: RawAppends
     roles: Roles
     retention: Retention
     topic_deletion: TopicDeletion | None
     scrub: Scrub
 
+    @property
+    def delivering(self) -> list[DelayedMessages | Timers]:
+        """What delivers parked messages."""
+        return [one for one in (self.delayed, self.timers) if one is not None]
+
     def in_order_of_flow(self, *, delivers: bool) -> list[Service]:
-        """What feeds others first; delayed messages only where they are delivered now."""
+        """What feeds others first; parked messages only where they are delivered now."""
         is_delivering = delivers and self.roles.role is not BrokerRole.SLAVE
-        delayed = [self.delayed] if self.delayed is not None and is_delivering else []
+        delivering = self.delivering if is_delivering else []
         return [
             Service(self.scrub.start, self.scrub.stop),
             Service(self.retention.start, self.retention.stop),
-            *(Service(one.start, one.stop) for one in delayed),
+            *(Service(one.start, one.stop) for one in delivering),
             Service(self.flusher.start, self.flusher.stop),
             Service(self.dispatcher.start, self.dispatcher.stop),
             Service(self.housekeeping.start, self.housekeeping.stop),
@@ -100,10 +112,11 @@ def make_services(inputs: ServiceInputs) -> Services:
         writer.refuse_while_full,
     )
     housekeeping = _make_housekeeping(inputs, disk)
-    delayed = _make_delayed(inputs)
+    delayed, timers = _make_delayed(inputs), _make_timers(inputs)
+    delivering = [one for one in (delayed, timers) if one is not None]
     raw = RawAppends(writer, parts.log, parts.settings.kernels)
-    roles = _make_roles(inputs, raw, delayed)
-    retention = _make_retention(inputs, disk, housekeeping, delayed, roles)
+    roles = _make_roles(inputs, raw, delivering)
+    retention = _make_retention(inputs, disk, housekeeping, delivering, roles)
     return Services(
         allocator,
         inputs.flusher,
@@ -111,6 +124,7 @@ def make_services(inputs: ServiceInputs) -> Services:
         housekeeping,
         disk,
         delayed,
+        timers,
         raw,
         roles,
         retention,
@@ -174,7 +188,7 @@ def _make_scrub(inputs: ServiceInputs, housekeeping: Housekeeping) -> Scrub:
     return Scrub(compared, parts.settings)
 
 
-def _make_roles(inputs: ServiceInputs, raw: RawAppends, delayed: DelayedMessages | None) -> Roles:
+def _make_roles(inputs: ServiceInputs, raw: RawAppends, delivering: list[DelayedMessages | Timers]) -> Roles:
     parts = inputs.parts
     return Roles(
         parts.root,
@@ -186,7 +200,7 @@ def _make_roles(inputs: ServiceInputs, raw: RawAppends, delayed: DelayedMessages
         inputs.dispatcher,
         parts.queues,
         inputs.flush_log,
-        delayed if inputs.delivers else None,
+        delivering if inputs.delivers else [],
     )
 
 
@@ -210,12 +224,41 @@ def _make_delayed(inputs: ServiceInputs) -> DelayedMessages | None:
     progress = ConfigTable(parts.files, parts.root, DELAY_OFFSETS, parts.clock)
     return DelayedMessages(
         parked,
-        lambda message: inputs.internal.append(message, although_full=True),
+        inputs.internal.append_together,
         inputs.flush_log,
         progress,
         delay_ms=settings.delay_ms,
+        log_file_bytes=parts.log.segments.segment_bytes,
         clock=parts.clock,
         persist_interval_ms=settings.delay_offset_interval_ms,
+    )
+
+
+def _make_timers(inputs: ServiceInputs) -> Timers | None:
+    """Works while the store is a master."""
+    parts = inputs.parts
+    settings, queues = parts.settings, parts.queues
+    if queues is None or not settings.delayed_delivery:
+        return None
+
+    def bounds(queue_id: int) -> tuple[int, int] | None:
+        queue = queues.find(TIMER_TOPIC, queue_id)
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def entries(queue_id: int, start: int) -> Any:
+        queue = queues.find(TIMER_TOPIC, queue_id)
+        assert queue is not None
+        return queue.entries(start, TIMER_ENTRIES_READ)
+
+    return Timers(
+        TimerTopic(bounds, entries, inputs.records.at),
+        inputs.internal.append_together,
+        inputs.flush_log,
+        ConfigTable(parts.files, parts.root, TIMER_OFFSETS, parts.clock),
+        log_file_bytes=parts.log.segments.segment_bytes,
+        clock=parts.clock,
+        keep_ms=max(TIMER_KEEP_MS_MIN, settings.retention_hours * 3_600_000 // 2),
+        persist_interval_ms=settings.timer_persist_interval_ms,
     )
 
 
@@ -223,15 +266,16 @@ def _make_retention(
     inputs: ServiceInputs,
     disk: DiskWatch,
     housekeeping: Housekeeping,
-    delayed: DelayedMessages | None,
+    delivering: list[DelayedMessages | Timers],
     roles: Roles,
 ) -> Retention:
     parts = inputs.parts
 
     def first_parked() -> int | None:
-        if delayed is None or roles.role is BrokerRole.SLAVE:
+        if roles.role is BrokerRole.SLAVE:
             return None
-        return delayed.first_parked()
+        places = [one.first_parked() for one in delivering]
+        return min((place for place in places if place is not None), default=None)
 
     holds = [
         Hold("the dispatcher", lambda: inputs.dispatcher.position),

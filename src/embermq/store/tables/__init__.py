@@ -3,7 +3,7 @@
     config_table.py        ConfigTable: a map in memory with a version, loaded and saved; TableFormat: how it lies there
     entry_codec.py         entries that are JSON objects, as dataclasses
     topics_and_groups.py   topics.json, subscriptionGroup.json
-    offsets.py             consumerOffset.json, delayOffset.json
+    offsets.py             consumerOffset.json, delayOffset.json, timerOffset.json
     filters.py             consumerFilter.json
     overview.py            all of them as a reader sees them
 
@@ -20,7 +20,7 @@ from embermq.model.data_version import DataVersion
 from embermq.store.tables.config_table import CONFIG, ConfigTable, TableFormat, load_entries
 from embermq.store.tables.entry_codec import decode_entry, encode_entry
 from embermq.store.tables.filters import FILTERS, ConsumerFilter, bloom_filter_data
-from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, TopicGroup, commit_offsets
+from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_OFFSETS, TopicGroup, commit_offsets
 from embermq.store.tables.overview import ConfigFile, ConsumerProgress, config_files, consumer_progress
 from embermq.store.tables.topics_and_groups import (
     GROUPS,
@@ -53,6 +53,7 @@ __all__ = [
     "PERM_READ",
     "PERM_WRITE",
     "SINGLE_TAG",
+    "TIMER_OFFSETS",
     "TOPICS",
     "TableFormat",
     "TopicConfig",

@@ -1,9 +1,11 @@
-"""consumerOffset.json and delayOffset.json: how far consumer groups and delayed delivery are.
+"""consumerOffset.json, delayOffset.json and timerOffset.json: how far consumer groups and delayed delivery are.
 
     {"offsetTable":{"<topic>@<group>":{<queue id>:<next offset to read>,...}}}
     {"offsetTable":{<delay level>:<next offset to deliver>,...}}
+    {"offsetTable":{"base":<offset of the first bit>,"done":"<a bit for each delivered entry of the timer topic>"}}
 
-Integer keys are read with and without quotes, and written without, as RocketMQ does.
+Integer keys are read with and without quotes, and written without, as RocketMQ does. timerOffset.json is EmberMQ's own,
+and unknown to RocketMQ.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,10 +61,19 @@ def _encode_delays(entries: Mapping[int, int]) -> dict[Any, Any]:
     return dict(sorted(entries.items()))
 
 
+def _decode_timers(table: dict[Any, Any]) -> Decoded[dict[str, int | str]]:
+    """All or nothing, as for delay levels."""
+    base, done = table.get("base", 0), table.get("done", "")
+    if type(base) is not int or base < 0 or base % 8 or not isinstance(done, str):
+        raise ValueError("has no bits of the timer topic")
+    return Decoded({"base": base, "done": done} if table else {})
+
+
 CONSUMER_OFFSETS: TableFormat[TopicGroup, Mapping[int, int]] = TableFormat(
     "consumerOffset.json", "offsetTable", _decode_consumers, _encode_consumers
 )
 DELAY_OFFSETS: TableFormat[int, int] = TableFormat("delayOffset.json", "offsetTable", _decode_delays, _encode_delays)
+TIMER_OFFSETS: TableFormat[str, int | str] = TableFormat("timerOffset.json", "offsetTable", _decode_timers, dict)
 
 
 def commit_offsets(

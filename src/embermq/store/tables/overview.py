@@ -10,7 +10,7 @@ from typing import Any
 from embermq.files import Decoded, Files, entries_of, read_with_backup
 from embermq.store.tables.config_table import CONFIG, TableFormat, load_entries
 from embermq.store.tables.filters import FILTERS
-from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS
+from embermq.store.tables.offsets import CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_OFFSETS
 from embermq.store.tables.topics_and_groups import GROUPS, TOPICS
 
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"  # Instead of consumerOffset.json where a broker has light queues.
@@ -21,6 +21,7 @@ _TABLES: dict[str, str] = {
     CONSUMER_OFFSETS.file: CONSUMER_OFFSETS.key,
     FILTERS.file: FILTERS.key,
     DELAY_OFFSETS.file: DELAY_OFFSETS.key,
+    TIMER_OFFSETS.file: TIMER_OFFSETS.key,
     _LIGHT_OFFSETS: "offsetTable",
 }
 

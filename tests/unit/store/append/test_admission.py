@@ -55,10 +55,20 @@ def test_properties_with_a_meaning_are_found_by_name() -> None:
         b"WAIT\x01true\x02WAIT\x01no",
         b"INNER_MULTI_DISPATCH\x01q",
         b"XDELAY\x01",
+        b"TIMER_DELIVER_MS\x011700000000000",
+        b"a\x01b\x02TIMER_DELAY_MS\x015",
+        b"TIMER_DELAY_SEC\x015",
     ):
         assert has_meaning_to_store(text)
     assert has_meaning_to_store(b"WAIT\x01true\x02WAIT\x01no")
     for text in (b"WAIT\x01true", b"a\x01b\x02WAIT\x01true\x02c\x01d"):  # Every Java client says so.
         assert not has_meaning_to_store(text)
-    for text in (b"", b"TAGS\x01DELAY", b"KEYS\x01WAIT\x02TAGS\x01LOW", b"Level\x01W", b"UNIQ_KEY\x017F"):
+    for text in (
+        b"",
+        b"TAGS\x01DELAY",
+        b"KEYS\x01WAIT\x02TAGS\x01LOW",
+        b"Level\x01W",
+        b"UNIQ_KEY\x017F",
+        b"TAGS\x01TIMER_DELAY_SEC",
+    ):
         assert not has_meaning_to_store(text)

@@ -39,7 +39,7 @@ def log_bytes(store: MessageStore) -> dict[int, bytes]:
 def delivers(store: MessageStore) -> bool:
     delayed = store.engine.services.delayed
     assert delayed is not None
-    return delayed._thread is not None
+    return delayed.is_running
 
 
 @pytest.fixture

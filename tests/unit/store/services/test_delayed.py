@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,7 @@ class ScheduleTopic:
             self.flush,
             ConfigTable(self.files, self.path.parent.parent, DELAY_OFFSETS, self.clock),
             delay_ms=self.delay_ms,
+            log_file_bytes=1 << 20,
             clock=self.clock,
         )
 
@@ -97,12 +98,13 @@ class ScheduleTopic:
         self.calls["entries"] += 1
         return np.array(self.queues[queue_id][start : start + 4], dtype=ENTRY_DTYPE)
 
-    def append(self, message: Message) -> Receipt:
+    def append(self, messages: Sequence[Message]) -> list[Receipt]:
+        """All or none; one answer for all."""
         answer = next(self.answers, PutStatus.PUT_OK)
         if isinstance(answer, Exception):
             raise answer
-        self.appended.append(message)
-        return Receipt(answer, 5000 + 100 * len(self.appended), 100, 0, 0, STORE)
+        self.appended += messages
+        return [Receipt(answer, 5000 + 100 * len(self.appended), 100, 0, 0, STORE) for _ in messages]
 
     def flush(self) -> int:
         self.flushes += 1
@@ -257,7 +259,7 @@ def test_records_that_cannot_be_delivered_are_skipped_and_said(
     topic.park(1, b"no queue", REAL_QID="-1")
     topic.park(1, b"too large")
     topic.park(1, b"good")
-    topic.answers = iter([BodyTooLarge(9, 8)])
+    topic.answers = iter([BodyTooLarge(9, 8), BodyTooLarge(9, 8)])  # Of the run, then of the one.
     topic.clock.advance(s=1)
     with caplog.at_level(logging.ERROR):
         assert topic.deliver() is None
@@ -439,8 +441,8 @@ def test_the_thread_delivers_and_stopping_writes_progress(topic: ScheduleTopic) 
     delivered = threading.Event()
     inner = topic.append
 
-    def append(message: Message) -> Receipt:
-        receipt = inner(message)
+    def append(messages: Sequence[Message]) -> list[Receipt]:
+        receipt = inner(messages)
         delivered.set()
         return receipt
 
@@ -480,9 +482,9 @@ def test_the_thread_survives_a_surprise(topic: ScheduleTopic, caplog: pytest.Log
     failed, went_on = threading.Event(), threading.Event()
     inner = topic.append
 
-    def append(message: Message) -> Receipt:
+    def append(messages: Sequence[Message]) -> list[Receipt]:
         (went_on if failed.is_set() else failed).set()
-        return inner(message)
+        return inner(messages)
 
     topic.append = append  # type: ignore[method-assign]
     topic.delayed = topic.open()
@@ -501,12 +503,12 @@ def test_stopping_in_the_middle_of_much_delivers_no_more(topic: ScheduleTopic) -
     topic.clock.advance(s=1)
     inner = topic.append
 
-    def append(message: Message) -> Receipt:
+    def append(messages: Sequence[Message]) -> list[Receipt]:
         topic.delayed.stop()
-        return inner(message)
+        return inner(messages)
 
     topic.append = append  # type: ignore[method-assign]
     topic.delayed = topic.open()
     topic.deliver()
-    assert len(topic.appended) == 1
-    assert topic.delayed.progress() == {1: 1}
+    assert len(topic.appended) == 4  # One run.
+    assert topic.delayed.progress() == {1: 4}

@@ -1,0 +1,139 @@
+"""From parked messages to messages in their own topics: what delay levels and delivery times have in common.
+
+A run of parked messages is appended together, with one turn at the put lock. The delivered record keeps the parked
+one's properties byte for byte, DELAY, REAL_TOPIC, REAL_QID, TIMER_OUT_MS and WAIT included, as RocketMQ's records do;
+the append must therefore be one that does not park again.
+
+No state but counters; one thread, the one that delivers.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from embermq.errors import AppendRefused, MessageRejected
+from embermq.model.message import Message, Receipt, StoredMessage
+from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC
+
+log = logging.getLogger(__name__)
+
+# Parked messages that are appended together.
+RUN_MESSAGES_MAX = 256
+_RUN_BYTES_MAX = 256 << 10
+_QUEUE_ID_MAX = 2**31 - 1
+
+AppendTogether = Callable[[Sequence[Message]], Sequence[Receipt]]
+
+
+class Outcome(NamedTuple):
+    """How far a run came: so many of its messages are done with, and why no more are, if there is a reason."""
+
+    done: int
+    refusal: str | None = None
+
+
+class Redelivery:
+    """Appends parked messages to their own topics, and counts them."""
+
+    def __init__(self, append: AppendTogether, kind: str, log_file_bytes: int) -> None:
+        """`append` stores all or none of a run, which must fit a log file; `kind` is for log lines."""
+        self._append, self._kind = append, kind
+        # A record may grow by the name of its topic: a run of a quarter of a log file fits all the same.
+        self._run_bytes_max = min(_RUN_BYTES_MAX, log_file_bytes // 4)
+        self.delivered = 0
+        self.skipped = 0
+        self.delivered_end = 0  # Physical offset after the last delivered record: durable before progress is.
+
+    def has_room(self, messages: int, run_bytes: int, record_bytes: int) -> bool:
+        """Whether a run of so many messages and bytes may take one more record."""
+        return messages == 0 or (messages < RUN_MESSAGES_MAX and run_bytes + record_bytes <= self._run_bytes_max)
+
+    def deliver(self, run: Sequence[StoredMessage]) -> Outcome:
+        """Append a run in order. A message that can never be delivered is reported, and counts as done."""
+        messages: list[Message] = []
+        done = 0
+        for parked in run:
+            message = delivered_message(parked)
+            if isinstance(message, Message):
+                messages.append(message)
+                continue
+            outcome = self._put(run[done : done + len(messages)], messages)
+            done += outcome.done
+            if outcome.refusal is not None:
+                return Outcome(done, outcome.refusal)
+            self.skip(parked.topic, parked.queue_id, parked.queue_offset, message)
+            messages, done = [], done + 1
+        outcome = self._put(run[done:], messages)
+        return Outcome(done + outcome.done, outcome.refusal)
+
+    def _put(self, run: Sequence[StoredMessage], messages: list[Message]) -> Outcome:
+        if not messages:
+            return Outcome(0)
+        try:
+            receipts = self._append(messages)
+        except AppendRefused as refusal:
+            return Outcome(0, str(refusal))
+        except MessageRejected as rejection:
+            if len(messages) > 1:
+                return self._put_one_by_one(run, messages)
+            # It will never be taken (a limit was lowered, say), and must not hold up those behind it.
+            self.skip(run[0].topic, run[0].queue_id, run[0].queue_offset, str(rejection))
+            return Outcome(1)
+        return self._count(receipts)
+
+    def _put_one_by_one(self, run: Sequence[StoredMessage], messages: list[Message]) -> Outcome:
+        for at, message in enumerate(messages):
+            outcome = self._put(run[at : at + 1], [message])
+            if outcome.refusal is not None:
+                return Outcome(at, outcome.refusal)
+        return Outcome(len(messages))
+
+    def _count(self, receipts: Sequence[Receipt]) -> Outcome:
+        for at, receipt in enumerate(receipts):
+            if not receipt.ok:
+                return Outcome(at, receipt.status)
+            self.delivered_end = max(self.delivered_end, receipt.physical_offset + receipt.size)
+            self.delivered += 1
+        return Outcome(len(receipts))
+
+    def skip(self, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:
+        """Report a parked message that is not delivered."""
+        self.skipped += 1
+        log.error(
+            "%s.skipped topic=%s queue_id=%d queue_offset=%d reason=%s",
+            self._kind,
+            topic,
+            queue_id,
+            queue_offset,
+            reason,
+        )
+
+
+def delivered_message(parked: StoredMessage) -> Message | str:
+    """The message a parked one becomes, or why it becomes none."""
+    topic = parked.properties.get(REAL_TOPIC)
+    queue_id = parked.properties.get(REAL_QUEUE_ID, "")
+    if not topic:
+        return f"the parked record has no property {REAL_TOPIC}"
+    if not (queue_id.isascii() and queue_id.isdigit() and int(queue_id) <= _QUEUE_ID_MAX):
+        return f"the property {REAL_QUEUE_ID} is {queue_id!r}, not a queue id"
+    if topic == HALF_TOPIC:
+        return f"the real topic is {HALF_TOPIC}: half messages are not delivered"
+    return stored_again(parked, topic, int(queue_id))
+
+
+def stored_again(parked: StoredMessage, topic: str, queue_id: int) -> Message:
+    """The same message for another place."""
+    return Message(
+        topic=topic,
+        body=parked.body,
+        queue_id=queue_id,
+        flag=parked.flag,
+        sys_flag=parked.sys_flag,
+        born_timestamp=parked.born_timestamp,
+        born_host=parked.born_host,
+        store_host=parked.store_host,
+        reconsume_times=parked.reconsume_times,
+        wait_for_store=False,
+        encoded_properties=parked.property_bytes,
+    )
