@@ -49,9 +49,13 @@ def verify(output: Output, directory: Path, fast: bool) -> None:
     output.record("sound", report.is_sound)
     tell_changes(output, report.meanwhile)
     if not report.is_sound:
-        output.say(f"\nfaults: {show_count(report.faults)}", style="bold red")
+        output.say(f"\nfaults: {show_count(report.faults)}{_in_places(report)}", style="bold red")
         click.get_current_context().exit(1)
     output.say("\nsound", style="bold green")
+
+
+def _in_places(report: VerifyReport) -> str:
+    return f", in {show_count(report.faulty_places)} places" if report.faulty_places > report.faults else ""
 
 
 def _facts(report: VerifyReport) -> NamedValues:

@@ -54,11 +54,11 @@ class Remedies:
 
     def __init__(self, root: Path) -> None:
         self.salvage = (
-            f"`embermq store salvage {root} --into NEW` keeps every whole record; opening the store puts the range"
-            " into quarantine/ and keeps the rest"
+            f"`embermq store salvage {root} --into NEW` keeps every whole record; opening"
+            " the store puts the range into quarantine/ and keeps the rest"
         )
-        self.queues = f"`embermq store rebuild {root} --queues`"
-        self.index = f"`embermq store rebuild {root} --index`"
+        self.queues = f"with the broker stopped: `embermq store rebuild {root} --queues`"
+        self.index = f"with the broker stopped: `embermq store rebuild {root} --index`"
         self.start = "nothing: the next start makes it again"
         self.restore = "restore the file from a backup"
         self.delete = "delete it while the store is closed; it is made again"

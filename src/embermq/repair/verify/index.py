@@ -8,9 +8,9 @@ only what was there at the beginning counts.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from embermq.files import Files, entries_of
@@ -26,8 +26,7 @@ from embermq.store.log import DamagedRange
 FrameAt = Callable[[int], Frame | None]
 EVERYTHING = 1 << 62  # As a place: all that there is.
 _SAMPLES = 200
-_FLAWS_MAX = 100  # reported
-_KEPT_MAX = 20_000  # of which most may turn out to be about damaged ranges of the log
+_KEPT_MAX = 20_000  # findings; further ones are counted in the last one about their file
 
 
 class IndexCheck:
@@ -51,6 +50,7 @@ class IndexCheck:
         # A start after a crash looks at lengths, headers and slots itself, and makes the index again if need be.
         self._is_trusted = is_live or (believed is not None and believed >= EVERYTHING)
         self._flaws: list[Flaw] = []
+        self._last_places: dict[int, int] = {}  # of findings about a range, by their number in the list
         self.parts = self._load(shape)
         self.stream = IndexStream(self.parts)
         newest = max((part.header.end_physical for part in self.parts), default=0)
@@ -88,11 +88,12 @@ class IndexCheck:
     def _add(
         self, name: str, fault: str, *, at: int = 0, place: int | None = None, count: int = 1, certain: bool = True
     ) -> None:
-        if len(self._flaws) >= _KEPT_MAX:
+        severity = Severity.FAULT if certain else Severity.NOTE
+        if len(self._flaws) >= _KEPT_MAX and self._count_in(name, severity, count):
             return
         self._flaws.append(
             Flaw(
-                severity=Severity.FAULT if certain else Severity.NOTE,
+                severity=severity,
                 family=INDEX_FAMILY,
                 file=f"{INDEX_FAMILY}/{name}",
                 fault=fault,
@@ -102,6 +103,15 @@ class IndexCheck:
                 count=count,
             )
         )
+
+    def _count_in(self, name: str, severity: Severity, count: int) -> bool:
+        """Too much is wrong to list it all: count this in the last finding about its file. False if there is none."""
+        for number in range(len(self._flaws) - 1, -1, -1):
+            known = self._flaws[number]
+            if known.severity is severity and known.file == f"{INDEX_FAMILY}/{name}":
+                self._flaws[number] = msgspec.structs.replace(known, count=known.count + count)
+                return True
+        return False
 
     # -- taking the log --------------------------------------------------------------------------------------
 
@@ -123,34 +133,40 @@ class IndexCheck:
         self._at = part.end
 
     def _tell(self, flaw: KeyFlaw) -> None:
-        certain = flaw.physical < self._believed
+        # By the record it was compared with: an entry that was never written may lead anywhere.
+        certain = flaw.reached < self._believed
         if flaw.kind == "missing" and not certain:
-            self.pending += 1
+            self.pending += flaw.times
             return
         if flaw.kind == "twice":
             self._tell_twice(flaw)
             return
         file = min(flaw.place.file, len(self.stream.parts) - 1)
         part = self.stream.parts[file]
-        number, found = flaw.place.entry, flaw.found or (0, 0, 0)
-        fault = {
-            "missing": f"a key (hash {flaw.key_hash}) of the record at {flaw.physical} has no entry",
-            "extra": f"entry {number} (hash {found[0]}) leads to {found[1]}, where no record has this key",
-            "wrong": f"entry {number} is {found[0]} at {found[1]}; the log has {flaw.key_hash} at {flaw.physical}",
-            "seconds": f"entry {number} is {found[2]} s after the file's begin, its record is not",
-        }[flaw.kind]
-        at = entry_at(number, part.slots_max)
-        self._add(part.name, fault, at=at, place=flaw.physical, certain=certain or self._is_live)
+        if flaw.times > 1:
+            self._last_places[len(self._flaws)] = flaw.last_physical
+        self._add(
+            part.name,
+            _fault_text(flaw),
+            at=entry_at(flaw.place.entry, part.slots_max),
+            place=flaw.physical,
+            count=flaw.times,
+            certain=certain or self._is_live,
+        )
 
     def _tell_twice(self, flaw: KeyFlaw) -> None:
+        which = f"the record at {flaw.physical} is"
+        if flaw.times > 1:
+            which = f"records from {flaw.physical} to {flaw.last_physical} are"
         self._flaws.append(
             Flaw(
                 severity=Severity.NOTE,
                 family=INDEX_FAMILY,
                 file=INDEX_FAMILY,
                 remedy=self._remedies.nothing,
-                fault=f"the record at {flaw.physical} is indexed twice, as RocketMQ does after a crash",
+                fault=f"{which} indexed twice, as RocketMQ does after a crash",
                 physical_offset=flaw.physical,
+                count=flaw.times,
             )
         )
 
@@ -179,8 +195,10 @@ class IndexCheck:
         for name, wrong in links.items():
             for link in wrong:
                 self._add(name, link.fault, at=link.at, count=link.times, certain=self._is_trusted)
-        flaws = (flaw for flaw in self._flaws if _is_about_index(flaw.physical_offset, log_min, damages))
-        yield from islice(flaws, _FLAWS_MAX)
+        for number, flaw in enumerate(self._flaws):
+            places = (flaw.physical_offset, self._last_places.get(number, flaw.physical_offset))
+            if any(_is_about_index(place, log_min, damages) for place in places):
+                yield flaw
 
     def _check_header(self, part: CheckedIndexFile, log_min: int, log_end: int) -> None:
         """The header names the first and the last entry and the times of their records. A file that was cut back
@@ -224,7 +242,26 @@ class IndexCheck:
                     certain=self._believed > log_end,
                 )
             before = int(places[-1])
-        yield from islice(self._flaws, _FLAWS_MAX)
+        yield from self._flaws
+
+
+def _fault_text(flaw: KeyFlaw) -> str:
+    """What is wrong with one key or entry, or with a run of them."""
+    first, last, number, found = flaw.physical, flaw.last_physical, flaw.place.entry, flaw.found or (0, 0, 0)
+    if flaw.times == 1:
+        return {
+            "missing": f"a key (hash {flaw.key_hash}) of the record at {first} has no entry",
+            "extra": f"entry {number} (hash {found[0]}) leads to {found[1]}, where no record has this key",
+            "wrong": f"entry {number} is {found[0]} at {found[1]}; the log has {flaw.key_hash} at {first}",
+            "seconds": f"entry {number} is {found[2]} s after the file's begin, its record is not",
+        }[flaw.kind]
+    records = f"records from {first} to {last}" if last > first else f"the record at {first}"
+    return {
+        "missing": f"keys of {records} have no entry",
+        "extra": f"entries from {number} on lead to places from {first} to {last}, where no record has their key",
+        "wrong": f"entries from {number} on are not those of {records}",
+        "seconds": f"entries from {number} on have other times than {records}",
+    }[flaw.kind]
 
 
 def _is_about_index(place: int | None, log_min: int, damages: list[DamagedRange]) -> bool:

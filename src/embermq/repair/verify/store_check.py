@@ -67,6 +67,11 @@ class VerifyReport:
         return sum(1 for flaw in self.flaws if flaw.is_fault)
 
     @property
+    def faulty_places(self) -> int:
+        """A finding may stand for many places."""
+        return sum(flaw.count for flaw in self.flaws if flaw.is_fault)
+
+    @property
     def is_sound(self) -> bool:
         return self.faults == 0
 

@@ -19,7 +19,8 @@ from embermq.store.index.index_file import ENTRY_DTYPE
 from embermq.store.index.links import CheckedIndexFile
 
 WINDOW_ENTRIES = 1 << 15
-_FLAWS_MAX = 1_000
+# Runs of flaws kept for one piece of the log; further ones are counted in the last of their kind.
+_RUNS_MAX = 1_000
 
 Entries = NDArray[np.void]
 Keys = NDArray[np.int64]
@@ -37,13 +38,21 @@ class EntryPlace(NamedTuple):
 
 
 class KeyFlaw(NamedTuple):
-    """A key and the entry that should be its own. `kind` says what is wrong."""
+    """A key and the entry that should be its own, or a run of such pairs of one kind in one index file, of which this
+    is the first. `kind` says what is wrong."""
 
     kind: str  # "missing", "extra", "twice", "wrong", "seconds"
     place: EntryPlace
     key_hash: int
     physical: int
     found: tuple[int, int, int] | None  # hash, physical offset and seconds of the entry
+    times: int = 1
+    last_physical: int = -1  # of the run
+    reached: int = -1  # the record of the log that the entry was compared with
+
+    def joined(self, later: "KeyFlaw") -> "KeyFlaw":
+        """This run and one behind it as one."""
+        return self._replace(times=self.times + later.times, last_physical=max(self.last_physical, later.last_physical))
 
 
 class IndexStream:
@@ -92,6 +101,7 @@ class KeyPart:
         self._window: Entries = _NO_ENTRIES
         self._at = 0  # In the window: the entry to be compared next.
         self.flaws: list[KeyFlaw] = []
+        self._is_run = False  # Nothing was right since the last flaw.
         self.missing: Keys = _NO_KEYS  # Keys without an entry, of records after the newest entry there is.
         self.missing_count = 0
 
@@ -151,6 +161,7 @@ class KeyPart:
         """Entries of the window were compared."""
         self._at += count
         if count:
+            self._is_run = False
             self.end = self._stream.normal(self.end.file, self.end.entry + count)
 
     def _note_missing(self, keys: Keys, physical: int, key: int) -> None:
@@ -185,39 +196,60 @@ class KeyPart:
         """The first entry of the window is not that of keys[at]. Passes entries, and answers how many keys are done."""
         entry, one = window[0].item(), keys[at]
         if self._is_substitute(keys, at, window):
-            self._add("wrong", int(one[0]), int(one[1]), entry)
-            self._pass(1)
+            self._skip(1, "wrong", (int(one[0]), int(one[1])), entry, int(one[1]))
             return 1
         if entry[1] < one[1]:
             extra = window["physical_offset"] < one[1]
             count = len(window) if extra.all() else int(np.argmin(extra))
-            for number in range(min(count, _FLAWS_MAX)):
-                found = window[number].item()
-                self._add("extra", found[0], found[1], found)
-                self._pass(1)
-            self._pass(max(count - _FLAWS_MAX, 0))
+            last = int(window["physical_offset"][:count].max())
+            self._skip(count, "extra", (entry[0], entry[1]), entry, int(one[1]), last=last)
             return 0
-        if entry[1] == one[1] and self._is_indexed_before(keys, at, entry):
-            self._add("twice", entry[0], entry[1], entry)
-            self._pass(1)
+        ahead = np.flatnonzero((keys[at:, 1] == entry[1]) & (keys[at:, 0] == entry[0]))
+        if entry[1] == one[1] and not len(ahead) and self._is_indexed_before(keys, at, entry):
+            self._skip(1, "twice", (entry[0], entry[1]), entry, int(one[1]))
             return 0
         later = keys[at:, 1] >= entry[1]
         count = max(int(np.argmax(later)), 1) if later.any() else len(keys) - at
-        for number in range(count):
-            self._add("missing", int(keys[at + number, 0]), int(keys[at + number, 1]), None)
+        count = int(ahead[0]) if entry[1] == one[1] and len(ahead) else count
+        last = int(keys[at + count - 1, 1])
+        self._add(KeyFlaw("missing", self.end, int(keys[at, 0]), int(keys[at, 1]), None, count, last, int(keys[at, 1])))
         return count
 
+    def _skip(
+        self,
+        count: int,
+        kind: str,
+        key: tuple[int, int],
+        entry: tuple[int, ...],
+        reached: int,
+        *,
+        last: int | None = None,
+    ) -> None:
+        """Pass entries that are wrong, compared with the record at `reached`; `key` is the hash and the place of the
+        first, `last` the last place."""
+        found = (entry[0], entry[1], entry[2])
+        was_run, last_physical = self._is_run, key[1] if last is None else last
+        flaw = KeyFlaw(kind, self.end, key[0], key[1], found, count, last_physical, reached)
+        self._pass(count)
+        self._is_run = was_run
+        self._add(flaw)
+
     def _is_substitute(self, keys: Keys, at: int, window: Entries) -> bool:
-        """Is only this one entry wrong? So it is if the next ones are right, or it has the place of the key."""
-        following = keys[at + 1 : at + 3]
-        entries = window[1:3]
+        """Is only this one entry wrong? So it is if the next ones are right, if it has the place of the key, or, behind
+        the last key at hand, if it leads further than the next entry does."""
+        following, entries = keys[at + 1 : at + 3], window[1:3]
+        if not len(entries):
+            entries = self._stream.window(self._stream.normal(self.end.file, self.end.entry + 1), 2)
         if len(following) and len(entries):
             count = min(len(following), len(entries))
             return bool(
                 (entries["physical_offset"][:count] == following[:count, 1]).all()
                 and (entries["key_hash"][:count] == following[:count, 0]).all()
             )
-        return not len(following) and int(window[0]["physical_offset"]) == int(keys[at, 1])
+        place = int(window[0]["physical_offset"])
+        if len(following) or place == int(keys[at, 1]):
+            return not len(following)
+        return bool(len(entries)) and place > int(entries[0]["physical_offset"]) > int(keys[at, 1])
 
     def _is_indexed_before(self, keys: Keys, at: int, entry: tuple[int, int, int, int]) -> bool:
         """Does the entry repeat one of its record's keys that have been met already, or come once more later?"""
@@ -231,17 +263,42 @@ class KeyPart:
         with np.errstate(over="ignore"):
             expected = np.clip((keys[:, 2] - header.begin_timestamp) // 1000, 0, 0x7FFF_FFFF)
         wrong = (entries["seconds"] != expected) & (keys[:, 1] != header.begin_physical)
-        if header.begin_timestamp > 0:
-            for row in np.flatnonzero(wrong)[:_FLAWS_MAX].tolist():
-                place = EntryPlace(self.end.file, self.end.entry + row)
-                self._add("seconds", int(keys[row, 0]), int(keys[row, 1]), entries[row].item(), place)
+        if header.begin_timestamp > 0 and wrong.any():
+            row = int(np.argmax(wrong))
+            place, found = EntryPlace(self.end.file, self.end.entry + row), entries[row].item()[:3]
+            last = int(keys[wrong, 1][-1])
+            self._add(
+                KeyFlaw(
+                    "seconds",
+                    place,
+                    int(keys[row, 0]),
+                    int(keys[row, 1]),
+                    found,
+                    int(wrong.sum()),
+                    last,
+                    int(keys[row, 1]),
+                )
+            )
 
-    def _add(
-        self, kind: str, key_hash: int, physical: int, entry: tuple[int, ...] | None, place: EntryPlace | None = None
-    ) -> None:
-        if len(self.flaws) < _FLAWS_MAX:
-            found = None if entry is None else (entry[0], entry[1], entry[2])
-            self.flaws.append(KeyFlaw(kind, place or self.end, key_hash, physical, found))
+    def _add(self, flaw: KeyFlaw) -> None:
+        before = self.flaws[-1] if self.flaws else None
+        joins = before is not None and before.kind == flaw.kind and before.place.file == flaw.place.file
+        if before is not None and joins and self._is_run:
+            self.flaws[-1] = before.joined(flaw)
+        elif len(self.flaws) < _RUNS_MAX:
+            self.flaws.append(flaw)
+        else:
+            self._count_in(flaw)
+        self._is_run = True
+
+    def _count_in(self, flaw: KeyFlaw) -> None:
+        """There are too many runs: count this one in the last of its kind, so that totals stay true."""
+        for number in range(len(self.flaws) - 1, -1, -1):
+            known = self.flaws[number]
+            if known.kind == flaw.kind and known.place.file == flaw.place.file:
+                self.flaws[number] = known.joined(flaw)
+                return
+        self.flaws.append(flaw)
 
 
 def _flat(keys: Keys, physical: int, key: int) -> int:

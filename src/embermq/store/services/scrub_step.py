@@ -167,7 +167,8 @@ class ScrubStep:
             report.findings.append(f"index: keys of the record at {place} and later ones have no entry")
 
     def _counts(self, flaw: KeyFlaw, piece: CheckedPiece) -> bool:
-        is_lost = any(damage.start <= flaw.physical < damage.end for damage in piece.damages)
+        ends = (flaw.physical, max(flaw.physical, flaw.last_physical))
+        is_lost = all(any(damage.start <= end < damage.end for damage in piece.damages) for end in ends)
         return flaw.kind != "twice" and not is_lost and flaw.physical >= self._log.min_offset
 
     def _file_of(self, flaw: KeyFlaw, stream: IndexStream) -> str:
