@@ -112,7 +112,7 @@ def test_times_that_make_no_sense(tmp_path: Path) -> None:
     assert sum(messages for messages, _ in tally.counts.values()) == 6
     totals = Totals(1000)
     totals.add(tally)
-    assert list(totals.silences()) == []  # Fewer than fifty messages have no rhythm.
+    assert list(totals.silences(0, 0)) == []  # Fewer than fifty messages have no rhythm.
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_topics_by_which_messages_come_again(topic: str, counts: bool) -> None:
 # -- silences --------------------------------------------------------------------------------------
 
 
-def silences(tmp_path: Path, gaps_ms: list[int], pieces: int = 1) -> list[tuple[str, Gap, int]]:
-    """What is reported of a topic with these gaps, counted in so many pieces."""
+def silences(tmp_path: Path, gaps_ms: list[int], pieces: int = 1, since_ms: int = 0) -> list[tuple[str, Gap, int]]:
+    """What is reported of a topic with these gaps and none since so long, counted in so many pieces."""
     clock = ManualClock(START_MS)
     builder = StoreBuilder(tmp_path / "store", clock=clock)
     with builder.open() as opened:
@@ -153,7 +153,7 @@ def silences(tmp_path: Path, gaps_ms: list[int], pieces: int = 1) -> list[tuple[
         tally.finish()
         totals.add(tally)
     assert totals.rhythms["T"].messages == len(places)
-    return list(totals.silences())
+    return list(totals.silences(now + since_ms, survey.log_end))
 
 
 @pytest.mark.parametrize("pieces", [1, 7])
@@ -179,6 +179,26 @@ def test_no_silence(tmp_path: Path, gaps_ms: list[int]) -> None:
 def test_a_silence_longer_than_all_the_rest_does_not_hide_itself(tmp_path: Path) -> None:
     ((_, gap, _),) = silences(tmp_path, [1000] * 40 + [100 * HOUR_MS] + [1000] * 40, 3)
     assert gap.length_ms == 100 * HOUR_MS
+
+
+def test_several_outages_do_not_make_each_other_usual(tmp_path: Path) -> None:
+    outages = [3 * HOUR_MS, 5 * HOUR_MS, 9 * HOUR_MS]
+    gaps = [gap for outage in outages for gap in (*[1000] * 40, outage)]
+    found = silences(tmp_path, [*gaps, *[1000] * 40], 4)
+    assert [gap.length_ms for _, gap, _ in found] == outages
+    assert {usual_ms for _, _, usual_ms in found} == {1024}
+
+
+def test_a_silence_that_lasts_until_now_comes_first(tmp_path: Path) -> None:
+    found = silences(tmp_path, [1000] * 60 + [2 * HOUR_MS] + [1000] * 60, since_ms=HOUR_MS)
+    assert [gap.length_ms for _, gap, _ in found] == [HOUR_MS, 2 * HOUR_MS]
+    assert found[0][1].place > found[1][1].place
+
+
+def test_an_outage_of_a_topic_with_a_burst_every_hour(tmp_path: Path) -> None:
+    """The hours between bursts stay the rhythm of the topic."""
+    found = silences(tmp_path, [*[*[1] * 30, HOUR_MS] * 6, 40 * HOUR_MS, *[*[1] * 30, HOUR_MS] * 4])
+    assert [gap.length_ms for _, gap, _ in found] == [40 * HOUR_MS]
 
 
 def test_the_usual_gap_of_simultaneous_messages(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ that both say the same. Nothing is written into a store. Of a store that is bein
 the audit is left out. Driver side.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,8 +143,15 @@ def _audit_one(
     owner, ends = Owner(place.broker_name, str(place.path)), {one.start: one.end for one in damages}
     done.findings += [owner.of_flaw(flaw, ends) for flaw in report.flaws]
     done.findings += owner.of_duplicates(_really(reading))
-    done.findings += [owner.of_silence(*silence) for silence in totals.silences()]
+    silences = totals.silences(_looked_until(report, totals), report.log_end)
+    done.findings += [owner.of_silence(*silence, report.log_end) for silence in silences]
     return done
+
+
+def _looked_until(report: VerifyReport, totals: Totals) -> int:
+    """Until when a topic can be silent: now if the store is being written, the newest message of any topic if not."""
+    newest = max((rhythm.last_ms for rhythm in totals.rhythms.values()), default=0)
+    return max(newest, int(time.time() * 1000)) if report.is_live else newest
 
 
 @dataclass(slots=True)

@@ -151,14 +151,15 @@ class Owner:
             times=one.messages - 1,
         )
 
-    def of_silence(self, topic: str, gap: Gap, usual_ms: int) -> AuditFinding:
+    def of_silence(self, topic: str, gap: Gap, usual_ms: int, log_end: int) -> AuditFinding:
+        since = ", and none since" if gap.place == log_end else ""
         return AuditFinding(
             broker_name=self.broker_name,
             store=self.path,
             severity=str(Severity.NOTE),
             kind="silence",
             topic=topic,
-            fault=f"no message for {_duration(gap.length_ms)}; usual are gaps of up to {_duration(usual_ms)}",
+            fault=f"no message for {_duration(gap.length_ms)}{since}; usual are gaps of up to {_duration(usual_ms)}",
             remedy="ask the producers of the topic what happened then",
             physical_offset=gap.place,
             start_ms=gap.start_ms,
