@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from embermq.broker import Broker, ConsumerFilters
+from embermq.broker import Broker, open_store
 from embermq.clock import Clock
 from embermq.files import Files
 from embermq.model.message import StoredMessage
@@ -46,8 +46,7 @@ class RunningBroker:
 
     async def call(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", **more: Any) -> Command:
         """The answer to a request; values of `ext` become texts."""
-        fields = None if ext is None else {name: _text(value) for name, value in ext.items()}
-        return await self.client.call(self.address, Command(code, ext=fields, body=body, **more), SECONDS)
+        return await self.client.call(self.address, Command(code, ext=as_texts(ext), body=body, **more), SECONDS)
 
     async def send(self, topic: str, body: bytes = b"x", properties: str = "", **more: Any) -> Command:
         """Send one message; one-letter names of other fields may be given."""
@@ -78,6 +77,11 @@ class RunningBroker:
         while more := (await asyncio.to_thread(self.store.fetch, topic, queue_id, len(found))).messages:
             found += more
         return found
+
+
+def as_texts(ext: dict[str, Any] | None) -> dict[str, str] | None:
+    """Fields of a request as they are sent."""
+    return None if ext is None else {name: _text(value) for name, value in ext.items()}
 
 
 def send_fields(topic: str, properties: str = "") -> dict[str, Any]:
@@ -139,9 +143,7 @@ async def running(
 ) -> AsyncIterator[RunningBroker]:
     """A broker on `path`; `store` and the rest are settings by their Python names."""
     stored = StoreSettings(**(SMALL | (store or {})))
-    filters = ConsumerFilters.load(path / "store", stored, clock, files)
-    bits = filters.bits if stored.filter_bits else None
-    opened = MessageStore.open(path / "store", stored, clock=clock, files=files, bit_map_for=bits)
+    opened, filters = open_store(path / "store", stored, clock=clock, files=files)
     try:
         names: dict[str, Any] = {"fast_port": False, "broker_name": "b"}
         with_settings = BrokerSettings(**(names | settings))

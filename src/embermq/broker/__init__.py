@@ -1,6 +1,6 @@
 """The broker: RocketMQ's clients talk to a store through it. One asyncio loop, no thread hop for a message.
 
-    broker.py            Broker: the parts, started and stopped in order
+    broker.py            Broker: the parts, started and stopped in order; opening.py the store before it
     send.py              sends (10, 310, 320); send_headers.py their headers
     reply.py             replies of consumers to producers that wait for one (324, 325)
     send_back.py         messages given back by consumers (36): retries and dead letters
@@ -27,5 +27,6 @@ on the loop's thread unless its file says otherwise. Other packages import from 
 from embermq.broker.broker import Broker
 from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.hooks import PullContext, Refused, SendContext
+from embermq.broker.opening import OpenedStore, open_store
 
-__all__ = ["Broker", "ConsumerFilters", "PullContext", "Refused", "SendContext"]
+__all__ = ["Broker", "ConsumerFilters", "OpenedStore", "PullContext", "Refused", "SendContext", "open_store"]

@@ -280,11 +280,24 @@ class Broker:
         await self._save_transactions()
         await asyncio.to_thread(self._saver.save_all)
 
+    async def abort(self) -> None:
+        """End at once, as a process does that is killed: nothing is answered, nothing saved, no name server told."""
+        self.server.abort("the broker ends at once")
+        for task in self._tasks:
+            task.cancel()
+        await self._connector.close()
+
     async def _save_transactions(self) -> None:
         """Take down the last state of transactions, with the log durable as far as it tells of it."""
         with suppress(StoreError):
             await asyncio.to_thread(self.store.flush)
         self.transactions.keep_state()
+
+    async def topics_announced(self) -> None:
+        """Until the name servers know every topic that was made up to now, or do not answer."""
+        announced = self._announcements.of_now()
+        if announced is not None:
+            await asyncio.shield(announced)  # Others may wait for it as well.
 
     @property
     def unreachable_name_servers(self) -> frozenset[str]:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 import embermq
-from embermq.broker import Broker, ConsumerFilters
+from embermq.broker import Broker, open_store
 from embermq.cli.addresses import LOOPBACK, is_any, resolve
 from embermq.cli.serving import NotStarted
 from embermq.errors import EmberError, RemotingError
@@ -25,7 +25,6 @@ from embermq.model.hosts import Host
 from embermq.namesrv import NameServer
 from embermq.remoting import Command, Connector, RequestCode
 from embermq.settings import BrokerConf, FlushDisk, NamesrvSettings, StoreSettings
-from embermq.store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +80,7 @@ async def _started(plan: BrokerPlan, stop: asyncio.Event, stack: AsyncExitStack)
             conf = conf._replace(broker=conf.broker.replace(name_servers=(str(inside),)))
             outside = conf.store.broker_ip if is_any(address.address) else address.address
             name_servers = (str(Host(outside, address.port)),)
-        filters = await asyncio.to_thread(ConsumerFilters.load, conf.store.root, conf.store)
-        bits = filters.bits if conf.store.filter_bits else None
-        store = await asyncio.to_thread(MessageStore.open, conf.store.root, conf.store, bit_map_for=bits)
+        store, filters = await asyncio.to_thread(open_store, conf.store.root, conf.store)
         stack.push_async_callback(asyncio.to_thread, store.close)
         if stop.is_set():
             return None

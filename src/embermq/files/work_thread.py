@@ -38,6 +38,10 @@ class WorkThread:
         self._began.wait()
 
     @property
+    def has_ended(self) -> bool:
+        return self._ended
+
+    @property
     def is_running(self) -> bool:
         return self._working.locked() and not self._ended
 

@@ -273,8 +273,12 @@ class Link(asyncio.Protocol):
         if self._session.pending_calls >= self._limits.pending_calls:
             self._counters.pushes_dropped += 1
         self._write(self._session.call(request, self._loop.time(), seconds, on_answer))
+        deadline = self._loop.time() + seconds
+        if self._timer is not None and self._timer.when() > deadline:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_later(seconds, self._expire)
+            self._timer = self._loop.call_at(deadline, self._expire)
 
     def close(self, reason: str) -> None:
         """Send what is waiting, then close."""

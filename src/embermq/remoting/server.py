@@ -87,6 +87,20 @@ class RemotingServer:
             self._sweeper.cancel()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def drop_connections(self, reason: str) -> None:
+        """Close every connection at once; what waits for its peer is dropped."""
+        for link in list(self._links):
+            link.abort(reason)
+
+    def abort(self, reason: str) -> None:
+        """Close everything at once; nothing that is under way is answered."""
+        for server in self._servers:
+            server.close()
+        self.drop_connections(reason)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
     @property
     def connections(self) -> int:
         return len(self._links)

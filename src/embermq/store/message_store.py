@@ -427,6 +427,18 @@ class MessageStore:
 
     # -- upkeep ------------------------------------------------------------------------------------------------
 
+    def check_disk(self) -> None:
+        """Look how full the disks are now, and refuse or take appends by that; done every ten seconds by itself."""
+        self._access.check_writable()
+        self.engine.services.disk.check()
+
+    @raises_store_errors
+    def deliver_due(self, timeout_seconds: float = 60.0) -> bool:
+        """Deliver the delayed messages that are due, where the clock was moved, without waiting for the next look;
+        False if that takes longer. What cannot be stored now is tried again by itself."""
+        self._access.check_writable()
+        return self._upkeep.deliver_due(timeout_seconds)
+
     @raises_store_errors
     def delete_expired(self, *, before_ms: int | None = None) -> Cleaned:
         """Delete log files that are older than fileReservedTime now, whatever the hour, and what was derived from them.

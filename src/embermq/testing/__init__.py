@@ -5,13 +5,30 @@
     unsynced.py      what of a file or directory was synced, and what a crash makes of the rest
     faulty_files.py  FaultyFiles: fails or stops at the n-th operation of another file system
     builder.py       StoreBuilder: an embedded store in a few words
+    local_broker.py  broker(): a broker and a name server in this process; LocalBroker, what it gives
+    broker_run.py    one run of it, up to a stop or a kill
+    broker_clock.py  its time of day
+    held_ports.py    its ports; loop_thread.py the loop it runs on
     plugin.py        pytest fixtures
 
-The product itself never imports from here.
+The product itself never imports from here. `broker` is loaded when it is first used: it takes the whole store along.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
 from embermq.testing.lossy_files import LossyFiles
 
-__all__ = ["FaultyFiles", "LossyFiles", "ManualClock"]
+if TYPE_CHECKING:
+    from embermq.testing.local_broker import LocalBroker, broker
+
+__all__ = ["FaultyFiles", "LocalBroker", "LossyFiles", "ManualClock", "broker"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("LocalBroker", "broker"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from embermq.testing import local_broker
+
+    return getattr(local_broker, name)

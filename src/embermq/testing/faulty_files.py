@@ -1,9 +1,11 @@
-"""A file system that fails, or calls you, at the n-th operation.
+"""A file system that fails, or calls you, at the n-th operation; that is full; or whose process was killed.
 
-Wraps another one (`RealFiles`, `LossyFiles`). Two uses:
+Wraps another one (`RealFiles`, `LossyFiles`):
 
     files.fail("sync", nth=3)                       the third sync from now raises EIO
     files.before(step=17, call=...)                 called just before the 17th change to the disk
+    files.fill()                                    nothing can grow, until fill(False)
+    files.kill()                                    every operation from now on ends its thread (Killed)
 
 "Steps" are the operations that change the disk or make a change durable, numbered from 1 over the life of
 the object; reads are counted by kind only. Stores through a map are not operations. Any thread.
@@ -42,7 +44,10 @@ KINDS = STEPS | {"list_directory", "stat", "open", "read_all", "usage", "lock", 
 
 
 class Killed(BaseException):
-    """Raise this in a `before` call to stop the thread there; nothing in the product catches it."""
+    """Raised by every operation after `kill`; raise it in a `before` call to stop a thread there.
+
+    Nothing in the product catches it.
+    """
 
 
 @dataclass(slots=True)
@@ -65,6 +70,8 @@ class FaultyFiles:
         self._faults: list[_Fault] = []
         self._calls: dict[int, Callable[[], None]] = {}
         self._mutex = threading.Lock()
+        self._is_killed = False
+        self.is_full = False
 
     # -- arming ----------------------------------------------------------------------------------------
 
@@ -91,8 +98,17 @@ class FaultyFiles:
         """Call `call` just before the step of that number, counted from 1 since this object was made."""
         self._calls[step] = call
 
+    def fill(self, full: bool = True) -> None:
+        """Let the disk be full: no file grows, and no space is left. With False there is room again."""
+        self.is_full = full
+
+    def kill(self) -> None:
+        """Let nothing more be done to the disk, as if the process had ended: what comes after this raises Killed."""
+        self._is_killed = True
+
     def heal(self) -> None:
-        """No more faults and calls."""
+        """No more faults and calls, and room on the disk."""
+        self.is_full = False
         with self._mutex:
             self._faults.clear()
             self._calls.clear()
@@ -137,6 +153,8 @@ class FaultyFiles:
 
     def create(self, path: Path, size: int, *, fallocate: bool) -> OpenFile:
         self.check("create", path)
+        if size:
+            self.check_room(path)
         return FaultyFile(self, self.inner.create(path, size, fallocate=fallocate))
 
     def open(self, path: Path, writable: bool) -> OpenFile:
@@ -168,7 +186,8 @@ class FaultyFiles:
 
     def usage(self, path: Path) -> DiskUsage:
         self.check("usage", path)
-        return self.inner.usage(path)
+        found = self.inner.usage(path)
+        return DiskUsage(found.total, 0, 0) if self.is_full else found
 
     def identity(self, path: Path) -> int:
         return self.inner.identity(path)
@@ -191,7 +210,14 @@ class FaultyFiles:
         if fault is not None:
             raise OSError(fault.error, os.strerror(fault.error), str(path))
 
+    def check_room(self, path: Path) -> None:
+        """ENOSPC while the disk is full."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
     def count(self, kind: str, path: Path) -> _Fault | None:
+        if self._is_killed:
+            raise Killed
         call = None
         with self._mutex:
             self.counts[kind] += 1
@@ -271,6 +297,8 @@ class FaultyFile:
     def pwrite(self, data: Data, at: int) -> None:
         fault = self._files.count("pwrite", self.path)
         if fault is None:
+            if at + len(data) > self._inner.size:
+                self._files.check_room(self.path)
             self._inner.pwrite(data, at)
             return
         if fault.partial:
@@ -295,6 +323,7 @@ class FaultyFile:
 
     def reserve(self, start: int, end: int) -> None:
         self._files.check("reserve", self.path)
+        self._files.check_room(self.path)
         self._inner.reserve(start, end)
 
     def zero(self, start: int, end: int) -> int:

@@ -1,4 +1,4 @@
-"""Fixtures for pytest: `embermq_store`, `embermq_builder` and `manual_clock`.
+"""Fixtures for pytest: `rocketmq_broker`, `embermq_store`, `embermq_builder` and `manual_clock`.
 
 Loaded by pytest through its entry point in every project that has this package installed, so it imports
 nothing of its own but pytest until a fixture is used; kernels in particular stay unloaded.
@@ -6,7 +6,7 @@ nothing of its own but pytest until a fixture is used; kernels in particular sta
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from embermq.store import MessageStore
     from embermq.testing.builder import StoreBuilder
     from embermq.testing.clock import ManualClock
+    from embermq.testing.local_broker import LocalBroker
 
 
 @pytest.fixture
@@ -37,3 +38,18 @@ def embermq_store(embermq_builder: "StoreBuilder") -> "Iterator[MessageStore]":
     """An open, empty embedded store; closed when the test is over."""
     with embermq_builder.open() as store:
         yield store
+
+
+@pytest.fixture
+def rocketmq_broker_options() -> dict[str, Any]:
+    """Arguments of `embermq.testing.broker` for the fixture `rocketmq_broker`; override it to give some."""
+    return {}
+
+
+@pytest.fixture
+def rocketmq_broker(rocketmq_broker_options: dict[str, Any]) -> "Iterator[LocalBroker]":
+    """A running broker and name server with an empty store; gone when the test is over."""
+    from embermq.testing.local_broker import broker
+
+    with broker(**rocketmq_broker_options) as running:
+        yield running

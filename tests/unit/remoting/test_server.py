@@ -409,6 +409,44 @@ def test_a_call_times_out_and_the_connection_stays() -> None:
     play(scenario, shutdown_seconds=0.1)
 
 
+def test_a_call_with_less_patience_than_the_one_before_it_does_not_wait_for_that() -> None:
+    async def scenario(running: Running, client: Connector) -> None:
+        patient = asyncio.ensure_future(client.call(running.address, Command(KEEP), 3600.0))
+        await until(lambda: bool(running.service.kept))
+        with pytest.raises(CallTimeout):
+            await client.call(running.address, Command(KEEP), 0.05)
+        assert not patient.done()
+        patient.cancel()
+
+    play(scenario, shutdown_seconds=0.1)
+
+
+def test_dropped_connections_get_no_answer_and_can_be_made_again() -> None:
+    async def scenario(running: Running, client: Connector) -> None:
+        kept = asyncio.ensure_future(client.call(running.address, Command(KEEP), 5.0))
+        await until(lambda: bool(running.service.kept))
+        running.server.drop_connections("by the test")
+        with pytest.raises(ConnectionLost):
+            await kept
+        assert (await client.call(running.address, echo("again"), 5.0)).remark == "again"
+
+    play(scenario)
+
+
+def test_an_aborted_server_answers_and_accepts_nothing() -> None:
+    async def scenario(running: Running, client: Connector) -> None:
+        kept = asyncio.ensure_future(client.call(running.address, Command(KEEP), 5.0))
+        await until(lambda: bool(running.service.kept))
+        running.server.abort("by the test")
+        with pytest.raises(ConnectionLost):
+            await kept
+        with pytest.raises(ConnectFailed):
+            await client.call(running.address, echo("again"), 5.0)
+        assert running.server.connections == 0
+
+    play(scenario)
+
+
 def test_a_lost_connection_is_made_again() -> None:
     async def scenario(running: Running, client: Connector) -> None:
         link = await client.link(running.address)

@@ -31,7 +31,10 @@ def test_a_variant_keeps_everything_else(tmp_path: Path) -> None:
 
 def test_the_plugin_is_light_until_used() -> None:
     """pytest loads it in every project where this package is installed."""
-    program = "import sys, embermq.testing.plugin; print([m for m in sys.modules if 'numba' in m])"
+    program = (
+        "import sys, embermq.testing.plugin, embermq.testing; heavy = ('numba', 'embermq.store', 'embermq.broker');"
+    )
+    program += "print([name for name in sys.modules if name in heavy])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -63,6 +66,8 @@ def test_the_fixtures_work_in_a_project_of_their_own(tmp_path: Path) -> None:
         "def test_it(embermq_store, embermq_builder, manual_clock):\n"
         "    embermq_store.append(Message(topic='t', body=b'x'))\n"
         "    assert embermq_builder.root.is_dir() and manual_clock.now_ms() > 0\n"
+        "def test_broker(rocketmq_broker):\n"
+        "    assert rocketmq_broker.sent('orders') == []\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path)]
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -141,3 +141,41 @@ def test_a_failed_sync_on_a_lossy_disk_loses_the_data_for_good() -> None:
         file.sync()
     file.sync()
     assert lossy.crash().read_all(Path("/f")) == bytes(10)
+
+
+def test_on_a_full_disk_nothing_grows(files: FaultyFiles, tmp_path: Path) -> None:
+    file = files.open(tmp_path / "f", True)
+    files.fill()
+    grows: list[Callable[[], object]] = [
+        lambda: files.create(tmp_path / "new", 10, fallocate=True),
+        lambda: file.pwrite(b"longer than it was", 0),
+        lambda: file.reserve(0, 100),
+        lambda: files.replace_file(tmp_path / "g", b"other"),
+    ]
+    for grow in grows:
+        with pytest.raises(OSError, match="No space left"):
+            grow()
+    assert files.usage(tmp_path).used_ratio == 1.0
+    file.pwrite(b"CONTENT", 0)
+    assert files.read_all(tmp_path / "f") == b"CONTENT"
+    files.fill(False)
+    files.replace_file(tmp_path / "g", b"other")
+    assert files.usage(tmp_path).free > 0
+
+
+def test_after_a_kill_nothing_is_done(files: FaultyFiles, tmp_path: Path) -> None:
+    file = files.open(tmp_path / "f", True)
+    files.kill()
+    attempts: list[Callable[[], object]] = [
+        lambda: file.pwrite(b"x", 0),
+        lambda: file.pread(1, 0),
+        file.sync,
+        lambda: files.remove(tmp_path / "f"),
+        lambda: files.replace_file(tmp_path / "g", b"other"),
+        lambda: files.read_all(tmp_path / "f"),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Killed):
+            attempt()
+    file.close()
+    assert ((tmp_path / "f").read_bytes(), (tmp_path / "g").read_bytes()) == (b"content", b"content")

@@ -145,6 +145,8 @@ class Flusher:
                 return commit_log.flushed_offset >= end
             if group.done.acquire(timeout=min(left, LOOK_SECONDS)):
                 group.done.release()
+            elif self._thread.has_ended:
+                return commit_log.flushed_offset >= end  # It was killed: no sync comes any more.
         return True
 
     def when_durable(self, end: int, callback: Callable[[Waiter], None]) -> None:

@@ -1,8 +1,9 @@
-"""Deleting and cleaning on request, a round of the scrub, put totals by topic, and the end of a store.
+"""Deleting, cleaning and delivering on request, a round of the scrub, put totals by topic, and the end of a store.
 
 Whatever removes files asks first whether this process still has the store for itself. Any thread.
 """
 
+import time
 from collections.abc import Collection
 from pathlib import Path
 
@@ -24,6 +25,11 @@ class Upkeep:
     def _check_may_remove(self) -> None:
         self._access.check_writable()
         self._engine.check_fence()
+
+    def deliver_due(self, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        self._engine.catch_up()
+        return all(one.look_now(deadline - time.monotonic()) for one in self._engine.services.delivering)
 
     def delete_expired(self, before_ms: int | None) -> Cleaned:
         self._check_may_remove()

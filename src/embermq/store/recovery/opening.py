@@ -77,17 +77,13 @@ class StoreParts:
 
     def close(self) -> None:
         """Close the files and give the lock back, whatever happened before."""
-        for sink in (self.queues, self.index):
-            try:
-                if sink is not None:
-                    sink.close()
-            except OSError as problem:  # Without a clean close the next open derives it again.
-                log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
         with ExitStack() as last:
             last.callback(_release, self.lock)
             last.callback(_release, self.fence)
             last.callback(self.log.close)
             last.callback(self.walker.close)
+            for sink in (self.index, self.queues):
+                last.callback(_close_sink, sink)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +200,14 @@ def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clo
     except OSError as problem:
         where = problem.filename or root
         raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
+
+
+def _close_sink(sink: ConsumeQueues | IndexFiles | None) -> None:
+    try:
+        if sink is not None:
+            sink.close()
+    except OSError as problem:  # Without a clean close the next open derives it again.
+        log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
 
 
 def _release(held: "Lock | Fence | _Claimed | None") -> None:

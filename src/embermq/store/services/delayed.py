@@ -223,6 +223,10 @@ class DelayedMessages:
         """Look now: something was parked. Not needed for punctuality, unless a level is very short."""
         self._thread.wake()
 
+    def look_now(self, seconds: float) -> bool:
+        """Deliver what is due, if the thread runs, without waiting for its next look; False if that takes longer."""
+        return self._thread.look_now(seconds)
+
     def stop(self) -> None:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
         self._thread.stop()

@@ -1,10 +1,12 @@
 """A thread that looks at something again and again: what parked messages are delivered by.
 
 A look says how long to pause after it. One that fails is reported and tried again after ten seconds; a closed store
-ends the thread. `start` and `stop` from one thread at a time; `wake` from any.
+ends the thread. `start` and `stop` from one thread at a time; `wake` and `look_now` from any.
 """
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 
 from embermq.errors import StoreClosed, StoreError
@@ -18,6 +20,7 @@ LOOK_MS = 100
 IDLE_MS = 1000
 FAILURE_PAUSE_MS = 10_000
 STOP_WAIT_SECONDS = 5.0
+_ALIVE_SECONDS = 0.1
 
 
 class LookThread:
@@ -27,6 +30,8 @@ class LookThread:
         self._look, self._name = look, name
         self.is_stopping = False
         self._wake = Bell()
+        self._begun = self._settled = 0  # looks; the last one that left nothing to be done at once
+        self._has_settled = threading.Condition()
         self._thread: WorkThread | None = None
 
     def start(self) -> None:
@@ -43,6 +48,21 @@ class LookThread:
         """Look now."""
         self._wake.ring()
 
+    def look_now(self, seconds: float) -> bool:
+        """Wait until a look that began after this call has left nothing to be done at once; False if none did in that
+        time. Where no thread looks there is nothing to wait for."""
+        thread, wanted, deadline = self._thread, self._begun + 1, time.monotonic() + seconds
+        if thread is None:
+            return True
+        self._wake.ring()
+        with self._has_settled:
+            while self._settled < wanted:
+                left = deadline - time.monotonic()
+                if left <= 0 or thread.has_ended:
+                    return False
+                self._has_settled.wait(min(left, _ALIVE_SECONDS))
+        return True
+
     def stop(self) -> None:
         """End the thread, if it runs."""
         self.is_stopping = True
@@ -53,6 +73,7 @@ class LookThread:
 
     def _run(self) -> None:
         while not self.is_stopping:
+            self._begun += 1
             try:
                 pause_ms = self._look()
             except StoreClosed:
@@ -62,4 +83,7 @@ class LookThread:
                 log.error("%s.failed pause_ms=%d error=%s", self._name, FAILURE_PAUSE_MS, problem, exc_info=is_mistake)
                 pause_ms = FAILURE_PAUSE_MS
             if pause_ms > 0:
+                with self._has_settled:
+                    self._settled = self._begun
+                    self._has_settled.notify_all()
                 self._wake.wait(pause_ms / 1000)

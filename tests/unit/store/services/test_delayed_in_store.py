@@ -82,3 +82,44 @@ def test_what_is_parked_survives_a_restart(tmp_path: Path) -> None:
         assert wait_for_arrival(store, "orders").wait(10) or store.fetch("orders", 0, 0).messages
         [delivered] = store.fetch("orders", 0, 0).messages
         assert delivered.body == b"later"
+
+
+def test_what_became_due_by_a_moved_clock_is_delivered_on_request(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(tmp_path / "store", SMALL, clock=clock) as store:
+        assert store.deliver_due()  # Nothing is parked.
+        store.append_many([Message("orders", b"%d" % n, delay_level=1 + n % 3) for n in range(30)])
+        assert store.deliver_due()
+        assert store.fetch("orders", 0, 0).messages == []
+        clock.advance(s=5)
+        assert store.deliver_due()
+        assert len(store.fetch("orders", 0, 0).messages) == 20
+        clock.advance(s=5)
+        assert store.deliver_due()
+        assert len(store.fetch("orders", 0, 0).messages) == 30
+
+
+def test_what_the_store_refuses_now_is_delivered_on_the_next_request(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(tmp_path / "store", SMALL, clock=clock) as store:
+        store.append(Message("orders", b"later", delay_level=1))
+        store.set_writable(False)
+        clock.advance(s=1)
+        assert store.deliver_due()
+        assert store.fetch("orders", 0, 0).messages == []
+        store.set_writable(True)
+        assert store.deliver_due()
+        assert [one.body for one in store.fetch("orders", 0, 0).messages] == [b"later"]
+
+
+def test_a_request_waits_no_longer_than_asked(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", SMALL, clock=ManualClock()) as store:
+        assert not store.deliver_due(0.0)
+
+
+def test_a_store_that_delivers_nothing_has_nothing_due(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with MessageStore.open(tmp_path / "store", SMALL.replace(delayed_delivery=False), clock=clock) as store:
+        store.append(Message("orders", b"later", delay_level=1))
+        clock.advance(s=1)
+        assert store.deliver_due(0.0)
