@@ -12,6 +12,8 @@ The names of this face block their thread; `embermq.client.aio` has the same for
     routes.py         routes of topics, kept and refreshed; topic_route.py their values; name_servers.py whom to ask
     received.py       stored records as messages; message_queue.py a queue of a topic
     credentials.py    access keys and signatures; namespaces.py names on the wire
+    producing/        producers
+    tracing.py        the message trace
     runtime.py        the background loop of the synchronous faces
 
 Names are imported when they are first used. Nothing here loads numpy or compiled kernels.
@@ -22,21 +24,45 @@ from typing import TYPE_CHECKING
 from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from embermq.client.calls import PullStatus, SendStatus
+    from embermq.client.calls import Decision, PullStatus, SendStatus
     from embermq.client.credentials import Credentials
     from embermq.client.message_queue import MessageQueue
+    from embermq.client.producing.blocking import Producer, TransactionProducer
+    from embermq.client.producing.hooks import SendContext, SendHook
+    from embermq.client.producing.results import SendResult, TransactionResult
     from embermq.client.received import ReceivedMessage
     from embermq.model.message import Message
 
 _HOMES = {
     "Credentials": "embermq.client.credentials",
+    "Decision": "embermq.client.calls",
     "Message": "embermq.model.message",
     "MessageQueue": "embermq.client.message_queue",
     "PullStatus": "embermq.client.calls",
+    "Producer": "embermq.client.producing.blocking",
     "ReceivedMessage": "embermq.client.received",
+    "SendContext": "embermq.client.producing.hooks",
+    "SendHook": "embermq.client.producing.hooks",
+    "SendResult": "embermq.client.producing.results",
     "SendStatus": "embermq.client.calls",
+    "TransactionProducer": "embermq.client.producing.blocking",
+    "TransactionResult": "embermq.client.producing.results",
 }
 
-__all__ = ["Credentials", "Message", "MessageQueue", "PullStatus", "ReceivedMessage", "SendStatus"]
+__all__ = [
+    "Credentials",
+    "Decision",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PullStatus",
+    "ReceivedMessage",
+    "SendContext",
+    "SendHook",
+    "SendResult",
+    "SendStatus",
+    "TransactionProducer",
+    "TransactionResult",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -89,7 +89,11 @@ class Routes:
 
     async def refresh_all(self, topics: Iterable[str] = ()) -> None:
         """Ask again for every topic that is known, and for `topics`. What goes wrong is logged."""
-        for topic in {*self._known, *topics}:
+        await self.refresh({*self._known, *topics})
+
+    async def refresh(self, topics: Iterable[str]) -> None:
+        """Ask again for some topics. What goes wrong is logged."""
+        for topic in topics:
             try:
                 await self.fetch(topic)
             except ClientError as problem:

@@ -37,12 +37,16 @@ class Caller:
     def __init__(self, connector: Connector, credentials: Credentials | None = None) -> None:
         self.connector, self._credentials = connector, credentials
 
+    def sign(self, request: Command) -> None:
+        """Add the account's signature, if there is an account. The last thing before a request is sent."""
+        if self._credentials is not None:
+            sign(request, self._credentials)
+
     async def call(
         self, to: BrokerAddress, request: Command, seconds: float, *, topic: str = "", group: str = ""
     ) -> Command:
         """The answer, whatever its code; BrokerUnreachable when there is none within `seconds`."""
-        if self._credentials is not None:
-            sign(request, self._credentials)
+        self.sign(request)
         is_sent = False
         try:
             if self.connector.find(to.address) is None:
@@ -59,8 +63,7 @@ class Caller:
 
     async def tell(self, to: BrokerAddress, request: Command, *, topic: str = "", group: str = "") -> None:
         """Send a request that wants no answer; BrokerUnreachable when it cannot be sent."""
-        if self._credentials is not None:
-            sign(request, self._credentials)
+        self.sign(request)
         try:
             if await self.connector.tell(to.address, request):
                 return

@@ -307,6 +307,7 @@ def test_a_request_without_an_answer_may_have_been_done() -> None:
         to = BrokerAddress("b", str(await server.listen("127.0.0.1", 0, silent)))
         connector = Connector()
         try:
+            await connector.link(to.address)
             with pytest.raises(BrokerUnreachable, match="may have been done") as raised:
                 await send(Caller(connector), to, message(), 0.05)
             assert raised.value.is_sent

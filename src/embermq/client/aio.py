@@ -1,0 +1,25 @@
+"""The client for asyncio: the names of `embermq.client` whose methods are awaited.
+
+from embermq.client.aio import Message, Producer
+
+async with Producer(name_server="127.0.0.1:9876", group="orders") as producer:
+    await producer.send(Message("orders", b"..."))
+"""
+
+from typing import TYPE_CHECKING
+
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.client.producing.producer import Producer, TransactionProducer
+    from embermq.model.message import Message
+
+_HOMES = {
+    "Message": "embermq.model.message",
+    "Producer": "embermq.client.producing.producer",
+    "TransactionProducer": "embermq.client.producing.producer",
+}
+
+__all__ = ["Message", "Producer", "TransactionProducer"]
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
