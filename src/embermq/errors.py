@@ -72,6 +72,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+_COMMAND_SHOWN = 80  # characters of a command line in a message
 _Error = TypeVar("_Error", bound=Exception)
 
 
@@ -344,7 +345,8 @@ class StoreLocked(StoreError):
 
     def __init__(self, path: Path, holder_pid: int | None, holder: str = "") -> None:
         who = f"process {holder_pid}" if holder_pid else "another process"
-        detail = f" ({holder})" if holder else ""
+        shown = holder if len(holder) <= _COMMAND_SHOWN else f"{holder[:_COMMAND_SHOWN]}…"
+        detail = f" ({shown})" if holder else ""
         super().__init__(
             f"{path} is already open for writing by {who}{detail}; close it there, or open with read_only=True"
         )

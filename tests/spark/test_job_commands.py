@@ -115,6 +115,17 @@ def test_replay_and_dead_letters(store: str, tmp_path: Path, capsys: pytest.Capt
         assert {topic: opened.max_offset(topic, 0) for topic in opened.topics()} == {"again": 12, "orders": 1}
 
 
+def test_a_store_that_a_broker_has(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "broker-b")
+    with MessageStore.open(target) as opened:
+        opened.append(Message("orders", b"x"))
+        replay = ["replay", store, "--topic", "orders", "--into", target, "--to-topic", "again"]
+        for words in (["rebuild", target], replay):
+            (line,) = refused(capsys, *words).splitlines()
+            assert line.startswith(f"embermq: {target} is already open for writing by process ")
+            assert line.endswith("; close it there")
+
+
 def test_what_dead_letters_have(store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with StoreBuilder(Path(store)).open() as opened:
         opened.append(Message("%RETRY%shop", b"dead", properties={"ORIGIN_MESSAGE_ID": "X"}, reconsume_times=1))

@@ -13,8 +13,8 @@ import importlib
 import click
 
 import embermq.spark
-from embermq.cli.store import BadInput
-from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown
+from embermq.cli.store import BadInput, for_people
+from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StoreLocked, StorePathInvalid, TopicUnknown
 
 # Verb: what it is for. The command is the attribute of this name (with underscores) in the module of this name, or
 # of the name that stands for it in SAME_AS.
@@ -67,8 +67,8 @@ class SparkVerbs(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except (InputInvalid, OptionInvalid, SettingsError, StorePathInvalid, TopicUnknown) as problem:
-            raise BadInput(str(problem)) from problem
+        except (InputInvalid, OptionInvalid, SettingsError, StoreLocked, StorePathInvalid, TopicUnknown) as problem:
+            raise BadInput(for_people(problem)) from problem
 
 
 @click.group(cls=SparkVerbs)

@@ -88,9 +88,9 @@ class StoreVerbs(click.Group):
         try:
             return super().invoke(ctx)
         except (InputInvalid, MessageIdInvalid, OptionInvalid, SettingsError, StorePathInvalid) as problem:
-            raise BadInput(_for_people(problem)) from problem
+            raise BadInput(for_people(problem)) from problem
         except StoreLocked as problem:
-            raise BadInput(_for_people(problem) + _BESIDE.get(str(ctx.invoked_subcommand), "")) from problem
+            raise BadInput(for_people(problem) + _BESIDE.get(str(ctx.invoked_subcommand), "")) from problem
         except PermissionError as problem:
             raise BadInput(f"{problem.filename}: no permission; check its owner and mode") from problem
         except StoreError as problem:
@@ -101,7 +101,8 @@ class StoreVerbs(click.Group):
             raise
 
 
-def _for_people(problem: Exception) -> str:
+def for_people(problem: Exception) -> str:
+    """What an error says, without advice to programs."""
     text = str(problem)
     for part in _FOR_PROGRAMS:
         text = text.removesuffix(part)

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from embermq.cli.output import Output, output_option
-from embermq.cli.store import BadInput
+from embermq.cli.store.by_id import stored_with_id
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import BODY_FORMS, show_message
-from embermq.inspect import Survey, message_at, message_by_id
+from embermq.inspect import Survey, message_at
 from embermq.model.message import StoredMessage
 
 _BYTES = "bytes"
@@ -46,21 +46,13 @@ def get(
     if body == _BYTES and output.as_json:
         raise click.UsageError("--body bytes writes the body as it is; with --output json it is base64 or text")
     survey = Survey.open(directory)
-    message = _by_id(survey, message_id, directory) if message_id is not None else _at(survey, place or 0, directory)
+    message = (
+        stored_with_id(survey, message_id, directory) if message_id is not None else _at(survey, place or 0, directory)
+    )
     if body == _BYTES:
         sys.stdout.buffer.write(message.payload)
     else:
         show_message(output, message, body)
-
-
-def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
-    answer = message_by_id(survey, message_id)
-    if answer.foreign_host is not None:
-        own = ", ".join(map(str, answer.own_hosts))
-        raise BadInput(f"{message_id} is an id of the store at {answer.foreign_host}; {directory} is that of {own}")
-    if answer.message is None:
-        raise click.ClickException(f"there is no message {message_id} in {directory}")
-    return answer.message
 
 
 def _at(survey: Survey, place: int, directory: Path) -> StoredMessage:

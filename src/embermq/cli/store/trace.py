@@ -7,12 +7,11 @@ from pathlib import Path
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_time
-from embermq.cli.store import BadInput
+from embermq.cli.store.by_id import stored_with_id
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import body_option, document_of
 from embermq.files import RealFiles
-from embermq.inspect import Lineage, LineageStep, Survey, lineages_of, message_by_id, seeds_by_key
-from embermq.model.message import StoredMessage
+from embermq.inspect import Lineage, LineageStep, Survey, lineages_of, seeds_by_key
 from embermq.store.tables import ConsumerProgress, consumer_progress
 
 _COLUMNS = (
@@ -55,7 +54,7 @@ def trace(
         raise click.UsageError("say which message: either --key K or --id ID")
     survey = Survey.open(directory)
     if message_id is not None:
-        seeds = [_by_id(survey, message_id, directory)]
+        seeds = [stored_with_id(survey, message_id, directory)]
     else:
         with output.working(f"looking for {key}"):
             seeds = seeds_by_key(survey, key or "", topic)
@@ -72,16 +71,6 @@ def trace(
     for lineage in lineages:
         title = f"{lineage.name}: {_outcome(lineage, progress, now_ms)}"
         output.show(Rows("steps", title, _COLUMNS, _rows(lineage, progress)))
-
-
-def _by_id(survey: Survey, message_id: str, directory: Path) -> StoredMessage:
-    answer = message_by_id(survey, message_id)
-    if answer.foreign_host is not None:
-        own = ", ".join(map(str, answer.own_hosts))
-        raise BadInput(f"{message_id} is an id of the store at {answer.foreign_host}; {directory} is that of {own}")
-    if answer.message is None:
-        raise click.ClickException(f"there is no message {message_id} in {directory}")
-    return answer.message
 
 
 def _rows(lineage: Lineage, progress: list[ConsumerProgress]) -> list[tuple[object, ...]]:

@@ -202,6 +202,7 @@ def test_a_body_that_does_not_decompress_is_shown_as_stored(
         (["--at", "-1"], 2, "-1"),
         (["nonsense"], 2, "is not a message id"),
         (["7F00000100002A9F" + "0" * 15 + "7"], 1, "there is no message"),
+        (["AC11000100002A9F" + "0" * 16], 2, "an id that a client gave is a key: `embermq store find "),
         (["0A00000100002A9F" + "0" * 16], 2, "is an id of the store at 10.0.0.1:10911;"),
         (["--at", "1"], 1, "no message starts at physical offset 1 of"),
         (["--at", "1"], 1, "the next record begins at"),
