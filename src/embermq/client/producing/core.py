@@ -91,7 +91,7 @@ class ProducerCore:
                 more = request_properties(correlation_id, self.instance.client_id, seconds)
                 outgoing = self.packer.pack(message, more)
                 await self._introduce(outgoing.wire.topic)
-                await self.submit(outgoing, by=by, seconds=seconds)
+                await self.submit(outgoing, by=by, seconds=max(seconds, self.settings.send_timeout))
                 return await reply
         except TimeoutError:
             raise ReplyMissing(message.topic, seconds) from None

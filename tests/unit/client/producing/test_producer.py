@@ -274,7 +274,7 @@ def test_requests_are_replied_to(tmp_path: Path) -> None:
             with pytest.raises(ClientError, match="awaits no reply"):
                 await replying.reply(msgspec.structs.replace(request, property_bytes=b""), b"")
             with pytest.raises(ReplyMissing, match="questions"):
-                await asking.request(Message("questions", b"?"), timeout=0.2)
+                await asking.request(Message("questions", b"?"), timeout=0.2, queue_by=3)
             large = asyncio.create_task(
                 asking.request(Message("questions", b"large"), timeout=20.0, queue_by=MessageQueue("questions", "a", 1))
             )
