@@ -11,24 +11,28 @@
     held_ports.py    its ports; loop_thread.py the loop it runs on
     plugin.py        pytest fixtures
 
-The product itself never imports from here. `broker` is loaded when it is first used: it takes the whole store along.
+The product itself never imports from here. Names are imported when they are first used: a broker takes the whole store
+along.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from embermq.testing.clock import ManualClock
-from embermq.testing.faulty_files import FaultyFiles
-from embermq.testing.lossy_files import LossyFiles
+from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from embermq.testing.clock import ManualClock
+    from embermq.testing.faulty_files import FaultyFiles
     from embermq.testing.local_broker import LocalBroker, broker
+    from embermq.testing.lossy_files import LossyFiles
+
+_HOMES = {
+    "FaultyFiles": "embermq.testing.faulty_files",
+    "LocalBroker": "embermq.testing.local_broker",
+    "LossyFiles": "embermq.testing.lossy_files",
+    "ManualClock": "embermq.testing.clock",
+    "broker": "embermq.testing.local_broker",
+}
 
 __all__ = ["FaultyFiles", "LocalBroker", "LossyFiles", "ManualClock", "broker"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in ("LocalBroker", "broker"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from embermq.testing import local_broker
-
-    return getattr(local_broker, name)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
