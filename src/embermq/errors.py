@@ -28,6 +28,8 @@
     │  │  └─ RequestUnsupported      the broker does not know this request
     │  ├─ SendFailed                 no try to send a message succeeded: holds the error of each
     │  ├─ ReplyMissing               a request–reply that got no reply in time
+    │  ├─ QueueNotAssigned           a queue that this consumer does not read
+    │  ├─ OffsetsUnreadable          the offsets file of a broadcasting consumer
     │  └─ AnswerInvalid              an answer that cannot be read
     ├─ NamesrvError
     │  ├─ LimitReached               a table of the name server is full: nothing was changed
@@ -294,6 +296,24 @@ class ReplyMissing(ClientError):
             f"topic {topic!r}: no reply within {seconds:g} s; check that a consumer of it replies, or wait longer"
         )
         self.topic, self.seconds = topic, seconds
+
+
+class QueueNotAssigned(ClientError):
+    """A consumer was asked about a queue that it does not read."""
+
+    def __init__(self, queue: str, group: str, assigned: Sequence[str]) -> None:
+        listed = ", ".join(assigned[:8]) + (", ..." if len(assigned) > 8 else "")
+        has = f"its queues are {listed}" if assigned else "it has none: subscribe or assign first"
+        super().__init__(f"queue {queue} is not one of this consumer of group {group!r}; {has}")
+        self.queue, self.group, self.assigned = queue, group, tuple(assigned)
+
+
+class OffsetsUnreadable(ClientError):
+    """The file with the offsets of a broadcasting consumer cannot be used."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}; repair it, or move it away to begin where consume_from says")
+        self.path, self.reason = path, reason
 
 
 class AnswerInvalid(ClientError):

@@ -13,6 +13,7 @@ The names of this face block their thread; `embermq.client.aio` has the same for
     received.py       stored records as messages; message_queue.py a queue of a topic
     credentials.py    access keys and signatures; namespaces.py names on the wire
     producing/        producers
+    consume/          consumers
     tracing.py        the message trace
     runtime.py        the background loop of the synchronous faces
 
@@ -25,6 +26,10 @@ from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
     from embermq.client.calls import Decision, PullStatus, SendStatus
+    from embermq.client.consume.allocation import by_machine_room, configured, near_machine_room
+    from embermq.client.consume.blocking import PullConsumer, PushConsumer
+    from embermq.client.consume.handlers import Context
+    from embermq.client.consume.starts import ConsumeFrom
     from embermq.client.credentials import Credentials
     from embermq.client.message_queue import MessageQueue
     from embermq.client.producing.blocking import Producer, TransactionProducer
@@ -34,12 +39,16 @@ if TYPE_CHECKING:
     from embermq.model.message import Message
 
 _HOMES = {
+    "ConsumeFrom": "embermq.client.consume.starts",
+    "Context": "embermq.client.consume.handlers",
     "Credentials": "embermq.client.credentials",
     "Decision": "embermq.client.calls",
     "Message": "embermq.model.message",
     "MessageQueue": "embermq.client.message_queue",
-    "PullStatus": "embermq.client.calls",
     "Producer": "embermq.client.producing.blocking",
+    "PullConsumer": "embermq.client.consume.blocking",
+    "PullStatus": "embermq.client.calls",
+    "PushConsumer": "embermq.client.consume.blocking",
     "ReceivedMessage": "embermq.client.received",
     "SendContext": "embermq.client.producing.hooks",
     "SendHook": "embermq.client.producing.hooks",
@@ -47,15 +56,22 @@ _HOMES = {
     "SendStatus": "embermq.client.calls",
     "TransactionProducer": "embermq.client.producing.blocking",
     "TransactionResult": "embermq.client.producing.results",
+    "by_machine_room": "embermq.client.consume.allocation",
+    "configured": "embermq.client.consume.allocation",
+    "near_machine_room": "embermq.client.consume.allocation",
 }
 
 __all__ = [
+    "ConsumeFrom",
+    "Context",
     "Credentials",
     "Decision",
     "Message",
     "MessageQueue",
     "Producer",
+    "PullConsumer",
     "PullStatus",
+    "PushConsumer",
     "ReceivedMessage",
     "SendContext",
     "SendHook",
@@ -63,6 +79,9 @@ __all__ = [
     "SendStatus",
     "TransactionProducer",
     "TransactionResult",
+    "by_machine_room",
+    "configured",
+    "near_machine_room",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING
 from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from embermq.client.consume.pull import PullConsumer
+    from embermq.client.consume.push import PushConsumer
     from embermq.client.producing.producer import Producer, TransactionProducer
     from embermq.model.message import Message
 
 _HOMES = {
     "Message": "embermq.model.message",
     "Producer": "embermq.client.producing.producer",
+    "PullConsumer": "embermq.client.consume.pull",
+    "PushConsumer": "embermq.client.consume.push",
     "TransactionProducer": "embermq.client.producing.producer",
 }
 
-__all__ = ["Message", "Producer", "TransactionProducer"]
+__all__ = [
+    "Message",
+    "Producer",
+    "PullConsumer",
+    "PushConsumer",
+    "TransactionProducer",
+]
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -1,0 +1,65 @@
+"""What a consumer counts, for the questions of administrators (307). The loop's thread only."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+WINDOW_SECONDS = 60.0
+_STEP_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class TopicFigures:
+    """Messages of one topic: in all, and by steps of a few seconds."""
+
+    consumed: int = 0
+    failed: int = 0
+    steps: deque[list[float]] = field(default_factory=deque)  # begin, consumed, failed, calls, seconds
+
+    def add(self, now: float, consumed: int, failed: int, seconds: float) -> None:
+        self.consumed += consumed
+        self.failed += failed
+        if not self.steps or now - self.steps[-1][0] > _STEP_SECONDS:
+            self.steps.append([now, 0, 0, 0, 0.0])
+            while now - self.steps[0][0] > WINDOW_SECONDS:
+                self.steps.popleft()
+        step = self.steps[-1]
+        step[1] += consumed
+        step[2] += failed
+        step[3] += 1
+        step[4] += seconds
+
+    def document(self, now: float) -> dict[str, Any]:
+        """ConsumeStatus: rates of the last minute."""
+        recent = [step for step in self.steps if now - step[0] <= WINDOW_SECONDS]
+        consumed, failed, calls, seconds = (sum(step[at] for step in recent) for at in (1, 2, 3, 4))
+        span = max(1.0, min(WINDOW_SECONDS, now - recent[0][0])) if recent else 1.0
+        return {
+            "consumeFailedMsgs": self.failed,
+            "consumeFailedTPS": failed / span,
+            "consumeOKTPS": consumed / span,
+            "consumeRT": 1000 * seconds / calls if calls else 0.0,
+            "pullRT": 0.0,
+            "pullTPS": consumed / span,
+        }
+
+
+class Figures:
+    """Figures by topic."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, TopicFigures] = {}
+
+    def handled(self, topic: str, messages: int, seconds: float, is_consumed: bool) -> None:
+        figures = self._topics.get(topic)
+        if figures is None:
+            figures = self._topics[topic] = TopicFigures()
+        figures.add(time.monotonic(), messages if is_consumed else 0, 0 if is_consumed else messages, seconds)
+
+    def consumed(self, topic: str) -> int:
+        return self._topics[topic].consumed if topic in self._topics else 0
+
+    def documents(self) -> dict[str, dict[str, Any]]:
+        now = time.monotonic()
+        return {topic: figures.document(now) for topic, figures in self._topics.items()}

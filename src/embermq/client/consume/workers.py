@@ -1,0 +1,234 @@
+"""Workers: threads that run handlers, or tasks for handlers that are coroutines.
+
+Calls come in runs: those of one pull. A run is taken by one thread, which makes its calls one after another; waking a
+thread for each message would cost more than a quick handler does. A run is widened, one more thread for each call that
+waits, as soon as handlers turn out to be slow: by their mean time when it is submitted, or by a look every 50 ms at
+calls that have not returned. An ordered run is never widened, and ends at the first call that does not consume.
+
+    submit(run)  ->  on_done(run, call, outcome) for each call that was made, then on_end(run) once; what is left in
+                     run.calls then was not called: the run was stopped, or is ordered and a call did not consume
+
+The loop's thread, except for what is marked; what the threads come to is brought back to the loop, as much as there is
+in one turn.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import cast
+
+from embermq.client.consume.handlers import AnyHandler, AsyncHandler, Context, Handler, Outcome, is_async, outcome_of
+from embermq.client.received import ReceivedMessage
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+# A handler that takes longer than this on average gets a thread for each call.
+QUICK_SECONDS = 0.0005
+_MEAN_WEIGHT = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class HandlerCall:
+    """Messages of one queue and topic for one call of a handler."""
+
+    handler: AnyHandler
+    messages: list[ReceivedMessage]
+    context: Context
+    started_at: float | None = None
+    is_given_up: bool = False  # its outcome is of no interest any more
+    seconds: float = 0.0  # that it took
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Calls that may be made one after another. `owner` is of use to the one who submitted it."""
+
+    calls: deque[HandlerCall]
+    is_stopped: Callable[[], bool]  # nothing more of it is to be called; any thread
+    owner: object = None
+    is_ordered: bool = False
+    running: set[HandlerCall] = field(default_factory=set)
+    threads: int = 0
+
+
+OnDone = Callable[[Run, HandlerCall, Outcome], None]
+OnEnd = Callable[[Run], None]
+
+
+class Workers:
+    """A bounded number of handlers at once."""
+
+    def __init__(self, threads: int, on_done: OnDone, on_end: OnEnd) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads_max, self._on_done, self._on_end = threads, on_done, on_end
+        self._queue: SimpleQueue[Run | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._done: deque[tuple[Run, HandlerCall | None, Outcome | None]] = deque()
+        self._is_posted = False
+        self._runs: set[Run] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(threads)
+        self._mean_seconds = 0.0
+        self._look: asyncio.TimerHandle | None = None
+        self._nothing_runs = asyncio.Event()
+        self._nothing_runs.set()
+
+    def submit(self, run: Run) -> None:
+        assert run.calls
+        self._runs.add(run)
+        self._nothing_runs.clear()
+        if is_async(run.calls[0].handler):
+            self._start_tasks(run)
+            return
+        self._hand_out(run, 1 if run.is_ordered or self._mean_seconds < QUICK_SECONDS else len(run.calls))
+        if self._look is None:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._widen)
+
+    def running(self) -> list[tuple[Run, HandlerCall]]:
+        """Calls that are being made now."""
+        return [(run, call) for run in self._runs for call in tuple(run.running)]
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait until no handler runs; False if some still do after `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nothing_runs.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Threads end when their handler returns; tasks are cancelled."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for task in self._tasks:
+            task.cancel()
+        if self._look is not None:
+            self._look.cancel()
+
+    def _widen(self) -> None:
+        """Give runs whose handlers do not return more threads."""
+        self._look = None
+        late = time.monotonic() - LOOK_SECONDS
+        for run in self._runs:
+            if run.calls and not run.is_ordered and any((one.started_at or late) < late for one in tuple(run.running)):
+                self._hand_out(run, len(run.calls))
+        if self._runs:
+            self._look = self._loop.call_later(LOOK_SECONDS, self._widen)
+
+    def _hand_out(self, run: Run, wide: int) -> None:
+        with self._lock:
+            wide = min(wide, self._threads_max - run.threads)
+            run.threads += wide
+        for _ in range(wide):
+            self._queue.put(run)
+        for _ in range(min(self._queue.qsize() - self._idle, self._threads_max - len(self._threads))):
+            name = f"embermq-consume-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def _start_tasks(self, run: Run) -> None:
+        run.threads = 1 if run.is_ordered else min(len(run.calls), self._threads_max)
+        for _ in range(run.threads):
+            task = self._loop.create_task(self._await_calls(run))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _await_calls(self, run: Run) -> None:
+        async with self._slots:
+            while (call := self._next(run)) is not None:
+                try:
+                    outcome = outcome_of(await cast(AsyncHandler, call.handler)(call.messages, call.context))
+                except asyncio.CancelledError:
+                    raise
+                except Exception as problem:
+                    outcome = Outcome(False, problem)
+                goes_on = self._finish(run, call, outcome)
+                self._deliver()
+                if not goes_on:
+                    break
+        self._leave(run)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Take up what was done."""
+        self._is_posted = False
+        while self._done:
+            run, call, outcome = self._done.popleft()
+            try:
+                if call is not None and outcome is not None:
+                    self._on_done(run, call, outcome)
+                else:
+                    self._runs.discard(run)
+                    self._on_end(run)
+            except Exception:
+                log.exception("event=consume_result_failed")
+        if not self._runs:
+            self._nothing_runs.set()
+
+    # -- the threads' side ---------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            run = self._queue.get()
+            with self._lock:
+                self._idle -= 1
+            if run is None:
+                return
+            while (call := self._next(run)) is not None:
+                try:
+                    outcome = outcome_of(cast(Handler, call.handler)(call.messages, call.context))
+                except BaseException as problem:  # Also of sys.exit() in a handler: the thread is not the handler's.
+                    outcome = Outcome(False, problem)
+                goes_on = self._finish(run, call, outcome)
+                self._post()
+                if not goes_on:
+                    break
+            self._leave(run)
+            self._post()
+
+    def _next(self, run: Run) -> HandlerCall | None:
+        """The call to be made now. Any thread."""
+        if run.is_stopped():
+            return None
+        try:
+            call = run.calls.popleft()
+        except IndexError:
+            return None
+        call.started_at = time.monotonic()
+        run.running.add(call)
+        return call
+
+    def _finish(self, run: Run, call: HandlerCall, outcome: Outcome) -> bool:
+        """Note what a call came to; whether the run goes on. Any thread."""
+        call.seconds = time.monotonic() - (call.started_at or 0.0)
+        self._mean_seconds += (call.seconds - self._mean_seconds) * _MEAN_WEIGHT
+        run.running.discard(call)
+        self._done.append((run, call, outcome))
+        return outcome.is_consumed or not run.is_ordered
+
+    def _leave(self, run: Run) -> None:
+        """One less works at a run; after the last one it has ended. Any thread."""
+        with self._lock:
+            run.threads -= 1
+            if not run.threads:
+                self._done.append((run, None, None))
+
+    def _post(self) -> None:
+        """Have the loop take up what was done. Any thread."""
+        if not self._is_posted:
+            self._is_posted = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                log.debug("event=consume_result_dropped reason='the loop is closed'")
