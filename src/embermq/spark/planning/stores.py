@@ -1,9 +1,9 @@
 """From `path` and `paths` to stores, each with the name of its broker. Looks, never writes.
 
-A path is a directory (also as file:/...), or a glob (also with {a,b}). A directory must be a store; of what a glob
-finds, stores are taken and other things left alone, since a data directory holds more than stores. Symbolic links
-are followed. A URI (s3://bucket/logs) or a directory is also where `ship` put one store, or several, a folder each;
-their names are in their heads.
+A path is a directory (also as file:/...), or a glob (also with {a,b}). A directory must be a store: its log is in it,
+or where a broker.conf in it says (storePathCommitLog). Of what a glob finds, stores are taken and other things left
+alone, since a data directory holds more than stores. Symbolic links are followed. A URI (s3://bucket/logs) or a
+directory is also where `ship` put one store, or several, a folder each; their names are in their heads.
 
 The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that
 RocketMQ's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
@@ -21,13 +21,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.files import read_whole
+from embermq.files import RealFiles, read_whole
 from embermq.format.config_json import parse_config
 from embermq.inspect import Survey
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.spark.shipped.manifests import HEAD, load_head
 from embermq.spark.shipped.places import Place, is_address, shown
 from embermq.spark.shipped.surveys import ShippedSurvey
+from embermq.store.layout import log_places, places_said
 from embermq.store.tables import PERM_INHERIT
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
@@ -171,13 +172,22 @@ def _checked(path: Path) -> Path:
     if inner:
         more = f"; use {path / '*'} for all" if len(inner) > 1 else ""
         raise StorePathInvalid(path, f"not a store, but {inner[0]} in it is one{more}")
+    (elsewhere, _read) = places_said(RealFiles(), path)
+    if elsewhere:
+        places = ", ".join(map(str, elsewhere))
+        raise StorePathInvalid(path, f"its broker.conf puts the log at {places}, and there is no such directory")
     names = sorted(child.name for child in path.iterdir())
     shown = f"it holds {', '.join(names[:3])}" if names else "it is empty"
     raise StorePathInvalid(path, f"not a store: there is no commitlog/ in it ({shown})")
 
 
 def _is_store(path: Path) -> bool:
-    return (path / "commitlog").is_dir() or (path / HEAD).is_file()
+    return has_log(path) or (path / HEAD).is_file()
+
+
+def has_log(path: Path) -> bool:
+    """Is there a log: in the directory, or where its broker.conf says?"""
+    return any(place.is_dir() for place in log_places(RealFiles(), path))
 
 
 def _local(text: str) -> str:

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from embermq.errors import StorePathInvalid
 from embermq.files import RealFiles
 from embermq.spark.planning.plan import LogCut, PlacesCut
+from embermq.spark.planning.stores import has_log
 from embermq.spark.reading.known_places import read_places
 from embermq.spark.reading.queue_reader import QueueReader
 from embermq.spark.reading.slice_rows import Counts, ReadSettings, Slice, SliceReader, chooser
@@ -51,7 +52,7 @@ def _read_log(reader: SliceReader, cut: LogCut) -> Iterator[pa.RecordBatch]:
 
 def _check_visible(slice_: Slice) -> None:
     """A store that the driver sees and this machine does not is no retention."""
-    if isinstance(slice_.files, RealFiles) and not (slice_.store / "commitlog").is_dir():
+    if isinstance(slice_.files, RealFiles) and not has_log(slice_.store):
         raise StorePathInvalid(
             slice_.store,
             f"the driver sees this store, the worker on {socket.gethostname()} does not;"
