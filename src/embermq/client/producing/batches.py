@@ -9,9 +9,11 @@ import msgspec
 
 from embermq.client.producing.outgoing import Outgoing, Packer
 from embermq.format.client_batch import ITEM_BYTES, encode_batch_items
-from embermq.model.message import BatchItem, Message
+from embermq.model.message import NO_PROPERTIES, BatchItem, Message
 from embermq.model.names import RETRY_PREFIX
-from embermq.model.properties import DELAY, NAME_END, WAIT
+from embermq.model.properties import DELAY, NAME_END, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS, WAIT
+
+_DELAYS = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS))
 
 
 class Batch(msgspec.Struct):
@@ -79,4 +81,8 @@ def _alone(place: int, message: Message, packer: Packer) -> Batch:
 
 
 def _goes_alone(message: Message, topic: str) -> bool:
-    return bool(message.delay_level) or DELAY in message.all_properties() or topic.startswith(RETRY_PREFIX)
+    if message.delay_level or topic.startswith(RETRY_PREFIX):
+        return True
+    if message.properties is NO_PROPERTIES and message.encoded_properties is None:
+        return False
+    return not _DELAYS.isdisjoint(message.all_properties())

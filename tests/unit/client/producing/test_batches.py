@@ -54,7 +54,14 @@ def test_topics_and_waiting_are_apart() -> None:
     assert unwaited.outgoing.wire.properties == "WAIT\x01false"
 
 
-@pytest.mark.parametrize("alone", [Message("T", b"x" * 5000), Message("T", b"x", delay_level=2)])
+@pytest.mark.parametrize(
+    "alone",
+    [
+        Message("T", b"x" * 5000),
+        Message("T", b"x", delay_level=2),
+        Message("T", b"x", properties={"TIMER_DELAY_SEC": "60"}),
+    ],
+)
 def test_large_and_delayed_messages_go_alone_in_their_place(alone: Message) -> None:
     made = batches(Message("T", b"1"), Message("T", b"2"), alone, Message("T", b"3"), Message("T", b"4"))
     assert [batch.places for batch in made] == [[0, 1], [2], [3, 4]]

@@ -1,0 +1,83 @@
+"""TLS on the client's side: a broker behind a TLS proxy."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from embermq.client.calls import BrokerAddress, Caller, WireMessage, send
+from embermq.errors import BrokerUnreachable
+from embermq.remoting import Connector
+from tests.support.brokers import RunningBroker, play
+
+MESSAGE = WireMessage("g", "T", b"x", queue_id=0)
+
+
+def certificate(path: Path) -> tuple[Path, Path]:
+    key, cert = path / "key.pem", path / "cert.pem"
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            str(key),
+            "-out",
+            str(cert),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
+
+
+async def proxy(target: str, context: ssl.SSLContext) -> asyncio.Server:
+    host, _, port = target.rpartition(":")
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inner_reader, inner_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(carry(reader, inner_writer), carry(inner_reader, writer), return_exceptions=True)
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_sends_go_through_tls_and_strangers_are_refused(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+
+    async def scenario(broker: RunningBroker) -> None:
+        server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        server_side.load_cert_chain(cert, key)
+        server = await proxy(broker.address, server_side)
+        to = BrokerAddress("b", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        trusting = Connector(tls=ssl.create_default_context(cafile=str(cert)))
+        doubting, plain = Connector(tls=ssl.create_default_context()), Connector()
+        try:
+            assert (await send(Caller(trusting), to, MESSAGE, 10.0)).queue_offset == 0
+            with pytest.raises(BrokerUnreachable, match=r"TLS.*CERTIFICATE_VERIFY_FAILED"):
+                await send(Caller(doubting), to, MESSAGE, 10.0)
+            with pytest.raises(BrokerUnreachable):
+                await send(Caller(plain), to, MESSAGE, 1.0)
+        finally:
+            for connector in (trusting, doubting, plain):
+                await connector.close()
+            server.close()
+
+    play(scenario, tmp_path / "broker")
