@@ -8,7 +8,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from embermq.spark.options.schema import spark_schema
-from embermq.spark.streaming.stream_reader import RocketMQStreamReader
+from embermq.spark.streaming.stream_reader import RocketMQStreamReader, stream_reader
+from embermq.spark.wire.stream_reader import WireStreamReader
 
 Row = tuple[str, int, int, bytes]  # topic, queue id, queue offset, body
 
@@ -16,16 +17,21 @@ Row = tuple[str, int, int, bytes]  # topic, queue id, queue offset, body
 class Drive:
     """One query with one checkpoint: `offset` is what the checkpoint has, `rows` what the sink has."""
 
-    def __init__(self, path: Path | str, **options: Any) -> None:
-        self._options = {name.lower(): str(value) for name, value in options.items()} | {"path": str(path)}
+    def __init__(self, path: Path | str | None = None, **options: Any) -> None:
+        """Of the stores at a path, or with the option nameServer of a cluster."""
+        self._options = {name.lower(): str(value) for name, value in options.items()}
+        if path is not None:
+            self._options["path"] = str(path)
         self.offset = ""
         self.rows: list[Row] = []
         self.batches: list[tuple[str, str]] = []
         self.reader = self._make()
 
-    def _make(self) -> RocketMQStreamReader:
+    def _make(self) -> RocketMQStreamReader | WireStreamReader:
         corrupt = self._options.get("oncorrupt") == "rows"
-        return RocketMQStreamReader(spark_schema("rocketmq", corrupt=corrupt), self._options)
+        reader = stream_reader(spark_schema("rocketmq", corrupt=corrupt), self._options)
+        assert isinstance(reader, RocketMQStreamReader | WireStreamReader)
+        return reader
 
     def restart(self, **options: Any) -> None:
         """The process ends and the query is started again."""

@@ -29,6 +29,8 @@ def refused(streaming: bool | None = False, /, **given: str) -> OptionInvalid:
 GOOD = {
     "path": "/a",
     "paths": '["/a"]',
+    "nameServer": "127.0.0.1:9876",
+    "brokerTimeout": "10s",
     "topic": "orders",
     "subscribe": "orders",
     "subscribePattern": "ord.*",
@@ -76,7 +78,9 @@ def test_there_is_a_good_value_for_every_option() -> None:
 def test_every_option_is_heard_in_any_case(name: str) -> None:
     more = {"minoffsetspertrigger": "1"} if name == "maxTriggerDelay" else {}
     streaming = next(option.scope for option in OPTIONS if option.name == name) == "stream"
-    path = {} if name.startswith("path") else {"path": "/store"}
+    path = {} if name.startswith("path") or name == "nameServer" else {"path": "/store"}
+    if name in ("brokerTimeout", "groupId"):
+        path = {"nameServer": "127.0.0.1:9876"}
     heard = options.parse({**path, name.lower(): GOOD[name], **more}, streaming)
     assert heard == options.parse({**path, name.upper(): GOOD[name], **more}, streaming)
     silent = options.parse({**(path or {"path": "/other"}), **more}, streaming)
@@ -193,8 +197,30 @@ def test_an_unknown_name_like_none() -> None:
     assert nearest_name("zzz") is None
 
 
+def wire(streaming: bool | None = False, /, **given: str) -> ReadOptions:
+    return options.parse({"nameServer": "a:9876;b", **given}, streaming)
+
+
+def test_a_cluster_in_place_of_a_path() -> None:
+    chosen = wire(topic="t", brokerTimeout="5s", groupId="g")
+    assert (chosen.paths, chosen.name_servers) == ((), ("a:9876", "b:9876"))
+    assert (chosen.broker_timeout_ms, chosen.group_id) == (5000, "g")
+    assert "contradicts path" in str(refused(nameServer="a:9876"))
+    assert "only a stream" in str(refused(groupId="g"))
+    assert "without nameServer" in str(refused(brokerTimeout="1s"))
+    for said, text in (
+        ({"startingPhysicalOffset": "1"}, "use startingOffsets"),
+        ({"endingPhysicalOffset": "1"}, "use endingOffsets"),
+        ({"nameServer": "a:x"}, "an address looks like"),
+        ({"nameServer": " ; "}, "an address is needed"),
+    ):
+        with pytest.raises(OptionInvalid, match=text):
+            wire(**said)
+    with pytest.raises(OptionInvalid, match="or instead of it the option nameServer"):
+        options.parse({}, False)
+
+
 def test_names_of_others_are_explained() -> None:
-    assert "give the path" in str(refused(nameserver="127.0.0.1:9876"))
     assert "give the path" in str(refused(**{"kafka.bootstrap.servers": "x"}))
     assert "use topic" in str(refused(assign="{}"))
     assert "groupId" in str(refused(consumergroup="g"))

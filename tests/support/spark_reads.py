@@ -76,7 +76,9 @@ def reader_of(*paths: Path, schema: Any = None, **options: str) -> RocketMQBatch
         schema = whole
     elif not isinstance(schema, StructType):
         schema = StructType([whole[name] for name in schema])
-    return batch_reader(schema, given, uuid.uuid4().hex)
+    reader = batch_reader(schema, given, uuid.uuid4().hex)
+    assert isinstance(reader, RocketMQBatchReader)
+    return reader
 
 
 def arrow_schema_of(reader: RocketMQBatchReader) -> pa.Schema:

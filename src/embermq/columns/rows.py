@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-C_PHYSICAL = 0  # physical offset of the record's first byte, from its position
+C_PHYSICAL = 0  # `base` plus the record's position in the data: of a stretch of log, its physical offset
 C_SIZE = 1
 C_QUEUE_ID = 2
 C_QUEUE_OFFSET = 3
@@ -34,7 +34,7 @@ C_BORN_TIME = 19
 C_FLAG = 20  # the user's own flag
 C_RECONSUME = 21
 C_PREPARED = 22  # prepared transaction offset
-C_STORED_PHYSICAL = 23  # physical offset as written inside the record
+C_STORED_PHYSICAL = 23  # physical offset as written inside the record; in records pulled from a broker, the only one
 N_COLUMNS = 24
 
 Rows = NDArray[np.int64]

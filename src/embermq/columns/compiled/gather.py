@@ -154,7 +154,7 @@ def _ids(data: Any, base: int, rows: Any, keep: Any, offsets: Any, values: Any) 
         for k in range(0, 8 + HOST_V6_EXTRA * is_v6, 4):
             _put_hex(values, end, i32_at(data, host_at + k))
             end += 8
-        physical = cell(rows, row, c.C_PHYSICAL)
+        physical = cell(rows, row, c.C_STORED_PHYSICAL)
         _put_hex(values, end, physical >> 32)
         _put_hex(values, end + 8, physical)
         end += 16

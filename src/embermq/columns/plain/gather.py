@@ -100,7 +100,7 @@ def gather_ids(records: RecordColumns, keep: Keep) -> Parts:
     """Message ids: store host and position in hexadecimal digits."""
     return pack_parts(
         message_id(
-            unpack_host(_packed_host(records, row, HostKind.STORE)), int(records.rows[row, c.C_PHYSICAL])
+            unpack_host(_packed_host(records, row, HostKind.STORE)), int(records.rows[row, c.C_STORED_PHYSICAL])
         ).encode()
         for row in _checked(keep, len(records))
     )

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from embermq.errors import OptionInvalid
 from embermq.spark.options.values import (
     QueueChoice,
+    parse_addresses,
     parse_count,
     parse_duration_ms,
     parse_expression,
@@ -67,6 +68,17 @@ OPTIONS: tuple[Option, ...] = (
         " for example `s3://bucket/logs`. What `load` is given.",
     ),
     Option("paths", "", "Several of them, as a JSON list; what `load` makes of a list."),
+    Option(
+        "nameServer",
+        "",
+        "In place of a path: name servers of a running cluster, `host:port`, separated by `;`. Messages are pulled from"
+        " its brokers ([spark-wire.md](spark-wire.md)).",
+    ),
+    Option(
+        "brokerTimeout",
+        "60s",
+        "With nameServer: how long a broker or name server that does not answer is asked again before the query fails.",
+    ),
     Option("topic", "all", "Topics to read, separated by commas."),
     Option("subscribe", "all", "The same, as Spark's Kafka source calls it."),
     Option("subscribePattern", "", "Regular expression that the whole name of a topic must match."),
@@ -145,9 +157,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "groupId",
         "",
-        "Consumer group under which committed progress is written into the store, for RocketMQ's tools to see; letters,"
-        " digits and any of `%|_-`.",
-        "stream",
+        "Consumer group under which the progress of a stream is shown: written into the store, or with nameServer"
+        " committed to the brokers, for RocketMQ's tools to see; letters, digits and any of `%|_-`. With nameServer"
+        " also the group that messages are pulled for.",
     ),
 )
 
@@ -156,8 +168,7 @@ _BY_LOWER = {option.name.lower(): option for option in OPTIONS}
 
 # What people bring along from elsewhere, and what to do about it here.
 _ELSEWHERE = {
-    "nameserver": "a store is read from its directory, there is no server to name; give the path",
-    "kafka.bootstrap.servers": "a store is read from its directory, there is no server to name; give the path",
+    "kafka.bootstrap.servers": "give the path of a store, or nameServer for a running cluster",
     "assign": "use topic, and queues for some of its queues",
     "consumergroup": "no group is needed to read; groupId makes a stream's progress visible",
     "kafka.group.id": "no group is needed to read; groupId makes a stream's progress visible",
@@ -172,6 +183,8 @@ class ReadOptions:
     """What a read was asked for. Field by field: OPTIONS."""
 
     paths: tuple[str, ...] = ()
+    name_servers: tuple[str, ...] = ()  # instead of paths
+    broker_timeout_ms: int = 60_000
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
     queues: QueueChoice = _EVERY_QUEUE
@@ -220,6 +233,7 @@ def parse(options: Mapping[str, str], streaming: bool | None) -> ReadOptions:
     _only_one(given, *_SUBSCRIBING)
     values = {field: read(name, given[name]) for field, name, read in _FIELDS if name in given}
     values["paths"] = _paths(given)
+    _check_transport(given, streaming)
     if "queues" in given and (by_topic := values["queues"].by_topic) and not any(map(given.get, _SUBSCRIBING)):
         values["topics"] = tuple(by_topic)
     values["start"] = _limit(starts, given, streaming) or (Latest() if streaming else Earliest())
@@ -303,17 +317,48 @@ def _check_together(chosen: ReadOptions, given: Mapping[str, str]) -> None:
         raise OptionInvalid("minOffsetsPerTrigger", f"is larger than maxOffsetsPerTrigger ({most})", value=least)
 
 
+# Options that only the files of a store can answer.
+_OF_FILES = {
+    "startingPhysicalOffset": "use startingOffsets or startingTimestamp",
+    "endingPhysicalOffset": "use endingOffsets or endingTimestamp",
+}
+
+
+def _check_transport(given: Mapping[str, str], streaming: bool | None) -> None:
+    """Options that belong to a path or to a name server alone."""
+    if "nameServer" not in given:
+        if "brokerTimeout" in given:
+            raise OptionInvalid("brokerTimeout", "has no meaning without nameServer")
+        if "groupId" in given and streaming is False:
+            raise OptionInvalid("groupId", "only a stream (spark.readStream) has this, or a read with nameServer")
+        return
+    for name in ("path", "paths"):
+        if given.get(name):
+            raise OptionInvalid("nameServer", f"contradicts {name}; give only one of the two")
+    for name, instead in _OF_FILES.items():
+        if name in given:
+            raise OptionInvalid(name, f"a place in the log means nothing over the wire; {instead}")
+
+
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    if "nameServer" in given:
+        return ()
     paths = [given["path"]] if given.get("path") else []
     if "paths" in given:
         paths += parse_texts("paths", given["paths"])
     if not paths or not all(paths):
-        raise OptionInvalid("path", "is missing: the directory of the store, for example .load('/data/broker-a/store')")
+        raise OptionInvalid(
+            "path",
+            "is missing: the directory of the store, for example .load('/data/broker-a/store'), or instead of it the"
+            " option nameServer",
+        )
     return tuple(paths)
 
 
 # Field of ReadOptions, option, how to read it.
 _FIELDS: tuple[tuple[str, str, Callable[[str, str], Any]], ...] = (
+    ("name_servers", "nameServer", parse_addresses),
+    ("broker_timeout_ms", "brokerTimeout", parse_duration_ms),
     ("topics", "topic", parse_topics),
     ("topics", "subscribe", parse_topics),
     ("topic_pattern", "subscribePattern", parse_pattern),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from embermq.client.name_servers import parse_name_servers
 from embermq.errors import ExpressionInvalid, OptionInvalid
 from embermq.sql92 import compile_expression
 
@@ -162,6 +163,14 @@ def parse_group(name: str, text: str) -> str:
     if not _GROUP.fullmatch(group):
         raise OptionInvalid(name, "the name of a group is expected: letters, digits and any of % | _ -", value=text)
     return group
+
+
+def parse_addresses(name: str, text: str) -> tuple[str, ...]:
+    """Name servers: `host:port`, several separated by semicolons."""
+    try:
+        return parse_name_servers(text)
+    except OptionInvalid as problem:
+        raise OptionInvalid(name, problem.reason, value=text) from None
 
 
 def parse_texts(name: str, text: str) -> tuple[str, ...]:

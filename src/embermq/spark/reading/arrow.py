@@ -29,13 +29,13 @@ from embermq.columns import (
     C_BORN_TIME,
     C_FLAG,
     C_KEYS_AT,
-    C_PHYSICAL,
     C_PREPARED,
     C_QUEUE_ID,
     C_QUEUE_OFFSET,
     C_RECONSUME,
     C_SIZE,
     C_STORE_TIME,
+    C_STORED_PHYSICAL,
     C_SYS_FLAG,
     C_TAGS_AT,
     C_TOPIC_AT,
@@ -228,7 +228,7 @@ def _compressed(records: RecordColumns, keep: Keep) -> NDArray[np.intp]:
 def _payload(records: RecordColumns, row: int, on_damage: OnDamage | None) -> bytes | None:
     """The body decompressed; None when it is damaged and `on_damage` was called."""
     numbers = records.rows[row]
-    start, size = int(numbers[C_PHYSICAL]), int(numbers[C_SIZE])
+    start, size = int(numbers[C_STORED_PHYSICAL]), int(numbers[C_SIZE])
     try:
         body = decompressed(records.body(row), int(numbers[C_SYS_FLAG]), start)
         if len(body) > COLUMN_BYTES_MAX:
@@ -372,7 +372,7 @@ _MAKERS: dict[SchemaMode, dict[str, _Maker]] = {
         "brokerName": BatchBuilder._broker,
         "queueId": _int(C_QUEUE_ID),
         "queueOffset": _long(C_QUEUE_OFFSET),
-        "physicalOffset": _long(C_PHYSICAL),
+        "physicalOffset": _long(C_STORED_PHYSICAL),
         "msgId": _id,
         "uniqKey": _part(C_UNIQ_AT),
         "tags": _part(C_TAGS_AT),

@@ -8,8 +8,8 @@
 The reader is pickled and sent to workers before `partitions` is called, so slices carry all that tasks need.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -37,6 +37,10 @@ from embermq.spark.reading.slices import ReadSettings, Slice, read_slice
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
 from embermq.spark.runtime.gc_freeze import settle
+from embermq.spark.runtime.machine import cores
+
+if TYPE_CHECKING:
+    from embermq.spark.wire.batch_reader import WireBatchReader
 
 
 class RocketMQBatchReader(DataSourceReader):
@@ -62,8 +66,18 @@ class RocketMQBatchReader(DataSourceReader):
             yield from read_slice(partition)
 
 
-class FilteringBatchReader(RocketMQBatchReader):
-    """Uses filters if it gets some, and works in a session that gives none.
+class FilteredReader(Protocol):
+    """A reader that can use what filters say."""
+
+    options: ReadOptions
+    pushed: Pushed
+
+
+R = TypeVar("R", bound=FilteredReader)
+
+
+def with_filters(reader: R, table: str) -> R:
+    """The reader, using filters if it gets some; it works in a session that gives none.
 
     `table` names the table behind a DataFrame: all its queries share a plan (shared_filters.py).
 
@@ -72,10 +86,8 @@ class FilteringBatchReader(RocketMQBatchReader):
     is not overridden: the instance has a callable of that name, whose `__func__` is the base class's. Where the
     setting is off it is not called.
     """
-
-    def __init__(self, schema: StructType, options: ReadOptions, table: str) -> None:
-        super().__init__(schema, options)
-        vars(self)["pushFilters"] = _Push(self, table)
+    vars(reader)["pushFilters"] = _Push(reader, table)
+    return reader
 
 
 class _Push:
@@ -83,7 +95,7 @@ class _Push:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, reader: RocketMQBatchReader, table: str) -> None:
+    def __init__(self, reader: FilteredReader, table: str) -> None:
         self._reader, self._table = reader, table
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -91,12 +103,17 @@ class _Push:
         return filters
 
 
-def batch_reader(schema: StructType, options: Mapping[str, str], table: str) -> RocketMQBatchReader:
-    """The reader that the option pushdown asks for, for a table of this name."""
+def batch_reader(schema: StructType, options: Mapping[str, str], table: str) -> DataSourceReader:
+    """The reader that the options ask for, of files or of a cluster, for a table of this name."""
     parsed = read_options.parse(options, streaming=False)
-    if parsed.pushdown:
-        return FilteringBatchReader(schema, parsed, table)
-    return RocketMQBatchReader(schema, parsed)
+    reader = _cluster_reader(schema, parsed) if parsed.name_servers else RocketMQBatchReader(schema, parsed)
+    return with_filters(reader, table) if parsed.pushdown else reader
+
+
+def _cluster_reader(schema: StructType, options: ReadOptions) -> "WireBatchReader":
+    from embermq.spark.wire.batch_reader import WireBatchReader
+
+    return WireBatchReader(reading_of(schema, options), options)
 
 
 def reading_of(schema: StructType, options: ReadOptions) -> ReadSettings:
@@ -152,8 +169,3 @@ def _range_of(cut: Cut) -> tuple[int, int]:
     if isinstance(cut, PlacesCut):
         return cut.places[0], cut.places[-1] + 1
     return min(part.first_physical for part in cut.parts), max(part.end_physical for part in cut.parts)
-
-
-def cores() -> int:
-    """Of this machine: in local mode there is something to do for each. On a cluster, minPartitions is for that."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

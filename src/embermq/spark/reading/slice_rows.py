@@ -111,7 +111,7 @@ class SliceReader:
     def batches(self, records: RecordColumns, keep: Keep | None) -> Iterator[pa.RecordBatch]:
         """Chosen records as batches within the limits; damage met on the way (bodies that cannot be decompressed)."""
         if self._condition is not None:
-            keep = _meeting(self._condition, records, keep)
+            keep = meeting(self._condition, records, keep)
         found: list[DamagedRange] = []
         for batch in self.builder.batches(
             records, keep, lambda start, end, reason: found.append(DamagedRange(start, end, reason))
@@ -122,7 +122,7 @@ class SliceReader:
             yield from self.troubles.meet(damage)
 
 
-def _meeting(condition: Expression, records: RecordColumns, keep: Keep | None) -> Keep:
+def meeting(condition: Expression, records: RecordColumns, keep: Keep | None) -> Keep:
     """Those of the chosen records whose properties meet a condition."""
     rows = range(len(records)) if keep is None else keep.tolist()
     return np.array([i for i in rows if condition.matches(records.properties(i))], np.int64)

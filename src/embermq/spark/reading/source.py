@@ -28,7 +28,8 @@ class RocketMQSource(DataSource):
     """Message stores of EmberMQ and Apache RocketMQ as tables and streams.
 
     A store that is being written, one that was stopped and a copy of one are all read alike, straight from the
-    files: no broker, no consumer group, no lock, nothing written.
+    files: no broker, no consumer group, no lock, nothing written. With the option nameServer, messages are pulled from
+    the brokers of a running cluster instead.
 
     >>> from embermq import Message, MessageStore
     >>> with MessageStore.open("store") as store:
@@ -64,7 +65,12 @@ class RocketMQSource(DataSource):
         from embermq.spark.planning.stores import find_stores
 
         options = parse(self.options, None)
-        find_stores(options.paths, shipped=True)
+        if options.name_servers:
+            from embermq.spark.wire.batch_reader import check_cluster
+
+            check_cluster(options)
+        else:
+            find_stores(options.paths, shipped=True)
         return spark_schema(
             options.schema_mode, corrupt=options.on_corrupt == "rows", headers=options.include_headers, exact=True
         )
@@ -79,10 +85,10 @@ class RocketMQSource(DataSource):
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         """Driver side, when a stream starts, and in each of its workers. Mistakes are said by the reader."""
         from embermq.spark.streaming.refused_stream import RefusedStreamReader
-        from embermq.spark.streaming.stream_reader import RocketMQStreamReader
+        from embermq.spark.streaming.stream_reader import stream_reader
 
         try:
-            return RocketMQStreamReader(schema, self.options)
+            return stream_reader(schema, self.options)
         except EmberError as problem:
             return RefusedStreamReader(problem)
 

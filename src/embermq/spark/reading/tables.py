@@ -4,6 +4,7 @@
     table(spark, "store", ["keys", "body"], topic="orders", lake="lake")       # archived ranges come from the lake
     table(spark, "store", topic="orders", shipped="s3://bucket/logs")          # what the log has lost, from its copy
     stream(spark, ["broker-a", "broker-b"], ["body"], subscribe=["orders", "returns"])
+    stream(spark, columns=["body"], nameServer="127.0.0.1:9876", topic="orders")          # a running cluster
 
 Spark never tells a Python source which columns a query needs, so the user has to: here the list of columns
 becomes the schema, and what is not in it is neither copied nor sent. Filters are handed to the source by Spark
@@ -40,14 +41,15 @@ StorePath = str | Path
 
 def table(
     spark: SparkSession,
-    path: StorePath | Iterable[StorePath],
+    path: StorePath | Iterable[StorePath] | None = None,
     columns: Iterable[str] | None = None,
     *,
     lake: str | None = None,
     shipped: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given.
+    """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given. Without a path,
+    the cluster that the option nameServer names.
 
     `options` are those of the format. Besides text they may be numbers, booleans, datetimes (with a time zone),
     lists (of names) and dicts (of offsets); None is an option that is not given. With `lake`, what is archived there
@@ -55,11 +57,10 @@ def table(
     The same with `shipped`, where `ship` put copies of the logs: what a log no longer has comes from its copy; there
     also keys can be spoken of.
     """
-    paths = path_texts(path)
-    texts = option_texts(options, paths)
+    texts = option_texts(options, path)
     parsed = parse(texts, streaming=False)
     if lake is not None or shipped is not None:
-        return _with_history(spark, paths, chosen_schema(columns, parsed), lake, shipped, options, parsed)
+        return _with_history(spark, path_texts(path), chosen_schema(columns, parsed), lake, shipped, options, parsed)
     schema = chosen_schema(columns, parsed)
     reading = spark.read.format(FORMAT).options(**texts)
     if _is_said(options, "pushdown") or (parsed.schema_mode == "kafka" and parsed.on_corrupt == "rows"):
@@ -126,7 +127,7 @@ def _with_history(
 
 def stream(
     spark: SparkSession,
-    path: StorePath | Iterable[StorePath],
+    path: StorePath | Iterable[StorePath] | None = None,
     columns: Iterable[str] | None = None,
     **options: object,
 ) -> DataFrame:
@@ -138,13 +139,13 @@ def stream(
         return reading.load()
 
 
-def option_texts(options: Mapping[str, object], path: StorePath | Iterable[StorePath]) -> dict[str, str]:
-    """Options as Spark hands them on: text."""
+def option_texts(options: Mapping[str, object], path: StorePath | Iterable[StorePath] | None) -> dict[str, str]:
+    """Options as Spark hands them on: text. Without a path one of them has to be nameServer."""
     texts = {name: _text(name, value) for name, value in options.items() if value is not None}
-    return texts | {"paths": json.dumps(path_texts(path))}
+    return texts if path is None else texts | {"paths": json.dumps(path_texts(path))}
 
 
-def path_texts(path: StorePath | Iterable[StorePath]) -> list[str]:
+def path_texts(path: StorePath | Iterable[StorePath] | None) -> list[str]:
     """The paths that one or several are; OptionInvalid for what is none."""
     paths: list[object] = [path] if isinstance(path, str | Path) or not isinstance(path, Iterable) else list(path)
     for one in paths:

@@ -38,10 +38,11 @@ from embermq.spark.planning.offsets import AtOffsets, AtTimes
 from embermq.spark.planning.plan import SLICE_BYTES, SliceLimits, plan
 from embermq.spark.planning.read_request import StoreWork
 from embermq.spark.planning.stores import find_stores
-from embermq.spark.reading.batch_reader import cores, reading_of, slices
+from embermq.spark.reading.batch_reader import reading_of, slices
 from embermq.spark.reading.slices import read_slice
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
+from embermq.spark.runtime.machine import cores
 from embermq.spark.streaming.progress import GroupProgress
 from embermq.spark.streaming.stream_limits import Patience
 from embermq.spark.streaming.stream_log import LogFollower
@@ -64,6 +65,16 @@ class StreamFollower(Protocol):
     def works(self, start: StreamOffset, end: StreamOffset) -> Iterator[StoreWork]: ...
 
     def progress(self, end: StreamOffset) -> Iterator[tuple[FollowedStore, dict[tuple[str, int], int]]]: ...
+
+
+def stream_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceStreamReader:
+    """The reader that the options ask for, of files or of a cluster."""
+    parsed = read_options.parse(options, streaming=True)
+    if not parsed.name_servers:
+        return RocketMQStreamReader(schema, options)
+    from embermq.spark.wire.stream_reader import WireStreamReader
+
+    return WireStreamReader(reading_of(schema, parsed), parsed)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
