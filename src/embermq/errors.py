@@ -16,6 +16,7 @@
     │  ├─ ClientClosed               a call after close()
     │  ├─ NameServersUnreachable     none of the name servers answers
     │  ├─ RouteMissing               no broker serves the topic
+    │  ├─ NameUnknown                a group, broker, cluster or message that is not there, with the nearest name
     │  ├─ BrokerUnreachable          no connection to a broker, or no answer: names broker, address and topic
     │  ├─ RequestRefused             a broker or name server said no: names it, its code and remark, and what to do
     │  │  ├─ BrokerBusy              flow control: later
@@ -200,6 +201,15 @@ class RouteMissing(ClientError):
         why = reason or "create the topic, or check that its brokers run and are registered"
         super().__init__(f"topic {topic!r}: the name servers ({', '.join(name_servers)}) know no broker for it; {why}")
         self.topic, self.name_servers = topic, tuple(name_servers)
+
+
+class NameUnknown(ClientError):
+    """A group, a broker, a cluster or a message that the cluster does not have."""
+
+    def __init__(self, kind: str, name: str, nearest: Sequence[str] = (), advice: str = "") -> None:
+        hint = advice or (f"did you mean {nearest[0]}?" if nearest else "check the name")
+        super().__init__(f"{kind} {name!r} is not known; {hint}" if name else f"no {kind}: {hint}")
+        self.kind, self.name, self.nearest, self.advice = kind, name, tuple(nearest), advice
 
 
 def _subject(topic: str, group: str) -> str:

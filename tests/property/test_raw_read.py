@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.format.frame import Frame, decode
+from embermq.format.frame_message import as_message
 from embermq.model.message import StoredMessage
 from embermq.model.properties import property_value
 from embermq.settings import KernelUse
 from embermq.store import FilterBits, GroupFilter, MessageFilter, RawRead
-from embermq.store.log import as_message
 
 SEGMENT_BYTES = 32 << 10
 TAGS = ["paid", "sent", "AaAa", "BBBB", "", "grün"]  # AaAa and BBBB have the same hash.

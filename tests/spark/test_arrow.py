@@ -24,12 +24,12 @@ from embermq.columns.plain import gather as gather_twin
 from embermq.columns.rows import RecordColumns, new_rows
 from embermq.errors import CorruptFrame, OptionInvalid
 from embermq.format.frame import Frame, decode, encode
+from embermq.format.frame_message import as_message
 from embermq.model.hosts import Host
 from embermq.model.message import StoredMessage
 from embermq.spark.options.schema import COLUMNS, SchemaMode, columns_of, spark_schema
 from embermq.spark.reading import arrow
 from embermq.spark.reading.arrow import BATCH_BYTES_MAX, BATCH_ROWS_MAX, BatchBuilder
-from embermq.store.log.records import as_message
 from tests.columns.strategies import logs
 from tests.support import golden
 

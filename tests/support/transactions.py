@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from embermq.format.frame import Frame, decode
+from embermq.format.frame_message import as_message
 from embermq.model.message import StoredMessage
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC
 from embermq.remoting import Call, Command, NoHeader, Reply, RequestCode, RequestTable, Row
-from embermq.store.log.records import as_message
 from tests.support.brokers import RunningBroker
 
 GROUP, TOPIC = "pg", "orders"

@@ -24,11 +24,15 @@ from embermq.errors import EmberError, SettingsWarning
 # that `embermq --help` does not wait for what only one of them needs.
 NOUNS = {
     "broker": ("embermq.cli.broker:broker", "Run a broker, with a name server of its own unless others are named."),
+    "cluster": ("embermq.cli.network.cluster:cluster", "Clusters and their brokers."),
     "demo": ("embermq.cli.demo:demo", "See a store being written, killed and recovered, and Spark following it."),
+    "group": ("embermq.cli.network.group:group", "Consumer groups of a running cluster."),
+    "message": ("embermq.cli.network.message:message", "Messages of a running cluster."),
     "namesrv": ("embermq.cli.namesrv:namesrv", "Run a name server."),
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
     "spark": ("embermq.cli.spark:spark", "Work on stores with Spark."),
     "store": ("embermq.cli.store:store", "Look into, check, dump, load and append to a store directory."),
+    "topic": ("embermq.cli.network.topic:topic", "Topics of a running cluster."),
 }
 
 EXIT_FAILED = 1

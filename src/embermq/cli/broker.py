@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from embermq.cli.addresses import bind_both, own_address, parse_name_servers, resolve
+from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.serving import LEVELS, NotStarted, event_log, leave_not_started, parse_listen, run_until_stopped
 from embermq.errors import EmberError, SettingsError
 from embermq.settings import BrokerConf, read_broker_conf
@@ -26,10 +27,37 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 # How long a thread that computes keeps the others from running: the loop answers clients in between.
 SWITCH_SECONDS = 0.0005
 
+VERBS = {
+    "clean": "Have brokers clean up now.",
+    "config": "Show and change settings of brokers.",
+    "status": "Show the runtime info of brokers.",
+    "writable": "Have producers send to a broker, or not.",
+}
+
 _PLACES = ("commit_log_paths", "commit_log_read_only_paths")
 
 
-@click.command()
+class BrokerVerbs(ClusterVerbs):
+    """A group that runs a broker when it is called without a verb. The verbs are loaded when one is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        from embermq.cli.network import broker_verbs
+
+        command = getattr(broker_verbs, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands for brokers that run"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.group(cls=BrokerVerbs, invoke_without_command=True)
 @click.option("-c", "--config", metavar="FILE", type=click.Path(path_type=Path), help="A broker.conf.")
 @click.option(
     "--store",
@@ -83,6 +111,10 @@ def broker(
     embermq broker --store /var/lib/embermq --set flushDiskType=SYNC_FLUSH
     embermq broker --listen 127.0.0.1:0 --namesrv-listen 127.0.0.1:0 --output json     free ports, and which
     """
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        _refuse_options_before(context)
+        return
     as_json = output_format == "json"
     try:
         conf = _conf(config, changes, store, listen, namesrv, namesrv_listen)
@@ -97,6 +129,16 @@ def broker(
             _run(conf, main, fast, namesrv_listen, log_file, log_level, as_json)
     except (SettingsError, NotStarted) as problem:
         leave_not_started(problem)
+
+
+def _refuse_options_before(context: click.Context) -> None:
+    """Options before the verb would be those of a broker that is to run: nobody means that."""
+    given = [
+        name for name in context.params if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        verb = context.invoked_subcommand
+        raise click.UsageError(f"options of a verb stand after it: embermq broker {verb} ...", context)
 
 
 def _run(

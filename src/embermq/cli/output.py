@@ -148,6 +148,7 @@ class Output:
         self.as_json = as_json
         self._is_report = is_report
         self._document: dict[str, object] = {}
+        self._has_lines = False
 
     @cached_property
     def console(self) -> Console:
@@ -172,6 +173,16 @@ class Output:
         """Something for programs that people get in other words."""
         self._document[key] = value
 
+    def line(self, document: dict[str, Any], text: str) -> None:
+        """One line of an answer that has no end. In JSON mode the answer is then these lines, an object each."""
+        self._has_lines = True
+        click.echo(json.dumps(document, ensure_ascii=False, default=_jsonable) if self.as_json else text)
+
+    def drawn(self, part: Rows) -> Table:
+        """A table for a terminal that is drawn again and again."""
+        cells = _cells(part)
+        return _table([column.title for column in part.columns], [column.right for column in part.columns], cells)
+
     def say(self, text: str, *, style: str = "") -> None:
         """A line for people; programs do not get it."""
         if self.as_json and self._is_report:
@@ -189,7 +200,7 @@ class Output:
 
     def finish(self) -> None:
         """Print the document of a command that was asked for JSON."""
-        if self.as_json:
+        if self.as_json and not self._has_lines:
             document = json.dumps(self._document, ensure_ascii=False, indent=2, default=_jsonable)
             click.echo(document, err=self._is_report)
 
@@ -197,11 +208,8 @@ class Output:
         if not part.rows:
             self.say(f"{part.title}: {part.empty}" if part.title else part.empty)
             return
-        cells = [
-            [_cell(column.show, value) for column, value in zip(part.columns, row, strict=True)] for row in part.rows
-        ]
         titles = [column.title for column in part.columns]
-        self._draw(part.title, titles, [column.right for column in part.columns], cells)
+        self._draw(part.title, titles, [column.right for column in part.columns], _cells(part))
 
     def _show_facts(self, part: NamedValues) -> None:
         cells = [[fact.title, _cell(fact.show, fact.value, fact.absent)] for fact in part.facts]
@@ -252,6 +260,10 @@ def _console(stream: TextIO) -> Console:
     # The width is rich's business on a terminal; elsewhere a line is as long as it needs to be.
     terminal = stream.isatty()
     return Console(file=stream, width=None if terminal else _UNLIMITED_COLUMNS, soft_wrap=not terminal)
+
+
+def _cells(part: Rows) -> list[list[str]]:
+    return [[_cell(column.show, value) for column, value in zip(part.columns, row, strict=True)] for row in part.rows]
 
 
 def _cell(show: Show, value: object, absent: str = "") -> str:

@@ -7,6 +7,7 @@
 
 The names of this face block their thread; `embermq.client.aio` has the same for asyncio.
 
+    admin/            topics, groups, offsets, messages, traces, dead letters, brokers: what an administrator asks
     calls/            one typed async function a request; signing, errors
     instance.py       connections, routes and heartbeats of one client; settings.py its settings
     routes.py         routes of topics, kept and refreshed; topic_route.py their values; name_servers.py whom to ask
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from embermq.client.admin import Admin
     from embermq.client.calls import Decision, PullStatus, SendStatus
     from embermq.client.consume.allocation import by_machine_room, configured, near_machine_room
     from embermq.client.consume.blocking import PullConsumer, PushConsumer
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from embermq.model.message import Message
 
 _HOMES = {
+    "Admin": "embermq.client.admin",
     "ConsumeFrom": "embermq.client.consume.starts",
     "Context": "embermq.client.consume.handlers",
     "Credentials": "embermq.client.credentials",
@@ -62,6 +65,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Admin",
     "ConsumeFrom",
     "Context",
     "Credentials",

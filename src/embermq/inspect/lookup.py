@@ -13,13 +13,14 @@ import numpy as np
 
 from embermq.columns import C_PHYSICAL, C_PROPS_AT, C_PROPS_LEN, C_SYS_FLAG, RecordColumns
 from embermq.errors import TopicUnknown
+from embermq.format.frame_message import as_message
 from embermq.inspect.even_slices import record_starts
 from embermq.inspect.snapshot import Survey
 from embermq.model.flags import has_index_entry
 from embermq.model.hosts import Host
 from embermq.model.ids import parse_message_id
 from embermq.model.message import StoredMessage
-from embermq.store.log import DamagedRange, as_message, frame_at, segment_at
+from embermq.store.log import DamagedRange, frame_at, segment_at
 
 FOREVER_MS = 2**63 - 1
 # Stores of one host are the rule; looking at a few places finds the others.

@@ -5,6 +5,8 @@ other side is answered by the table, if there is one.
 """
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Awaitable
 
@@ -104,7 +106,7 @@ class Connector:
         except ssl.SSLError as problem:
             raise ConnectFailed(address, f"TLS: {problem.reason or problem}") from None
         except OSError as problem:
-            raise ConnectFailed(address, problem.strerror or str(problem)) from None
+            raise ConnectFailed(address, _reason(problem)) from None
         self._links[address] = link
         return link
 
@@ -131,6 +133,13 @@ class Connector:
         for address, known in list(self._links.items()):
             if known is link:
                 del self._links[address]
+
+
+def _reason(problem: OSError) -> str:
+    """asyncio's own text repeats the address in place of the system's reason; a name that does not resolve has one."""
+    if problem.errno is None or isinstance(problem, socket.gaierror):
+        return problem.strerror or str(problem)
+    return os.strerror(problem.errno)
 
 
 async def _shielded(task: "asyncio.Task[Link]") -> Link:

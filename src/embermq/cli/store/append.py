@@ -2,17 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import click
 
 from embermq import Message
+from embermq.cli.given import message_bodies, parse_pairs, standard_input
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes
 from embermq.cli.store.options import (
     directory_argument,
-    parse_pairs,
     settings_for,
-    standard_input,
     writing_options,
 )
 from embermq.model.message import Receipt
@@ -62,23 +60,13 @@ def append(
     settings = settings_for(directory, config_file, changes)
     messages = (
         Message(topic, one, tags=tags, keys=keys, properties=given, queue_id=queue_id, delay_level=delay_level)
-        for one in _bodies(body, source, lines)
+        for one in message_bodies(body, source, lines)
     )
     with MessageStore.open(directory, settings) as opened:
         receipts = [receipt for some in _in_runs(messages) for receipt in opened.append_many(some)]
     output.show(_receipts(receipts, None if delay_level else queue_id))  # A parked one waits elsewhere.
     if not all(receipt.ok for receipt in receipts):
         click.get_current_context().exit(1)
-
-
-def _bodies(body: str | None, source: BinaryIO | None, lines: bool) -> Iterator[bytes]:
-    if body is not None:
-        yield body.encode()
-    elif source is not None and lines:
-        for line in source:
-            yield line.rstrip(b"\r\n")
-    elif source is not None:
-        yield source.read()
 
 
 def _in_runs(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from embermq.cli.given import standard_input
 from embermq.cli.output import (
     NamedValue,
     NamedValues,
@@ -19,7 +20,7 @@ from embermq.cli.output import (
     show_yes,
 )
 from embermq.cli.store import BadInput
-from embermq.cli.store.options import directory_argument, settings_for, standard_input, writing_options
+from embermq.cli.store.options import directory_argument, settings_for, writing_options
 from embermq.cli.store.shown import BODY_FORMS
 from embermq.repair.load import LoadReport, Source, Times, load_messages, open_source
 

@@ -1,15 +1,14 @@
-"""What several verbs take: the directory, standard input, and settings where a store is opened for writing."""
+"""What several verbs take: the directory, and settings where a store is opened for writing."""
 
 import os
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from embermq import StoreSettings
-from embermq.cli.store import BadInput
+from embermq.cli.given import parse_pairs
 from embermq.errors import StorePathInvalid
 from embermq.files import RealFiles
 from embermq.inspect import found_shape
@@ -21,13 +20,6 @@ F = TypeVar("F", bound=Callable[..., object])
 
 # Whether it can be read the verbs find out, and say so in one line; click would take four.
 directory_argument = click.argument("directory", type=click.Path(path_type=Path, readable=False))
-
-
-def standard_input() -> BinaryIO:
-    """Standard input as bytes; BadInput if it is closed."""
-    if sys.stdin is None:
-        raise BadInput("standard input is closed: there is nothing to read")
-    return sys.stdin.buffer
 
 
 def writing_options(command: F) -> F:
@@ -52,7 +44,7 @@ def writing_options(command: F) -> F:
 def read_settings(config_file: Path | None, changes: Iterable[str]) -> StoreSettings:
     """Settings as --config and --set give them; an unknown name is a usage error."""
     settings = StoreSettings() if config_file is None else StoreSettings.from_file(config_file)
-    given = dict(_split("--set", pair) for pair in changes)
+    given = parse_pairs("--set", changes)
     for name in given:
         if name not in NAMES.attributes and name not in BROKER_PROPERTIES:
             near = NAMES.nearest(name)
@@ -63,18 +55,6 @@ def read_settings(config_file: Path | None, changes: Iterable[str]) -> StoreSett
     spoken = StoreSettings.from_properties(given)
     attributes = [NAMES.attributes[name] for name in given if name in NAMES.attributes]
     return settings.replace(**{attribute: getattr(spoken, attribute) for attribute in attributes})
-
-
-def parse_pairs(option: str, pairs: Iterable[str]) -> dict[str, str]:
-    """NAME=VALUE, several times."""
-    return dict(_split(option, pair) for pair in pairs)
-
-
-def _split(option: str, pair: str) -> tuple[str, str]:
-    name, equals, value = pair.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"{option} {pair!r}: NAME=VALUE is expected")
-    return name, value
 
 
 def settings_for(directory: Path, config_file: Path | None, changes: Iterable[str]) -> StoreSettings:

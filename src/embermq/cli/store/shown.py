@@ -43,12 +43,28 @@ body_option = click.option(
 )
 
 
-def show_messages(output: Output, messages: Sequence[StoredMessage], empty: str, body: str) -> None:
-    """A table, or the list `messages`; `empty` is said in place of a table without rows."""
+def show_messages(
+    output: Output, messages: Sequence[StoredMessage], empty: str, body: str, brokers: Sequence[str] = ()
+) -> None:
+    """A table, or the list `messages`; `empty` is said in place of a table without rows. `brokers`: that of each
+    message, where there may be several."""
     if output.as_json:
-        output.record("messages", [document_of(one, body) for one in messages])
+        documents = [document_of(one, body) for one in messages]
+        if brokers:
+            documents = [named_document(broker, one) for broker, one in zip(brokers, documents, strict=True)]
+        output.record("messages", documents)
         return
-    rows = [
+    rows = message_rows(messages)
+    columns: Sequence[TableColumn] = _COLUMNS
+    if brokers:
+        columns = (TableColumn("brokerName", "broker"), *_COLUMNS)
+        rows = [(broker, *row) for broker, row in zip(brokers, rows, strict=True)]
+    output.show(Rows("messages", "", columns, rows, empty))
+
+
+def message_rows(messages: Sequence[StoredMessage]) -> list[tuple[object, ...]]:
+    """Messages as rows of that table."""
+    return [
         (
             one.queue_id,
             one.queue_offset,
@@ -57,19 +73,23 @@ def show_messages(output: Output, messages: Sequence[StoredMessage], empty: str,
             one.tags,
             one.keys,
             one.size,
-            _readable_body(one),
+            readable_body(one),
         )
         for one in messages
     ]
-    output.show(Rows("messages", "", _COLUMNS, rows, empty))
 
 
-def show_message(output: Output, message: StoredMessage, body: str) -> None:
-    """The fields of one message, or the object `message`."""
+def show_message(output: Output, message: StoredMessage, body: str, broker: str = "") -> None:
+    """The fields of one message, or the object `message`, with the broker that has it if it is given."""
     if output.as_json:
-        output.record("message", document_of(message, body))
+        document = document_of(message, body)
+        output.record("message", named_document(broker, document) if broker else document)
     else:
-        output.show(_fields(message))
+        fields = _fields(message)
+        if broker:
+            named_value = NamedValue("brokerName", "broker", broker)
+            fields = NamedValues(fields.key, fields.title, [named_value, *fields.facts])
+        output.show(fields)
 
 
 def document_of(message: StoredMessage, body: str) -> MessageDocument:
@@ -77,7 +97,13 @@ def document_of(message: StoredMessage, body: str) -> MessageDocument:
     return message_document(message, BODY_FORMS[body])[0]
 
 
-def _readable_body(message: StoredMessage) -> bytes:
+def named_document(broker: str, document: MessageDocument) -> MessageDocument:
+    """The JSON form of a message that a cluster has: the broker comes first."""
+    named: MessageDocument = {"brokerName": broker}
+    return named | document
+
+
+def readable_body(message: StoredMessage) -> bytes:
     """The payload, or the bytes as stored when they do not decompress: looking on must stay possible."""
     try:
         return message.payload
@@ -107,7 +133,7 @@ def _fields(message: StoredMessage) -> NamedValues:
                 "preparedTransactionOffset", "half message at", message.prepared_transaction_offset, _show_place
             ),
             NamedValue("properties", "properties", message.properties, _show_properties),
-            NamedValue("body", "body", _readable_body(message), show_body),
+            NamedValue("body", "body", readable_body(message), show_body),
         ],
     )
 

@@ -1,6 +1,6 @@
 """Times as people write them: ISO 8601, or milliseconds since 1970.
 
-Seconds in the place of milliseconds are recognised (time_units.py) and refused, with what was probably meant.
+Seconds in the place of milliseconds are recognised (model.time_units) and refused, with what was probably meant.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import click
 
 from embermq.cli.output import show_time
 from embermq.cli.store import BadInput
-from embermq.repair.load import unit_mistaken
+from embermq.model.time_units import unit_mistaken
 
 F = TypeVar("F", bound=Callable[..., object])
 

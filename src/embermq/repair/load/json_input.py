@@ -32,7 +32,7 @@ from embermq.model import flags
 from embermq.model.hosts import Host, parse_host
 from embermq.model.message import Message
 from embermq.model.properties import KEYS, TAGS, UNIQ_KEY
-from embermq.repair.load.time_units import unit_mistaken
+from embermq.model.time_units import unit_mistaken
 
 _I32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 _I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

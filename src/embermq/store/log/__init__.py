@@ -28,7 +28,6 @@ from embermq.store.log.file_scan import (
     scan_segments,
     segment_at,
 )
-from embermq.store.log.records import as_message
 from embermq.store.log.walk import ScannedStep, Walker
 
 __all__ = [
@@ -46,7 +45,6 @@ __all__ = [
     "ScannedStep",
     "Stop",
     "Walker",
-    "as_message",
     "frame_at",
     "is_record",
     "next_record",

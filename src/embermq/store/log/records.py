@@ -7,7 +7,7 @@ is whole: magic, lengths, place, and the body's checksum. Any thread.
 from typing import NamedTuple
 
 from embermq.format.frame import BLANK_BYTES, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, Frame, decode, size_and_magic
-from embermq.model.hosts import pack_host
+from embermq.format.frame_message import as_message
 from embermq.model.message import StoredMessage
 from embermq.store.log.commit_log import CommitLog
 
@@ -65,25 +65,3 @@ class Records:
             return -1
         frame = self.frame_at(physical_offset, size)
         return -1 if frame is None else frame.store_timestamp
-
-
-def as_message(frame: Frame) -> StoredMessage:
-    """A decoded record as the value users get; bodies are copied out of any buffer."""
-    return StoredMessage(
-        frame.physical_offset,
-        frame.size,
-        frame.body_crc,
-        frame.queue_id,
-        frame.flag,
-        frame.queue_offset,
-        frame.sys_flag,
-        frame.born_timestamp,
-        pack_host(frame.born_host),
-        frame.store_timestamp,
-        pack_host(frame.store_host),
-        frame.reconsume_times,
-        frame.prepared_transaction_offset,
-        bytes(frame.body),
-        frame.topic,
-        frame.properties,
-    )

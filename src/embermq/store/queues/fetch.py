@@ -19,11 +19,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from embermq.format.frame_message import as_message
 from embermq.model.message import StoredMessage
 from embermq.model.status import FetchStatus
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.store.log.commit_log import CommitLog
-from embermq.store.log.records import Record, Records, as_message
+from embermq.store.log.records import Record, Records
 from embermq.store.queues.consume_queue import ConsumeQueue
 from embermq.store.queues.damaged_entries import DamagedEntries, belongs, fills_hole
 from embermq.store.queues.entry_matches import EntryMatches

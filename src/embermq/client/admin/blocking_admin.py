@@ -1,0 +1,226 @@
+"""Admin: the same questions for programs without a loop. Any thread, one call at a time.
+
+Each method has the signature of its asynchronous twin and runs it on the background loop of the process (runtime.py).
+"""
+
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from ssl import SSLContext
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+from embermq.client.admin.async_admin import AsyncAdmin
+from embermq.client.admin.brokers import Brokers
+from embermq.client.admin.dead_letters import DeadLetters
+from embermq.client.admin.groups import Groups
+from embermq.client.admin.messages import EVERYTHING, Messages, Tail, Wanted
+from embermq.client.admin.offsets import Offsets
+from embermq.client.admin.topics import Topics
+from embermq.client.admin.traces import Traces
+from embermq.client.credentials import Credentials
+from embermq.client.message_queue import MessageQueue
+from embermq.client.runtime import Runtime, acquire, release
+from embermq.errors import ClientClosed
+
+F = TypeVar("F")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Run(Protocol):
+    """Waits for a coroutine on the loop."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, R]) -> R: ...
+
+
+def blocking(method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """The method of a family as one that waits for its result."""
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        run: Run = self.run
+        return run(method(self.of, *args, **options))
+
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingTopics:
+    """Questions about topics."""
+
+    run: Run
+    of: Topics
+
+    names = blocking(Topics.names)
+    listed = blocking(Topics.listed)
+    route = blocking(Topics.route)
+    clusters = blocking(Topics.clusters)
+    groups = blocking(Topics.groups)
+    status = blocking(Topics.status)
+    configs = blocking(Topics.configs)
+    of_broker = blocking(Topics.of_broker)
+    put = blocking(Topics.put)
+    delete = blocking(Topics.delete)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingGroups:
+    """Questions about consumer groups."""
+
+    run: Run
+    of: Groups
+
+    names = blocking(Groups.names)
+    require = blocking(Groups.require)
+    summaries = blocking(Groups.summaries)
+    configs = blocking(Groups.configs)
+    put = blocking(Groups.put)
+    delete = blocking(Groups.delete)
+    connections = blocking(Groups.connections)
+    progress = blocking(Groups.progress)
+    running_info = blocking(Groups.running_info)
+    producers = blocking(Groups.producers)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingOffsets:
+    """Changes of offsets."""
+
+    run: Run
+    of: Offsets
+
+    reset = blocking(Offsets.reset)
+    set = blocking(Offsets.set)
+    clone = blocking(Offsets.clone)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingBrokers:
+    """Questions about brokers."""
+
+    run: Run
+    of: Brokers
+
+    place = blocking(Brokers.place)
+    places = blocking(Brokers.places)
+    listed = blocking(Brokers.listed)
+    status = blocking(Brokers.status)
+    config = blocking(Brokers.config)
+    change_config = blocking(Brokers.change_config)
+    clean = blocking(Brokers.clean)
+    set_writable = blocking(Brokers.set_writable)
+    name_server_config = blocking(Brokers.name_server_config)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingTail:
+    """Queues that are followed; closed like a file."""
+
+    run: Run
+    of: Tail
+
+    next = blocking(Tail.next)
+    close = blocking(Tail.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingMessages:
+    """Questions for messages."""
+
+    run: Run
+    of: Messages
+
+    by_key = blocking(Messages.by_key)
+    by_unique_id = blocking(Messages.by_unique_id)
+    by_id = blocking(Messages.by_id)
+    queues = blocking(Messages.queues)
+    page = blocking(Messages.page)
+    span = blocking(Messages.span)
+    offset_at = blocking(Messages.offset_at)
+
+    def tail(self, positions: Iterable[tuple[MessageQueue, int]], wanted: Wanted = EVERYTHING) -> BlockingTail:
+        """The messages of queues from these offsets on, as they come."""
+        return BlockingTail(self.run, self.of.tail(positions, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingTraces:
+    """Questions about traces."""
+
+    run: Run
+    of: Traces
+
+    of_message = blocking(Traces.of_message)
+    of_key = blocking(Traces.of_key)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingDeadLetters:
+    """Questions about dead letters."""
+
+    run: Run
+    of: DeadLetters
+
+    found = blocking(DeadLetters.found)
+    resend = blocking(DeadLetters.resend)
+
+
+class Admin:
+    """What an administrator asks of a cluster of EmberMQ or Apache RocketMQ.
+
+    with Admin("127.0.0.1:9876") as admin:
+        admin.topics.names()
+        admin.groups.progress("billing").lag
+    """
+
+    def __init__(
+        self,
+        name_server: str | Sequence[str],
+        *,
+        credentials: Credentials | None = None,
+        tls: SSLContext | bool = False,
+    ) -> None:
+        self._runtime: Runtime | None = acquire()
+        try:
+            asked = self._runtime.run(_made(name_server, credentials, tls))
+        except BaseException:
+            release()
+            raise
+        self._async = asked
+        self.topics = BlockingTopics(self._run, asked.topics)
+        self.groups = BlockingGroups(self._run, asked.groups)
+        self.offsets = BlockingOffsets(self._run, asked.offsets)
+        self.brokers = BlockingBrokers(self._run, asked.brokers)
+        self.messages = BlockingMessages(self._run, asked.messages)
+        self.traces = BlockingTraces(self._run, asked.traces)
+        self.dead_letters = BlockingDeadLetters(self._run, asked.dead_letters)
+
+    def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        if self._runtime is None:
+            coroutine.close()
+            raise ClientClosed("the admin client")
+        return self._runtime.run(coroutine)
+
+    def close(self) -> None:
+        if self._runtime is not None:
+            runtime, self._runtime = self._runtime, None
+            runtime.run(self._async.close())
+            release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_problem: object) -> None:
+        self.close()
+
+
+async def _made(
+    name_server: str | Sequence[str], credentials: Credentials | None, tls: SSLContext | bool
+) -> AsyncAdmin:
+    return AsyncAdmin(name_server, credentials=credentials, tls=tls)

@@ -1,0 +1,113 @@
+"""`embermq cluster` and the verbs of `embermq broker`."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from embermq.cli.app import run
+from tests.support.probed_cluster import ProbedCluster
+from tests.unit.cli.network.conftest import Command
+
+
+def test_clusters_list_their_brokers(cluster: ProbedCluster, command: Command) -> None:
+    (one,) = command("cluster list", as_json=True).json["brokers"]
+    assert (one["cluster"], one["brokerName"], one["brokerId"]) == ("DefaultCluster", "broker-a", 0)
+    assert (one["address"], one["version"], one["problem"]) == (cluster.address, "V4_9_8", None)
+    assert 0 < one["diskUsedPercent"] <= 100
+    assert cluster.address in command("cluster list --cluster DefaultCluster").out
+    assert "did you mean DefaultCluster?" in command("cluster list --cluster DefaultClustr").mistake
+
+
+def test_name_servers_show_their_settings(cluster: ProbedCluster, command: Command) -> None:
+    shown = command("cluster name-servers", as_json=True).json["nameServers"]
+    assert shown[cluster.name_server]["orderMessageEnable"] == "false"
+    assert "orderMessageEnable" in command("cluster name-servers").out
+
+
+def test_the_status_of_brokers(cluster: ProbedCluster, command: Command) -> None:
+    whole = command("broker status", as_json=True).json["brokers"]["broker-a"]
+    assert whole["brokerVersionDesc"] == "V4_9_8"
+    some = command(f"broker status --broker {cluster.address} --match versiondesc", as_json=True).json
+    assert some == {"brokers": {"broker-a": {"brokerVersionDesc": "V4_9_8"}}}
+    assert "V4_9_8" in command("broker status --broker broker-a").out
+
+
+def test_settings_of_brokers_are_shown_and_changed(command: Command) -> None:
+    shown = command("broker config get brokerName traceOn", as_json=True).json["brokers"]["broker-a"]
+    assert shown == {"brokerName": "broker-a", "traceOn": "true"}
+    assert command("broker config update traceOn=false --broker broker-a").code == 0
+    assert command("broker config get traceOn", as_json=True).json["brokers"]["broker-a"] == {"traceOn": "false"}
+    refused = command("broker config update brokerName=other")
+    assert (refused.code, refused.out) == (1, "")
+    assert "cannot be changed while the broker runs" in refused.err
+
+
+def test_brokers_clean_up(command: Command) -> None:
+    cleaned = command("broker clean queues topics log", as_json=True).json["brokers"]
+    assert [one["cleaned"] for one in cleaned] == ["queues", "topics", "log"]
+
+
+def test_a_broker_is_taken_out_and_put_back(command: Command) -> None:
+    command("topic create w-topic")
+    off = command("broker writable broker-a off", as_json=True).json
+    assert (off["writable"], off["topics"] > 0) == (False, True)
+    assert command("topic route w-topic", as_json=True).json["brokers"][0]["perm"] == 4
+    assert "writable now" in command("broker writable broker-a on").out
+    assert command("topic route w-topic", as_json=True).json["brokers"][0]["perm"] == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("broker status --broker broker-x", "did you mean broker-a?"),
+        ("broker config get trasOn", "trasOn (did you mean traceOn?)"),
+        ("broker config update trasOn=1", "trasOn (did you mean traceOn?)"),
+        ("broker config update traceOn", "NAME=VALUE is expected"),
+        ("broker config gt traceOn", "did you mean get?"),
+        ("broker clean everything", "'everything' is not one of"),
+        ("broker statu", "did you mean status?"),
+        ("broker --store x status", "options of a verb stand after it: embermq broker status"),
+        ("broker writable broker-x off", "did you mean broker-a?"),
+    ],
+)
+def test_a_mistake_is_one_line_and_2(line: str, said: str, command: Command) -> None:
+    assert said in command(line).mistake
+
+
+@pytest.mark.parametrize("words", ["topic list", "group list", "message lag g", "cluster list", "broker status"])
+def test_name_servers_that_do_not_answer_are_2(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert run([*words.split(), "-n", f"127.0.0.1:{port}"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert f"no name server answers (cannot connect to 127.0.0.1:{port}: Connection refused)" in said.err
+
+
+def test_an_address_that_is_none_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "list", "-n", "127.0.0.1:x"]) == 2
+    assert "an address looks like 127.0.0.1:9876" in capsys.readouterr().err
+
+
+@pytest.mark.slow(2)
+def test_network_nouns_load_nothing_compiled(cluster: ProbedCluster) -> None:
+    script = (
+        "import sys; from embermq.cli.app import run\n"
+        f"words = ['-n', {cluster.name_server!r}, '--output', 'json']\n"
+        "lines = ('topic list', 'group list', 'cluster list', 'broker status', 'message find --topic TBW102 --key k')\n"
+        "codes = [run([*line.split(), *words]) for line in lines]\n"
+        "print([name for name in ('numpy', 'numba', 'pyspark', 'lark') if name in sys.modules], codes, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == "[] [0, 0, 0, 0, 1]\n"
+
+
+@pytest.mark.slow
+def test_the_environment_names_the_name_servers(cluster: ProbedCluster) -> None:
+    command = [sys.executable, "-m", "embermq.cli", "topic", "list", "--all"]
+    environment = {"NAMESRV_ADDR": cluster.name_server, "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "TBW102" in done.stdout
