@@ -52,8 +52,9 @@ class HeldPulls:
         self._count = self._looks = 0
         self.refused = 0
         self._is_ending = False
-        self._end_hurry: Callable[[], None] | None = None
-        self._stop_listening = store.on_arrival_step(self._note_step)
+        self._stop_listening: Callable[[], None] | None = (
+            None  # While pulls wait, arrivals are announced without delay.
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -71,8 +72,8 @@ class HeldPulls:
         self._by_queue.setdefault(key, []).append(pull)
         self._keys_of.setdefault(id(pull.peer), set()).add(key)
         self._count += 1
-        if self._end_hurry is None:
-            self._end_hurry = self._store.hurry_dispatch()
+        if self._stop_listening is None:
+            self._stop_listening = self._listen()
         # What arrived between the read that found nothing and this moment was not announced to it.
         if self._store.max_offset(topic, queue_id, wait=False) > pull.offset:
             self._loop.call_soon(self._look_again, key)
@@ -101,7 +102,6 @@ class HeldPulls:
     def release_all(self) -> None:
         """Answer everything that waits, and hold nothing more: the broker stops."""
         self._is_ending = True
-        self._stop_listening()
         for key in list(self._by_queue):
             self._release(key, self._by_queue[key])
 
@@ -109,6 +109,16 @@ class HeldPulls:
         if key in self._by_queue:
             newest = self._store.max_offset(*key, wait=False)
             self._release(key, [pull for pull in self._by_queue[key] if newest > pull.offset])
+
+    def _listen(self) -> Callable[[], None]:
+        """Have arrivals announced without delay; the answer ends that. A step costs less while nothing listens."""
+        stop_announcing, end_hurry = self._store.on_arrival_step(self._note_step), self._store.hurry_dispatch()
+
+        def stop() -> None:
+            stop_announcing()
+            end_hurry()
+
+        return stop
 
     # -- arrivals --------------------------------------------------------------------------------------------
 
@@ -151,9 +161,9 @@ class HeldPulls:
             self._by_queue[key] = pulls
         else:
             self._by_queue.pop(key, None)
-        if not self._by_queue and self._end_hurry is not None:
-            self._end_hurry()
-            self._end_hurry = None
+        if not self._by_queue and self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
 
 
 def _asks_properties(pull: HeldPull) -> bool:

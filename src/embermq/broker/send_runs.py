@@ -2,6 +2,8 @@
 
     bytes of the connections  --kernel-->  rows  --store.append_packed-->  places  --kernel-->  responses
 
+A few frames are read by the same kernel and stored one by one.
+
 What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends, and
 `Sends.flags_at` says, by the checks of the plain path itself, to which queues; what it said is forgotten when the
 settings or the topics change. Everything else is left to the plain path (send.py), which stays the reference: a frame
@@ -27,13 +29,14 @@ from embermq.columns import (
     SendPiece,
     SendRun,
     SendStop,
+    ShortSend,
     load_server_kernels,
     pays,
     send_loops,
 )
 from embermq.errors import StoreError
 from embermq.model.hosts import Host, pack_host
-from embermq.model.message import Receipt
+from embermq.model.message import Message, Receipt
 from embermq.model.status import PutStatus
 from embermq.remoting import (
     BINARY,
@@ -56,6 +59,8 @@ log = logging.getLogger(__name__)
 
 Replies = list[tuple[Link, int, bytes]]  # of each connection: how many, and their frames
 STOP_SECONDS = 5.0
+# So few are stored one by one: it takes less time than making arrays of them.
+ONE_BY_ONE_MAX = 4
 # Numbers that stand in the gaps of a template while it is made.
 _OPAQUE, _QUEUE_ID, _QUEUE_OFFSET = 2_111_111_111, 1_222_222_222, 3_333_333_333
 
@@ -156,6 +161,10 @@ class SendRuns:
             self._places.append((topic, queue_id))
 
     def _store_part(self, run: SendRun, links: list[Link]) -> None:
+        if run.count <= ONE_BY_ONE_MAX:
+            for send in run.one_by_one():
+                self._store_one(run, links[send.piece], send)
+            return
         for piece, count in run.by_piece():
             links[piece].begin_run(count)
         batch = PackedBatch(run.rows, bodies=run.data, topics=run.data, properties=run.properties)
@@ -175,6 +184,41 @@ class SendRuns:
         else:
             for piece, count, made in run.replies(receipts.placed):
                 links[piece].answer_run(count, made)
+
+    def _store_one(self, run: SendRun, link: Link, send: ShortSend) -> None:
+        """Store a message by itself: the checks of the plain path were made when its queue was let in."""
+        topic, queue_id = self._places[send.place]
+        link.begin_run(1)
+        try:
+            receipt, wait_for = self._store.append_unconfirmed(
+                Message(
+                    topic,
+                    send.body,
+                    queue_id=queue_id,
+                    flag=send.flag,
+                    sys_flag=send.sys_flag,
+                    born_timestamp=send.born_time,
+                    born_host=link.host,
+                    reconsume_times=send.reconsume_times,
+                    encoded_properties=send.properties,
+                )
+            )
+        except Exception as problem:
+            refusal = self._refusal(problem, 1)
+            link.answer_run(1, _response(send.opaque, bool(send.is_binary), refusal))
+            return
+        self._statistics.put(topic, queue_id, 1, receipt.size)
+        made = run.reply(send, receipt.physical_offset, receipt.queue_offset)
+        if not wait_for:
+            link.answer_run(1, made)
+            return
+
+        def release(status: PutStatus, reason: str | None) -> None:
+            is_stored = status is PutStatus.PUT_OK
+            reply = None if is_stored else self._sends.stored(receipt, status, reason, queue_id)
+            link.answer_run(1, made if reply is None else _response(send.opaque, bool(send.is_binary), reply))
+
+        self._acknowledgements.when_durable(wait_for, release)
 
     def _refusal(self, problem: Exception, count: int) -> Reply:
         """The answer to each send of a run of which nothing was stored."""

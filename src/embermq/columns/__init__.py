@@ -149,7 +149,7 @@ from embermq.columns.rows import (
     Rows,
     new_rows,
 )
-from embermq.columns.send_run import FrameOf, SendPiece, SendRun
+from embermq.columns.send_run import FrameOf, SendPiece, SendRun, ShortSend
 
 __all__ = [
     "ANY_SIZE",
@@ -257,6 +257,7 @@ __all__ = [
     "SendPiece",
     "SendRun",
     "SendStop",
+    "ShortSend",
     "ValueColumn",
     "W_AT",
     "W_COUNT",

@@ -11,7 +11,7 @@ Any thread.
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
 
 from embermq.settings import KernelUse
@@ -77,8 +77,6 @@ def loading_ahead() -> Iterator[None]:
             _ahead = None
 
 
-@contextmanager
-def loading() -> Iterator[None]:
+def loading() -> AbstractContextManager[object]:
     """Around the import of a compiled module."""
-    with _loading:
-        yield
+    return _loading

@@ -5,9 +5,15 @@
     store the batch          run.rows, run.data, run.properties
     run.replies(placed)      responses, by piece
 
+or, of a few:
+
+    run.one_by_one()         messages, each to be stored by itself
+    run.reply(...)           the response to each
+
 Rows and properties lie in memory that the next `lay` uses again. One thread.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,6 +32,8 @@ FRAMES_MAX = 1024
 # Property strings are no longer than the frames they come from, but for what each gets; no more than this in one go.
 PROPERTIES_BYTES_MAX = 4 << 20
 PLACES_MAX = 1 << 16
+# Of no more frames than this, counting in arrays takes longer than counting one by one.
+FEW_FRAMES = 64
 
 
 class SendPiece(NamedTuple):
@@ -45,6 +53,22 @@ class FrameOf(NamedTuple):
     queue_id: int
 
 
+class ShortSend(NamedTuple):
+    """One message of a run that is stored by itself, and how to answer it."""
+
+    opaque: int
+    is_binary: int
+    piece: int
+    place: int
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_time: int
+    reconsume_times: int
+    body: bytes
+    properties: bytes
+
+
 class SendRun:
     """The run that is being made, and the places that messages may go to."""
 
@@ -57,6 +81,8 @@ class SendRun:
         self._all_frames = np.zeros((FRAMES_MAX, s.N_FRAME_COLUMNS), np.int64)
         self._replies = np.empty(FRAMES_MAX * template.reply_bytes_max, np.uint8)
         self._pieces: Rows = np.zeros((0, s.N_PIECE_COLUMNS), np.int64)
+        self._one_piece: Rows = np.zeros((1, s.N_PIECE_COLUMNS), np.int64)
+        self._hosts = b""
         self._bases: list[int] = []
         self._first = self._used = self._hosts_end = self.count = 0
         self.data, self.properties = b"", np.empty(0, np.uint8)
@@ -81,33 +107,34 @@ class SendRun:
 
     def lay(self, pieces: Sequence[SendPiece]) -> None:
         """Begin with these pieces."""
-        rows = []
-        if len(pieces) == 1:
-            (piece,) = pieces
-            self.data, self._bases = piece.buffer, [0]
-            rows.append([piece.at, len(piece.buffer), 0, len(piece.host), 0])
-        else:
-            self._bases, end = [], 0
-            for piece in pieces:
-                self._bases.append(end - piece.at)
-                rows.append([end, end + len(piece.buffer) - piece.at, 0, len(piece.host), 0])
-                end = rows[-1][s.G_END]
-            self.data = b"".join([piece.buffer[piece.at :] if piece.at else piece.buffer for piece in pieces])
-        self._lay_hosts(rows, [piece.host for piece in pieces])
-        self._pieces = np.array(rows, np.int64)
         self._first = 0
+        if len(pieces) == 1:
+            buffer, at, host = pieces[0]
+            self.data, self._bases = buffer, [0]
+            self._lay_hosts(host)
+            self._pieces = self._one_piece
+            self._pieces[0] = at, len(buffer), 0, len(host), 0
+            return
+        rows: list[tuple[int, int, int, int, int]] = []
+        self._bases, end, host_at = [], 0, 0
+        for buffer, at, host in pieces:
+            self._bases.append(end - at)
+            rows.append((end, end + len(buffer) - at, host_at, len(host), 0))
+            end += len(buffer) - at
+            host_at += len(host)
+        self.data = b"".join([piece.buffer[piece.at :] if piece.at else piece.buffer for piece in pieces])
+        self._lay_hosts(b"".join([piece.host for piece in pieces]))
+        self._pieces = np.array(rows, np.int64)
 
-    def _lay_hosts(self, rows: list[list[int]], hosts: list[bytes]) -> None:
-        room = min(len(self.data), PROPERTIES_BYTES_MAX) + FRAMES_MAX * (len(self._cluster) + 1)
-        joined = b"".join(hosts)
-        if len(self.properties) < room + len(joined):
-            self.properties = np.empty(room + len(joined), np.uint8)
-        self.properties[: len(joined)] = np.frombuffer(joined, np.uint8)
-        at = 0
-        for row, host in zip(rows, hosts, strict=True):
-            row[s.G_HOST_AT] = at
-            at += len(host)
-        self._hosts_end = self._used = at
+    def _lay_hosts(self, hosts: bytes) -> None:
+        """Packed hosts lie in front of the properties; often they are the same as before."""
+        room = min(len(self.data), PROPERTIES_BYTES_MAX) + FRAMES_MAX * (len(self._cluster) + 1) + len(hosts)
+        if len(self.properties) < room:
+            self.properties, self._hosts = np.empty(room, np.uint8), b""
+        if hosts != self._hosts:
+            self.properties[: len(hosts)] = np.frombuffer(hosts, np.uint8)
+            self._hosts = hosts
+        self._hosts_end = self._used = len(hosts)
 
     def begin_part(self) -> None:
         """Begin the next rows: those of before are stored."""
@@ -155,6 +182,34 @@ class SendRun:
     def rows(self) -> Rows:
         return self._all_rows[: self.count]
 
+    def one_by_one(self) -> list[ShortSend]:
+        """The messages, to be stored one after another: of a few, that is sooner done than storing them together."""
+        listed = []
+        for row, (opaque, is_binary, piece, place) in zip(
+            self.rows.tolist(), self._all_frames[: self.count].tolist(), strict=True
+        ):
+            body_at, properties_at = row[r.R_BODY_AT], row[r.R_PROPS_AT]
+            listed.append(
+                ShortSend(
+                    opaque,
+                    is_binary,
+                    piece,
+                    place,
+                    row[r.R_QUEUE_ID],
+                    row[r.R_FLAG],
+                    row[r.R_SYS_FLAG],
+                    row[r.R_BORN_TIME],
+                    row[r.R_RECONSUME],
+                    self.data[body_at : body_at + row[r.R_BODY_LEN]],
+                    self.properties[properties_at : properties_at + row[r.R_PROPS_LEN]].tobytes(),
+                )
+            )
+        return listed
+
+    def reply(self, send: ShortSend, physical: int, queue_offset: int) -> bytes:
+        """The response to one message that was stored."""
+        return self._template.frame(send.opaque, send.is_binary, physical, send.queue_id, queue_offset)
+
     def frames(self) -> list[FrameOf]:
         """How to answer each frame, for those that are answered one by one."""
         return _listed(self._all_frames[: self.count], self.rows[:, r.R_QUEUE_ID])
@@ -166,12 +221,21 @@ class SendRun:
 
     def by_piece(self) -> list[tuple[int, int]]:
         """The pieces that have frames in the run, and how many."""
+        if self.count <= FEW_FRAMES:
+            return sorted(Counter(self._all_frames[: self.count, s.F_PIECE].tolist()).items())
         counts = np.bincount(self._all_frames[: self.count, s.F_PIECE])
         return [(piece, count) for piece, count in enumerate(counts.tolist()) if count]
 
     def by_place(self, sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
         """The places that messages went to, how many, and how many bytes in all, of these sizes."""
         places = self._all_frames[: self.count, s.F_PLACE]
+        if self.count <= FEW_FRAMES:
+            few: dict[int, list[int]] = {}
+            for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
+                few.setdefault(place, []).append(size)
+            for place, each in few.items():
+                yield place, len(each), sum(each)
+            return
         counts, totals = np.bincount(places), np.bincount(places, sizes)
         for place in np.flatnonzero(counts).tolist():
             yield place, int(counts[place]), int(totals[place])

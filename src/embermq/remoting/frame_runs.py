@@ -2,11 +2,12 @@
 
 A taker (the broker's is send_runs.py) looks at pieces, each the unread bytes of one connection, takes from each as many
 frames as it knows, and answers them. The first it does not know, and what is left behind it, is read by the link: the
-plain way. A taker costs the same for one frame as for a hundred, so only many are offered to it:
+plain way.
 
-    many frames of one connection     offered as soon as they are read
+    frames of one connection          offered as soon as they are read
     a few frames of many connections  kept until the end of the loop's turn and offered together
 
+A connection whose few frames the taker did not know (a consumer's) is not offered for a while, unless it has many.
 Many connections that each send one request and wait are recognised by how many have sent something lately: a single one
 is not kept waiting for the end of the turn. The loop's thread only.
 """
@@ -18,8 +19,10 @@ from typing import Protocol
 
 from embermq.remoting.link import Link
 
-# Fewer frames are answered sooner the plain way.
+# Fewer frames of a connection are offered only if the taker knew what came from it before.
 RUN_FRAMES_MIN = 6
+# So many reads of a connection are not offered, after one of which the taker knew nothing.
+UNKNOWN_READS = 31
 # So many of one connection do not wait for those of others.
 ALONE_FRAMES_MIN = 48
 # Connections that were heard of in so many reads: from this many on, reads of one turn are kept together.
@@ -57,7 +60,6 @@ class FrameRuns:
     def __init__(self, loop: asyncio.AbstractEventLoop, taker: RunTaker) -> None:
         self._loop, self._taker = loop, taker
         self._kept: list[Piece] = []
-        self._frames = 0  # in what is kept, about
         self._heard: set[Link] = set()
         self._reads = 0
         self._keeps = False
@@ -71,7 +73,10 @@ class FrameRuns:
             self._heard.clear()
             self._reads = 0
         frames = _frames_in(buffer, 0)
-        if not self._keeps and frames < RUN_FRAMES_MIN:
+        if not frames:
+            return False
+        if link.unknown_reads and frames < RUN_FRAMES_MIN:
+            link.unknown_reads -= 1
             return False
         if not self._taker.is_ready(frames) or not link.has_room_for(frames):
             return False
@@ -81,17 +86,11 @@ class FrameRuns:
         if not self._kept:
             self._loop.call_soon(self._end_turn)
         self._kept.append(Piece(link, buffer))
-        self._frames += frames
         return True
 
     def _end_turn(self) -> None:
         pieces, self._kept = self._kept, []
-        frames, self._frames = self._frames, 0
-        if frames >= RUN_FRAMES_MIN:
-            self._offer(pieces)
-        else:
-            for piece in pieces:
-                piece.link.read(piece.buffer, 0)
+        self._offer(pieces)
 
     def _offer(self, pieces: list[Piece]) -> None:
         """Have the taker answer what it knows, and the links what it does not."""
@@ -100,6 +99,7 @@ class FrameRuns:
         try:
             self._taker.take(pieces)
             for piece in pieces:
+                piece.link.unknown_reads = 0 if piece.at else UNKNOWN_READS
                 self._read_rest(piece)
         finally:
             for piece in pieces:

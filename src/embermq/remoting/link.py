@@ -64,11 +64,13 @@ class Link(asyncio.Protocol):
         self._unread_before = 0
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
+        self._failure: str | None = None  # why nothing more can be read
         self._transport: asyncio.Transport | None = None
         self._is_drained: asyncio.Event | None = None
         self._is_gone = asyncio.Event()
         self.host = NO_HOST
         self.in_flight = 0  # requests of the peer that were not answered yet
+        self.unknown_reads = 0  # for frame_runs.py: so many reads are not offered to a taker of runs
         self.active_at = loop.time()
         self.unread_since: float | None = None  # an unfinished frame began to arrive
         self.stalled_since: float | None = None  # the peer does not read
@@ -108,7 +110,8 @@ class Link(asyncio.Protocol):
             self._account_unread(self._unread_before)
             if self._session.failure is not None:
                 self._counters.closed_invalid += 1
-                self.close(self._session.failure)
+                self._failure = self._session.failure
+                self._close_if_served()
         return at
 
     def read_nothing(self) -> None:
@@ -161,8 +164,14 @@ class Link(asyncio.Protocol):
         if self._held_back and self.is_open and self.stalled_since is None:
             requests, self._held_back = self._held_back, []
             self._serve(requests)
+        self._close_if_served()
         if self._may_read() and self._transport is not None:
             self._transport.resume_reading()
+
+    def _close_if_served(self) -> None:
+        """Close a connection that cannot be read any further, after the requests in front of that place."""
+        if self._failure is not None and not self._held_back:
+            self.close(self._failure)
 
     def _may_read(self) -> bool:
         return self.is_open and self.stalled_since is None and not self._held_back and not self._is_draining

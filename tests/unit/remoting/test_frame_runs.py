@@ -14,7 +14,7 @@ from embermq.remoting import (
     RunTaker,
     encode_frame,
 )
-from embermq.remoting.frame_runs import BUSY_LINKS_MIN, READS_A_LOOK, FrameRuns
+from embermq.remoting.frame_runs import BUSY_LINKS_MIN, READS_A_LOOK, UNKNOWN_READS, FrameRuns
 from embermq.remoting.headers import NoHeader
 from embermq.remoting.link import Link
 from tests.support.fed_links import ListTransport
@@ -81,11 +81,26 @@ def answers(transport: ListTransport) -> int:
     return b"".join(transport.written).count(b'"opaque":')
 
 
-def test_a_few_frames_of_one_connection_are_left_to_it() -> None:
+def test_a_single_frame_of_one_connection_is_offered_at_once() -> None:
+    async def scenario(setting: Setting) -> None:
+        link, transport = setting.link()
+        for _ in range(3):
+            assert setting.runs.take(link, KNOWN)
+        assert (transport.written, setting.taker.offered, setting.codes) == ([b"k"] * 3, [1] * 3, [])
+
+    play(scenario)
+
+
+def test_a_connection_with_frames_that_are_not_known_is_not_offered_for_a_while() -> None:
     async def scenario(setting: Setting) -> None:
         link, _transport = setting.link()
-        assert not setting.runs.take(link, KNOWN * 2)
-        assert setting.taker.offered == []
+        assert setting.runs.take(link, OTHER)
+        assert setting.codes == [2]
+        taken = [setting.runs.take(link, OTHER) for _ in range(UNKNOWN_READS + 1)]
+        assert taken == [False] * UNKNOWN_READS + [True]
+        assert len(setting.taker.offered) == 2
+        assert setting.runs.take(link, KNOWN * 20), "many frames are offered"
+        assert setting.runs.take(link, KNOWN), "the connection is known again"
 
     play(scenario)
 
@@ -160,7 +175,7 @@ def test_single_frames_of_busy_connections_are_offered_together() -> None:
     async def scenario(setting: Setting) -> None:
         ends = [setting.link() for _ in range(BUSY_LINKS_MIN * 2)]
         for number in range(READS_A_LOOK):
-            assert not setting.runs.take(ends[number % len(ends)][0], KNOWN) or number == READS_A_LOOK - 1
+            assert setting.runs.take(ends[number % len(ends)][0], KNOWN)
         await asyncio.sleep(0)
         for _link, transport in ends:
             transport.written.clear()
@@ -171,20 +186,5 @@ def test_single_frames_of_busy_connections_are_offered_together() -> None:
         await asyncio.sleep(0)
         assert setting.taker.offered == [len(ends)]
         assert all(transport.written == [b"k"] for _link, transport in ends)
-
-    play(scenario)
-
-
-def test_too_few_of_a_turn_are_read_by_their_links() -> None:
-    async def scenario(setting: Setting) -> None:
-        ends = [setting.link() for _ in range(BUSY_LINKS_MIN)]
-        for number in range(READS_A_LOOK):
-            setting.runs.take(ends[number % len(ends)][0], KNOWN)
-        await asyncio.sleep(0)
-        setting.codes.clear()
-        setting.taker.offered.clear()
-        assert setting.runs.take(ends[0][0], KNOWN)
-        await asyncio.sleep(0)
-        assert (setting.codes, setting.taker.offered) == ([1], [])
 
     play(scenario)

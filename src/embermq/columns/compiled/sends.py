@@ -21,7 +21,8 @@ from embermq.columns.plain import sends as s
 from embermq.columns.plain.sends import SendsRead, SendStop
 from embermq.columns.rows import Rows, as_bytes_array
 
-_ALL, _PLACE, _FULL = (int(stop) for stop in SendStop)
+_STOPS = tuple(SendStop)
+_ALL, _PLACE, _FULL = (int(stop) for stop in _STOPS)
 _HEADER_BYTES_MASK = 0xFF_FFFF
 _BAD = -1
 
@@ -96,6 +97,8 @@ def _read_sends(
     frame_bytes_max: int,
 ) -> tuple[int, int, int, int]:
     for piece in range(first, len(pieces)):
+        if cell(pieces, piece, s.G_AT) < 0 or cell(pieces, piece, s.G_END) > len(data):
+            return _BAD, used, piece, _ALL
         while cell(pieces, piece, s.G_STOPPED) == 0:
             if filled == len(rows):
                 return filled, used, piece, _FULL
@@ -171,7 +174,6 @@ class SendReader:
         assert frames.shape == (len(rows), s.N_FRAME_COLUMNS), frames.shape
         assert 0 <= filled <= len(rows), (filled, len(rows))
         assert 0 <= used <= len(out), (used, len(out))
-        assert ((pieces[:, s.G_AT] >= 0) & (pieces[:, s.G_END] <= len(array))).all(), pieces
         count, end, piece, stop = _read_sends(
             array,
             pieces,
@@ -189,4 +191,5 @@ class SendReader:
             used,
             frame_bytes_max,
         )
-        return SendsRead(count, end, piece, SendStop(stop))
+        assert count >= 0, ("a piece lies outside of the data", pieces[piece], len(array))
+        return SendsRead(count, end, piece, _STOPS[stop])

@@ -20,6 +20,7 @@ from embermq.columns.rows import Rows, as_view
 JSON_PARTS, BINARY_PARTS = 5, 3
 BINARY_OPAQUE_AT, BINARY_FIELDS_AT = 5, 17
 BINARY_KIND = 1 << 24
+_HEAD = struct.Struct(">iI")
 ID_DIGITS = 16  # of the offset; those of the store host stand in the template
 # Beyond the template: head, id, three numbers with their lengths.
 REPLY_MORE_BYTES = s.HEAD_BYTES + ID_DIGITS + 3 * 20 + 8
@@ -30,6 +31,7 @@ class ReplyTemplate(NamedTuple):
 
     text: NDArray[np.uint8]
     cuts: NDArray[np.int64]  # where each part begins, and the end
+    parts: tuple[bytes, ...]  # the same parts one by one
 
     @classmethod
     def of(cls, json: list[bytes], binary: list[bytes]) -> "ReplyTemplate":
@@ -37,10 +39,13 @@ class ReplyTemplate(NamedTuple):
         assert len(binary) == BINARY_PARTS, binary
         parts = [*json, *binary]
         cuts = np.cumsum([0, *(len(part) for part in parts)]).astype(np.int64)
-        return cls(np.frombuffer(b"".join(parts), np.uint8), cuts)
+        return cls(np.frombuffer(b"".join(parts), np.uint8), cuts, tuple(parts))
 
-    def part(self, number: int) -> bytes:
-        return self.text[self.cuts[number] : self.cuts[number + 1]].tobytes()
+    def frame(self, opaque: int, is_binary: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
+        """The response to one frame."""
+        write = _binary_header if is_binary else _json_header
+        header = write(self.parts, opaque, physical, queue_id, queue_offset)
+        return _HEAD.pack(4 + len(header), len(header) | BINARY_KIND * is_binary) + header
 
     @property
     def reply_bytes_max(self) -> int:
@@ -56,23 +61,27 @@ def write_replies(
     ends[piece] becomes where the responses of that piece end; of a piece without frames, nothing."""
     room, to = as_view(out), 0
     for row, frame, place in zip(rows.tolist(), frames.tolist(), placed.tolist(), strict=True):
-        write = _binary_header if frame[s.F_IS_BINARY] else _json_header
-        header = write(template, frame[s.F_OPAQUE], place[r.P_PHYSICAL], row[r.R_QUEUE_ID], place[r.P_QUEUE_OFFSET])
-        kind = len(header) | BINARY_KIND * frame[s.F_IS_BINARY]
-        whole = struct.pack(">iI", 4 + len(header), kind) + header
+        whole = template.frame(
+            frame[s.F_OPAQUE],
+            frame[s.F_IS_BINARY],
+            place[r.P_PHYSICAL],
+            row[r.R_QUEUE_ID],
+            place[r.P_QUEUE_OFFSET],
+        )
         room[to : to + len(whole)] = whole
         to += len(whole)
         ends[frame[s.F_PIECE]] = to
     return to
 
 
-def _json_header(template: ReplyTemplate, opaque: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
-    gaps = (b"%016X" % physical, b"%d" % queue_id, b"%d" % queue_offset, b"%d" % opaque, b"")
-    return b"".join(template.part(number) + gap for number, gap in enumerate(gaps))
+def _json_header(parts: tuple[bytes, ...], opaque: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
+    first, second, third, fourth, last = parts[:JSON_PARTS]
+    gaps = (first, physical, second, queue_id, third, queue_offset, fourth, opaque, last)
+    return b"%b%016X%b%d%b%d%b%d%b" % gaps
 
 
-def _binary_header(template: ReplyTemplate, opaque: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
-    first, second, third = (template.part(JSON_PARTS + number) for number in range(BINARY_PARTS))
+def _binary_header(parts: tuple[bytes, ...], opaque: int, physical: int, queue_id: int, queue_offset: int) -> bytes:
+    first, second, third = parts[JSON_PARTS:]
     queue, offset = b"%d" % queue_id, b"%d" % queue_offset
     header = bytearray(first + b"%016X" % physical + second)
     header += struct.pack(">i", len(queue)) + queue + third + struct.pack(">i", len(offset)) + offset

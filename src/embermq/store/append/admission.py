@@ -301,6 +301,15 @@ def check_born(timestamp: Any) -> None:
     _check_bits("born_timestamp", timestamp, 64)
 
 
+def packed_v4(host: Host) -> bytes | None:
+    """The host as it stands in a record; None if it is no IPv4 address with a port."""
+    try:
+        packed = pack_host(host)
+    except (ValueError, OverflowError, TypeError, AttributeError):
+        return None
+    return packed if len(packed) == HOST_V4_BYTES else None
+
+
 def _packed(name: str, host: Host) -> bytes:
     try:
         return pack_host(host)

@@ -22,7 +22,7 @@ from embermq.format.frame import BLANK_BYTES, put_record
 from embermq.model.message import NO_PROPERTIES, Message, MessageBatch, Receipt
 from embermq.model.properties import has_meaning_to_store
 from embermq.settings import KernelUse
-from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born
+from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Admitted, check_born, packed_v4
 from embermq.store.append.log_end import PUT_OK, LogEnd
 from embermq.store.append.message_columns import MessageColumns
 from embermq.store.append.packed import Durability, PackedBatch, PackedReader, PackedReceipts, refuse_the_rest
@@ -132,14 +132,14 @@ class Writer:
             and message.delay_level == 0
             and message.reconsume_times == 0
             and message.prepared_transaction_offset == 0
-            and message.born_host is None
             and message.store_host is None
             and message.wait_for_store is True
             and message.body.__class__ is bytes
             and message.queue_id.__class__ is int
         ):
             tail = self._tails.by_key.get((message.topic, message.queue_id))
-            if tail is not None and tail.topic_part is not None:
+            born_host = self._packed_host if message.born_host is None else packed_v4(message.born_host)
+            if tail is not None and tail.topic_part is not None and born_host is not None:
                 properties = message.encoded_properties
                 if properties is None or message.tags or message.keys:
                     try:
@@ -154,7 +154,7 @@ class Writer:
                     (message.properties is NO_PROPERTIES and message.encoded_properties is None)
                     or not has_meaning_to_store(properties)
                 ):
-                    return self._store_plain(tail, tail.topic_part, message, properties, entered), True
+                    return self._store_plain(tail, tail.topic_part, message, properties, born_host, entered), True
                 return self._admit_and_store(message, entered, properties)
         return self._admit_and_store(message, entered)
 
@@ -177,7 +177,13 @@ class Writer:
             raise
 
     def _store_plain(
-        self, tail: QueueTail, topic_part: bytes, message: Message, properties: bytes, entered: float
+        self,
+        tail: QueueTail,
+        topic_part: bytes,
+        message: Message,
+        properties: bytes,
+        born_host: bytes,
+        entered: float,
     ) -> Receipt:
         """Store a message without anything rare about it, by the shortest way: what `LogEnd.put` does, and no more.
 
@@ -213,7 +219,7 @@ class Writer:
                     queue_offset,
                     physical_offset,
                     now_ms if born is None else born,
-                    host,
+                    born_host,
                     now_ms,
                     host,
                 )

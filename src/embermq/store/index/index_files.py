@@ -42,6 +42,8 @@ SearchLog = Callable[[str, str, int, int], list[int]]
 
 INDEX_FAMILY = "index"
 QUERY_MAX = 64
+# Of fewer rows, making an array takes longer than looking at each.
+FEW_ROWS = 16
 _NOTHING = -1
 
 
@@ -141,6 +143,11 @@ class IndexFiles:
 
     def _has_keys(self, batch: RecordColumns, row: int) -> bool:
         rows = batch.rows[row:]
+        if len(rows) < FEW_ROWS:
+            return any(
+                (one[C_UNIQ_LEN] >= 0 or one[C_KEYS_LEN] >= 0) and one[C_SYS_FLAG] & TRANSACTION_MASK != ROLLBACK
+                for one in rows.tolist()
+            )
         keyed = (rows[:, C_UNIQ_LEN] >= 0) | (rows[:, C_KEYS_LEN] >= 0)
         return bool((keyed & (rows[:, C_SYS_FLAG] & TRANSACTION_MASK != ROLLBACK)).any())
 

@@ -191,15 +191,12 @@ class ConsumeQueues:
     def moved_by(self, batch: RecordColumns) -> QueueMoves:
         """Which queues the records of a batch, which was taken, belong to, and how far these queues go now."""
         books = self._books
+        if len(batch) < FEW_ROWS_WITH_KERNEL:
+            return self._moved_by_few(batch)
         with books.change:
-            if len(batch) < FEW_ROWS_WITH_KERNEL:
-                places = sorted(self._intake.places(batch), key=itemgetter(0))
-                columns: Columns = list(np.array(places, np.int64).reshape(-1, 3).T)
-            else:
-                columns = self._intake.place_columns(batch)
-                order = order_by_slot(columns[0], books.slot_count)
-                columns = [column[order] for column in columns]
-            slots, offsets, rows = columns
+            columns: Columns = self._intake.place_columns(batch)
+            order = order_by_slot(columns[0], books.slot_count)
+            slots, offsets, rows = (column[order] for column in columns)
             is_first = np.ones(len(slots), np.bool_)
             np.not_equal(slots[1:], slots[:-1], out=is_first[1:])
             starts = np.flatnonzero(is_first)
@@ -209,6 +206,21 @@ class ConsumeQueues:
             queues = [self._queues.by_slot[slot] for slot in moved.tolist()]
         names = tuple((queue.topic, queue.queue_id) for queue in queues)
         return QueueMoves(names, offsets[starts], to_offsets, np.append(starts, len(slots)), offsets, rows)
+
+    def _moved_by_few(self, batch: RecordColumns) -> QueueMoves:
+        """The same without arrays on the way: of a few records, making each of them would be most of the time."""
+        books = self._books
+        with books.change:
+            places = sorted(self._intake.places(batch), key=itemgetter(0))
+            starts = [at for at, place in enumerate(places) if not at or place[0] != places[at - 1][0]]
+            queues = [self._queues.by_slot[places[at][0]] for at in starts]
+            with books.lock:
+                to_offsets = [int(books.next[places[at][0]]) for at in starts]
+        numbers = [[places[at][1] for at in starts], to_offsets, [*starts, len(places)]]
+        from_offsets, reached, ends = (np.array(column, np.int64) for column in numbers)
+        offsets, rows = (np.array([place[column] for place in places], np.int64) for column in (1, 2))
+        names = tuple((queue.topic, queue.queue_id) for queue in queues)
+        return QueueMoves(names, from_offsets, reached, ends, offsets, rows)
 
     def write_out(self) -> None:
         """Write all pending entries to their files. On OSError they stay pending, readable and to be retried.

@@ -27,8 +27,8 @@ from embermq.store.sink import Sink
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5
-# After a small step the dispatcher pauses, unless something waits for it. RocketMQ looks every millisecond.
-PAUSE_SECONDS = 0.002
+# After a small step the dispatcher pauses, unless something waits for it: a reader, a pull that is held.
+PAUSE_SECONDS = 0.005
 PAUSE_BYTES_MAX = 64 << 10
 _BELLS_MAX = 1024  # Those whose bell is dropped look by themselves, after IDLE_SECONDS.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
