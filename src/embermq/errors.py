@@ -35,6 +35,9 @@
     ├─ NamesrvError
     │  ├─ LimitReached               a table of the name server is full: nothing was changed
     │  └─ KvConfigFailed             a change of the KV config could not be written down: it was not made
+    ├─ ReplicationError
+    │  ├─ ReplicaMisbehaved          a peer that does not keep to the replication protocol
+    │  └─ LogsDiffer                 the log of a master does not continue that of its slave
     ├─ StoreError
     │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
     │  │  └─ PlaceUnavailable        a file system does not answer, or not now: trying again may help
@@ -354,6 +357,25 @@ class KvConfigFailed(NamesrvError):
         self.path, self.reason = path, reason
 
 
+class ReplicationError(EmberError):
+    """Something between a master and its slaves."""
+
+
+class ReplicaMisbehaved(ReplicationError):
+    """The other side of a replication connection sent what the protocol does not allow; the connection is closed."""
+
+
+class LogsDiffer(ReplicationError):
+    """A master's log does not continue this one. Nothing was changed on either side."""
+
+    def __init__(self, physical_offset: int, reason: str) -> None:
+        super().__init__(
+            f"the master's log does not continue the log here: {reason}; this log was left as it is"
+            " (`embermq broker --resync` moves it aside and copies the master's)"
+        )
+        self.physical_offset, self.reason = physical_offset, reason
+
+
 class StoreError(EmberError):
     """The store cannot do what was asked."""
 
@@ -409,8 +431,8 @@ class ReplicaMissing(StoreError):
     def __init__(self, path: Path | str) -> None:
         super().__init__(
             f"{path}: brokerRole=SYNC_MASTER: an acknowledgement would promise a replica that does not exist, because"
-            " replication is not part of this store yet; set brokerRole=ASYNC_MASTER, or emberAllowUnreplicated=true"
-            " to append without a replica"
+            " a store alone replicates nothing: run it behind `embermq broker`, set brokerRole=ASYNC_MASTER, or"
+            " emberAllowUnreplicated=true to append without a replica"
         )
         self.path = path
 

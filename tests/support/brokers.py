@@ -17,7 +17,8 @@ from embermq.broker import Broker, open_store
 from embermq.clock import Clock
 from embermq.files import Files
 from embermq.model.message import StoredMessage
-from embermq.remoting import Command, Connector, RequestCode, RequestTable, write_json
+from embermq.remoting import Command, Connector, RequestCode, RequestTable, bind, write_json
+from embermq.replication import Replicas
 from embermq.settings import BrokerSettings, StoreSettings
 from embermq.store import MessageStore
 
@@ -139,16 +140,20 @@ async def running(
     client_table: RequestTable | None = None,
     clock: Clock | None = None,
     files: Files | None = None,
+    replicates: bool = False,
     **settings: Any,
 ) -> AsyncIterator[RunningBroker]:
-    """A broker on `path`; `store` and the rest are settings by their Python names."""
+    """A broker on `path`; `store` and the rest are settings by their Python names. `replicates`: slaves may follow."""
     stored = StoreSettings(**(SMALL | (store or {})))
-    opened, filters = open_store(path / "store", stored, clock=clock, files=files)
+    replicas = Replicas(stored.ha_behind_bytes_max) if replicates else None
+    opened, filters = open_store(path / "store", stored, clock=clock, files=files, replicas=replicas)
     try:
         names: dict[str, Any] = {"fast_port": False, "broker_name": "b"}
         with_settings = BrokerSettings(**(names | settings))
-        broker = Broker(with_settings, opened, clock=clock, files=files, hooks=hooks, filters=filters)
-        await broker.start()
+        broker = Broker(
+            with_settings, opened, clock=clock, files=files, hooks=hooks, filters=filters, replicas=replicas
+        )
+        await broker.start(ha=bind("127.0.0.1", 0) if replicates else None)
         client = Connector(client_table)
         try:
             yield RunningBroker(broker, client)

@@ -14,7 +14,8 @@
     topics.py groups.py offsets.py    the tables behind them
     consumer_filters.py  SQL92 filters of consumer groups
     clients.py           who is connected; subscriptions.py what they want; queue_locks.py who reads in order
-    acknowledgements.py  answers that wait for the disk
+    acknowledgements.py  answers that wait for the disk or for a slave
+    replicas/            master and slave: the log to slaves, or from the master
     registration.py      the broker at its name servers; announcements.py topics that are new to them
     saving.py            tables to the disk, off the loop
     hooks.py             plug-ins around sends and deliveries

@@ -5,6 +5,7 @@
     requests        one class a family, each with its rows; together they are the request table
     runs            many sends at once, before the table is asked
     server          the main port with all rows, and the port two below without pulls
+    replication     the log to slaves, or from the master (replicas/)
     registration    all name servers
 
 One asyncio loop owns the sockets and runs the handlers; its thread makes the appends. `stop` answers what waits, takes
@@ -45,6 +46,8 @@ from embermq.broker.pull import Pulls
 from embermq.broker.query_requests import QueryRequests
 from embermq.broker.queue_locks import QueueLocks
 from embermq.broker.registration import Registration
+from embermq.broker.replicas import Replication
+from embermq.broker.replicas.tables import SlaveTables
 from embermq.broker.reply import Replies
 from embermq.broker.saving import Saver
 from embermq.broker.send import Sends
@@ -58,13 +61,15 @@ from embermq.errors import StoreError
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
+from embermq.replication import Replicas
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
-from embermq.store.tables import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigTable
+from embermq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, ConfigTable
 
 log = logging.getLogger(__name__)
 
 SCAN_SECONDS = 10.0
+LOST_SECONDS = 5.0  # A slave without its master asks name servers for it so often.
 
 
 class Broker:
@@ -79,8 +84,10 @@ class Broker:
         files: Files | None = None,
         hooks: Sequence[object] = (),
         filters: ConsumerFilters | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
-        """`filters`: those whose bits `store` was opened with, if it keeps filter bits."""
+        """`filters`: those whose bits `store` was opened with, if it keeps filter bits; `replicas`: those that its
+        retention asks, if it does."""
         self._loop = asyncio.get_running_loop()
         self.store, self._clock = store, clock or SystemClock()
         self._files = files or RealFiles()
@@ -121,7 +128,8 @@ class Broker:
         self.statistics = Statistics(self._clock, settings.cluster_name)
         self._later = Later(self._loop)
         self.server = RemotingServer(_limits(settings), self._forget)
-        self._acknowledgements = Acknowledgements(store, self._loop)
+        replicas = replicas or Replicas(store.settings.ha_behind_bytes_max)
+        self._acknowledgements = Acknowledgements(store, self._loop, replicas)
         self.transactions = Transactions(
             self._settings_now,
             store,
@@ -146,9 +154,12 @@ class Broker:
             self.transactions,
             self._clock,
         )
+        self._connector = Connector()
+        delays = ConfigTable(self._files, store.path, DELAY_OFFSETS, self._clock)
+        slave_tables = SlaveTables(self.topics, self.groups, self.offsets, delays, self._connector)
+        self.replication = Replication(store, replicas, slave_tables)
         self.runs = SendRuns(self._settings_now, store, self.topics, sends, self._acknowledgements, self.statistics)
         self.table = RequestTable(self._rows(sends))
-        self._connector = Connector()
         self._registration: Registration | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.listen: list[Host] = []
@@ -199,7 +210,15 @@ class Broker:
             *GroupAdmin(store, groups, offsets, statistics, later).rows(),
             *ConfigurationAdmin(settings, store, self._overrides, self._take, later).rows(),
             *RuntimeAdmin(
-                settings, store, self._files, statistics, acknowledgements, self.server, later, self.refused
+                settings,
+                store,
+                self._files,
+                statistics,
+                acknowledgements,
+                self.server,
+                later,
+                self.refused,
+                self.replication.figures,
             ).rows(),
             *ConnectionAdmin(clients, offsets).rows(),
             *ProgressAdmin(
@@ -230,9 +249,14 @@ class Broker:
 
     # -- life ------------------------------------------------------------------------------------------------
 
-    async def start(self, bound: socket.socket | None = None, fast: socket.socket | None = None) -> None:
+    async def start(
+        self,
+        bound: socket.socket | None = None,
+        fast: socket.socket | None = None,
+        ha: socket.socket | None = None,
+    ) -> None:
         """Listen, register, and take requests. `bound`, `fast`: sockets that have the main port and the one two below
-        it already."""
+        it already; `ha`: one that has the replication port, without which no slave can follow."""
         settings, port = self._current, self.store.settings.listen_port
         bound = bound or bind(settings.listen_address, port)
         await asyncio.to_thread(self.transactions.open)
@@ -241,13 +265,15 @@ class Broker:
         if settings.fast_port and main.port > 2:
             fast = fast or bind(settings.listen_address, main.port - 2)
             self.listen.append(await self.server.accept(fast, _fast(self.table), self.runs))
+        self.replication.start(ha)
         self._registration = Registration(
             self._settings_now,
             self.topics,
             self._connector,
             str(Host(self.store.settings.broker_ip, main.port)),
-            str(Host(self.store.settings.broker_ip, main.port + 1)),
+            str(Host(self.store.settings.broker_ip, self.replication.port or main.port + 1)),
             self.store.settings.broker_id,
+            self.replication.learn_master,
         )
         self.topics.take_unannounced()
         await self._registration.register_all()
@@ -275,6 +301,7 @@ class Broker:
         self.held.release_all()
         await self.server.stop()
         await self._later.end()
+        await self.replication.stop()
         await self._connector.close()
         await asyncio.to_thread(self.runs.stop)
         await self._save_transactions()
@@ -291,7 +318,8 @@ class Broker:
         """Take down the last state of transactions, with the log durable as far as it tells of it."""
         with suppress(StoreError):
             await asyncio.to_thread(self.store.flush)
-        self.transactions.keep_state()
+        if not self.replication.is_slave:
+            self.transactions.keep_state()
 
     async def topics_announced(self) -> None:
         """Until the name servers know every topic that was made up to now, or do not answer."""
@@ -311,7 +339,8 @@ class Broker:
             do()
 
     def _save_progress(self) -> None:
-        self.transactions.keep_state()
+        if not self.replication.is_slave:
+            self.transactions.keep_state()
         self._saver.soon()
 
     async def _check_transactions(self) -> None:
@@ -325,7 +354,9 @@ class Broker:
     async def _keep_registered(self) -> None:
         assert self._registration is not None
         while True:
-            await asyncio.sleep(self._current.register_period_ms / 1000)
+            period = self._current.register_period_ms / 1000
+            is_lost = self.replication.is_slave and not self.replication.is_following
+            await asyncio.sleep(min(period, LOST_SECONDS) if is_lost else period)
             await self._registration.register_all()
 
     def _scan(self) -> None:

@@ -1,6 +1,6 @@
 """Consumer groups of a broker: what each may do, made on first use where that is allowed. Threads as in topics.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from embermq.model.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX, is_group_name
 from embermq.settings import BrokerSettings
@@ -59,6 +59,11 @@ class Groups:
         if removed:
             self._changed()
         return removed
+
+    def take_all(self, configs: Mapping[str, GroupConfig], version: DataVersion) -> None:
+        """On a slave: make the table that of its master, under its version."""
+        self._table.assign(configs, version)
+        self._changed()
 
     def save(self) -> bool:
         return self._table.save()

@@ -59,6 +59,10 @@ class ConsumerOffsets:
             if key.topic in gone:
                 self._table.remove(key)
 
+    def take_all(self, entries: Mapping[TopicGroup, Mapping[int, int]]) -> None:
+        """On a slave: put the offsets of its master over those that are here."""
+        self._table.put_all(entries)
+
     def document(self) -> str:
         return self._table.text()
 

@@ -24,7 +24,6 @@ from embermq.model import flags
 from embermq.model.message import Message
 from embermq.model.names import OFFSET_MOVED_TOPIC
 from embermq.model.properties import DELAY, KEYS, TAGS
-from embermq.model.status import FetchStatus
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row, write_json
 from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageFilter, MessageStore, RawRead, TagFilter
@@ -162,8 +161,8 @@ class Pulls:
     ) -> Reply | None:
         """The answer to what was read; None if the pull is held."""
         header = call.header
-        code = pull_code(read.status, header.queue_offset)
-        if is_first and header.sys_flag & COMMIT_OFFSET and self._store.settings.role is not BrokerRole.SLAVE:
+        code = self._code(read, header)
+        if is_first and header.sys_flag & COMMIT_OFFSET and self._store.role is not BrokerRole.SLAVE:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         if code == ResponseCode.PULL_NOT_FOUND and is_first and header.sys_flag & SUSPEND:
             pull = HeldPull(
@@ -180,6 +179,15 @@ class Pulls:
         if read.count:
             self._count(header, read, began)
         return self._answer(call, group, read, code)
+
+    def _code(self, read: RawRead, header: PullHeader) -> ResponseCode:
+        """A slave serves reads where slaveReadEnable says so, and unless offsetCheckInSlave does, calls no offset
+        wrong: it may be behind its master."""
+        code = pull_code(read.status, header.queue_offset)
+        if self._store.role is not BrokerRole.SLAVE:
+            return code
+        moved = code == ResponseCode.PULL_OFFSET_MOVED and not self._store.settings.check_offset_in_slave
+        return ResponseCode.PULL_RETRY_IMMEDIATELY if moved or not self._settings().slave_read else code
 
     def _count(self, header: PullHeader, read: RawRead, began: float) -> None:
         latency_ms = int((self._now() - began) * 1000)
@@ -295,7 +303,7 @@ class Pulls:
             "minOffset": str(read.min_offset),
             "maxOffset": str(read.max_offset),
         }
-        body = bytes(read.data) if read.status is FetchStatus.FOUND else b""
+        body = bytes(read.data) if code == ResponseCode.SUCCESS else b""
         return Reply(code, str(read.status), fields, body)
 
     def _hold_seconds(self, header: PullHeader) -> float:
@@ -306,7 +314,7 @@ class Pulls:
 
     def _note_moved(self, header: PullHeader, read: RawRead) -> None:
         """Leave a note for administrators: a consumer asked for an offset that is not there."""
-        if self._store.settings.role is BrokerRole.SLAVE:
+        if self._store.role is BrokerRole.SLAVE:
             return
         event = {
             "consumerGroup": header.consumer_group,

@@ -35,9 +35,13 @@ class Registration:
         address: str,
         ha_address: str,
         broker_id: int,
+        learned: Callable[[str | None, str | None], None] = lambda _address, _ha_address: None,
     ) -> None:
+        """`learned` gets what a name server says of the master of this broker's name: its address, and the one for
+        replication."""
         self._settings, self._topics, self._connector = settings, topics, connector
-        self._address, self._ha_address, self._broker_id = address, ha_address, broker_id
+        self._address, self._ha_address, self.broker_id = address, ha_address, broker_id
+        self._learned = learned
         self._silent: set[str] = set()  # name servers that did not answer at the last turn
         self._knows_all: dict[str, Link] = {}  # by name server: the connection on which it got all topics
         self._late: set[asyncio.Task[None]] = set()
@@ -116,7 +120,7 @@ class Registration:
             "brokerAddr": self._address,
             "clusterName": settings.cluster_name,
             "haServerAddr": self._ha_address,
-            "brokerId": str(self._broker_id),
+            "brokerId": str(self.broker_id),
             "compressed": "false",
             "bodyCrc32": "0",
         }
@@ -164,6 +168,8 @@ class Registration:
             self._silent.discard(server)
             log.info("event=registered name_server=%s", server)
         self._take_order_config(answer.body)
+        fields = answer.ext or {}
+        self._learned(fields.get("masterAddr"), fields.get("haServerAddr"))
 
     def _take_order_config(self, body: bytes) -> None:
         if not body:

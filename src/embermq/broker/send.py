@@ -28,7 +28,7 @@ from embermq.model.names import CLOSED_TOPICS, RETRY_PREFIX, dead_letter_topic, 
 from embermq.model.properties import DELAY, TIMER_TOPIC, WAIT, decode_properties, encode_properties
 from embermq.model.status import PutStatus
 from embermq.remoting import MAX_FRAME_BYTES, Call, Command, Reply, RequestCode, ResponseCode, Row
-from embermq.settings import BrokerSettings
+from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageStore
 from embermq.store.append import TIMER_QUEUES, has_delivery_time
 from embermq.store.tables import MULTI_TAG, PERM_WRITE, TopicConfig
@@ -132,6 +132,7 @@ class Sends:
         """Whether sends may be stored many at once: nothing wants to see each one, and nothing forbids all of them."""
         return (
             not self._hooks.on_send
+            and self._store.role is not BrokerRole.SLAVE
             and not self._store.is_transient_pool_deficient
             and (not (start := self._settings().accept_sends_from_ms) or self._clock.now_ms() >= start)
         )
@@ -151,6 +152,8 @@ class Sends:
     def objection(self, header: AnySendHeader) -> Reply | None:
         """What forbids this send before the topic is looked at."""
         settings = self._settings()
+        if self._store.role is BrokerRole.SLAVE:
+            return self.refused(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker is a SLAVE; send to its master")
         if settings.accept_sends_from_ms and self._clock.now_ms() < settings.accept_sends_from_ms:
             return self.refused(
                 ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {settings.accept_sends_from_ms} ms"

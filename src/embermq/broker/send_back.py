@@ -17,7 +17,7 @@ from embermq.model.message import Message, StoredMessage
 from embermq.model.names import dead_letter_topic, retry_topic
 from embermq.model.properties import DELAY, WAIT
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row
-from embermq.settings import BrokerSettings
+from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageStore
 from embermq.store.tables import PERM_WRITE, GroupConfig
 
@@ -56,6 +56,8 @@ class SendBacks:
 
     def send_back(self, call: Call[SendBackHeader]) -> Reply:
         header = call.header
+        if self._store.role is BrokerRole.SLAVE:
+            return Reply(ResponseCode.SYSTEM_ERROR, "this broker is a SLAVE; give messages back to its master")
         group = self._groups.find(header.group)
         if group is None:
             return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}")

@@ -176,7 +176,7 @@ class SendRuns:
             return
         for place, count, size in run.by_place(receipts.sizes):
             self._statistics.put(*self._places[place], count, size, sends=count)
-        if receipts.waits:
+        if receipts.waits or self._acknowledgements.waits_for_slave:
             self._answer_when_durable(run, links, receipts)
         elif receipts.refused:
             frames = run.frames()

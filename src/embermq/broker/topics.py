@@ -164,6 +164,14 @@ class Topics:
             self._keep(TopicConfig(name, number, number, READ_WRITE))
         return lost
 
+    def take_all(self, configs: Mapping[str, TopicConfig], version: DataVersion) -> None:
+        """On a slave: make the table that of its master, under its version."""
+        before = self._table.entries()
+        self._table.assign(configs, version)
+        self._registered_bytes = sum(map(_registered_bytes, configs))
+        self._unannounced |= {name for name, config in configs.items() if before.get(name) != config}
+        self._changed()
+
     def save(self) -> bool:
         """Write the table if it changed. Any thread; OSError."""
         return self._table.save()

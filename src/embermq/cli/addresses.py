@@ -66,3 +66,14 @@ def bind_both(host: str, port: int, *, fast: bool) -> tuple[socket.socket, socke
             main.close()
             failure = f"{problem}; clients may use the port two below listenPort (--set emberFastPort=false: without)"
     raise NotStarted(failure)
+
+
+def bind_replication(host: str, port: int | None, main_port: int, *, must: bool) -> socket.socket | None:
+    """The replication port: `port`, or the one above the main port. NotStarted if it cannot be had and somebody relies
+    on it (`must`, or a port that was asked for); otherwise None: no slave can follow this broker."""
+    try:
+        return bind(host, main_port + 1 if port is None else port)
+    except (RemotingError, OverflowError) as problem:
+        if must or port is not None:
+            raise NotStarted(f"{problem}; choose another replication port with --set haListenPort=PORT") from None
+    return None

@@ -15,11 +15,11 @@ from typing import Any
 
 import click
 
-from embermq.cli.addresses import bind_both, own_address, parse_name_servers, resolve
+from embermq.cli.addresses import bind_both, bind_replication, own_address, parse_name_servers, resolve
 from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.serving import LEVELS, NotStarted, event_log, leave_not_started, parse_listen, run_until_stopped
 from embermq.errors import EmberError, SettingsError
-from embermq.settings import BrokerConf, read_broker_conf
+from embermq.settings import BrokerConf, BrokerRole, read_broker_conf
 from embermq.settings.broker_conf import IMPORTANT
 
 DEFAULT_STORE = Path("embermq-store")
@@ -75,6 +75,7 @@ class BrokerVerbs(ClusterVerbs):
     help="Where the name server in this process listens, without -n. [default: 127.0.0.1:9876]",
 )
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting on top of -c; repeatable.")
+@click.option("--resync", is_flag=True, help="A slave: move the log that is there aside, and copy the master's.")
 @click.option("-p", "--print", "print_all", is_flag=True, help="Print all settings in effect, and leave.")
 @click.option("-m", "--print-important", is_flag=True, help="Print the important settings in effect, and leave.")
 @click.option("--log", "log_file", metavar="FILE", type=click.Path(path_type=Path), help="Append the log to a file.")
@@ -94,6 +95,7 @@ def broker(
     namesrv: str | None,
     namesrv_listen: str | None,
     changes: tuple[str, ...],
+    resync: bool,
     print_all: bool,
     print_important: bool,
     log_file: Path | None,
@@ -126,7 +128,12 @@ def broker(
             for bound in (main, fast):
                 if bound is not None:
                     sockets.enter_context(closing(bound))
-            _run(conf, main, fast, namesrv_listen, log_file, log_level, as_json)
+            ha = _replication_socket(conf, main, free=listen is not None and conf.store.listen_port == 0)
+            if ha is not None:
+                sockets.enter_context(closing(ha))
+            if resync:
+                _move_aside(conf)
+            _run(conf, (main, fast, ha), namesrv_listen, log_file, log_level, as_json)
     except (SettingsError, NotStarted) as problem:
         leave_not_started(problem)
 
@@ -141,10 +148,35 @@ def _refuse_options_before(context: click.Context) -> None:
         raise click.UsageError(f"options of a verb stand after it: embermq broker {verb} ...", context)
 
 
+def _replication_socket(conf: BrokerConf, main: socket, *, free: bool) -> socket | None:
+    """The socket that slaves connect to. With a free main port, any free one will do: name servers say which."""
+    is_plain = conf.store.role is BrokerRole.ASYNC_MASTER
+    given = conf.store.ha_listen_port if "ha_listen_port" in conf.given else None
+    port = main.getsockname()[1]
+    found = bind_replication(conf.broker.listen_address, given, port, must=not is_plain and not free)
+    if found is None and free:
+        found = bind_replication(conf.broker.listen_address, 0, port, must=True)
+    if found is None:
+        click.echo(f"no slave can follow: port {port + 1} is taken (--set haListenPort=PORT: another one)", err=True)
+    return found
+
+
+def _move_aside(conf: BrokerConf) -> None:
+    if conf.store.role is not BrokerRole.SLAVE:
+        raise NotStarted("--resync is for a slave (--set brokerRole=SLAVE): it copies its master's log again")
+    from embermq.replication import move_log_aside
+
+    try:
+        target = move_log_aside(conf.store)
+    except EmberError as problem:
+        raise NotStarted(str(problem)) from None
+    if target is not None:
+        click.echo(f"the old log is in {target}; remove it when it is not needed any more", err=True)
+
+
 def _run(
     conf: BrokerConf,
-    main: socket,
-    fast: socket | None,
+    sockets: tuple[socket, socket | None, socket | None],
     namesrv_listen: str | None,
     log_file: Path | None,
     log_level: str,
@@ -155,11 +187,13 @@ def _run(
 
     if conf.store.root.exists() and not conf.store.root.is_dir():
         raise NotStarted(f"{conf.store.root}: a file, where a store is a directory; choose another place with --store")
-    conf = _with_found(conf._replace(store=conf.store.replace(listen_port=main.getsockname()[1])))
+    main, fast, ha = sockets
+    ports = {"listen_port": main.getsockname()[1], "ha_listen_port": 0 if ha is None else ha.getsockname()[1]}
+    conf = _with_found(conf._replace(store=conf.store.replace(**ports)))
     embedded = None
     if not conf.broker.name_servers:
         embedded = parse_listen(namesrv_listen or DEFAULT_NAME_SERVER, "--namesrv-listen")
-    plan = BrokerPlan(conf=conf, main=main, fast=fast, embedded=embedded, as_json=as_json)
+    plan = BrokerPlan(conf=conf, main=main, fast=fast, ha=ha, embedded=embedded, as_json=as_json)
     sys.setswitchinterval(SWITCH_SECONDS)
     with event_log(log_file, log_level):
         run_until_stopped(lambda stop: run_broker(plan, stop))

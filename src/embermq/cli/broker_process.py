@@ -24,7 +24,8 @@ from embermq.errors import EmberError, RemotingError
 from embermq.model.hosts import Host
 from embermq.namesrv import NameServer
 from embermq.remoting import Command, Connector, RequestCode
-from embermq.settings import BrokerConf, FlushDisk, NamesrvSettings, StoreSettings
+from embermq.replication import Replicas
+from embermq.settings import BrokerConf, BrokerRole, FlushDisk, NamesrvSettings, StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class BrokerPlan:
     conf: BrokerConf
     main: socket.socket
     fast: socket.socket | None
+    ha: socket.socket | None
     embedded: tuple[str, int] | None  # where the name server of this process listens
     as_json: bool
 
@@ -80,13 +82,14 @@ async def _started(plan: BrokerPlan, stop: asyncio.Event, stack: AsyncExitStack)
             conf = conf._replace(broker=conf.broker.replace(name_servers=(str(inside),)))
             outside = conf.store.broker_ip if is_any(address.address) else address.address
             name_servers = (str(Host(outside, address.port)),)
-        store, filters = await asyncio.to_thread(open_store, conf.store.root, conf.store)
+        replicas = Replicas(conf.store.ha_behind_bytes_max)
+        store, filters = await asyncio.to_thread(open_store, conf.store.root, conf.store, replicas=replicas)
         stack.push_async_callback(asyncio.to_thread, store.close)
         if stop.is_set():
             return None
-        broker = Broker(conf.broker, store, filters=filters)
+        broker = Broker(conf.broker, store, filters=filters, replicas=replicas)
         stack.push_async_callback(broker.stop)
-        await broker.start(plan.main, plan.fast)
+        await broker.start(plan.main, plan.fast, plan.ha)
     except EmberError as problem:
         raise NotStarted(str(problem)) from None
     except OSError as problem:
@@ -156,6 +159,7 @@ def ready_facts(conf: BrokerConf, started: Started) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "event": "ready",
         "listen": str(broker.listen[0]),
+        "haListen": broker.replication.port,
         "fastListen": str(broker.listen[1]) if len(broker.listen) > 1 else None,
         "advertised": str(Host(store.broker_ip, broker.listen[0].port)),
         "advertisedAnswers": not started.self_problem,
@@ -180,6 +184,13 @@ def ready_facts(conf: BrokerConf, started: Started) -> dict[str, Any]:
 
 def durability(settings: StoreSettings) -> str:
     """How safe a message is whose producer got SEND_OK."""
+    if settings.role is BrokerRole.SLAVE:
+        return "nothing: a slave takes no messages"
+    here = _durability_here(settings)
+    return f"on a slave as well, as far as that one says; here {here}" if settings.promises_replica else here
+
+
+def _durability_here(settings: StoreSettings) -> str:
     if settings.flush is FlushDisk.SYNC:
         return "on the disk: survives a power cut"
     if settings.transient_pool_active:
@@ -199,6 +210,7 @@ def _say_ready(facts: dict[str, Any], started: Started, as_json: bool) -> None:
     lines = [
         "ready",
         f"  listens on    {facts['listen']}{fast}",
+        f"  replicates    {_replication_text(facts)}",
         f"  advertises    {facts['advertised']} as {facts['brokerName']} of {facts['clusterName']}",
         f"  name server   {facts['nameServer']}{where}",
         f"  store         {facts['store']}",
@@ -211,6 +223,12 @@ def _say_ready(facts: dict[str, Any], started: Started, as_json: bool) -> None:
             f"  but           no answer yet from {', '.join(facts['nameServersUnreachable'])}; it keeps trying"
         )
     click.echo("\n".join(lines))
+
+
+def _replication_text(facts: dict[str, Any]) -> str:
+    if facts["role"] == BrokerRole.SLAVE:
+        return "the log of the master that the name server says"
+    return f"to slaves that connect to port {facts['haListen']}" if facts["haListen"] else "to nobody: no port"
 
 
 def _notify(state: str) -> None:

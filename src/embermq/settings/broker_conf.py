@@ -32,6 +32,13 @@ _USED_BY_BROKER = frozenset(
         "filter_error_percent_max",
         "filter_properties",
         "filter_retries",
+        "ha_behind_bytes_max",
+        "ha_heartbeat_interval_ms",
+        "ha_housekeeping_interval_ms",
+        "ha_listen_port",
+        "ha_master_address",
+        "ha_transfer_bytes",
+        "slave_timeout_ms",
     }
 )
 _NOT_YET = "not used by this broker yet"

@@ -40,7 +40,7 @@ QUEUE_ENTRY_BYTES = 20
 
 _ONE_WRITER = "there is one kind of put lock, and how long it is held is always measured"
 _NO_DLEDGER = "DLedger keeps another kind of commit log"
-_NO_REPLICA = "replication is not part of this store yet"
+_NO_CONFIRMING = "queues follow the log as far as a crash cannot take it back"
 NO_BROKER = "used by a broker in front of the store"
 
 
@@ -347,24 +347,35 @@ class StoreSettings:
     role: BrokerRole = prop(
         "brokerRole",
         BrokerRole.ASYNC_MASTER,
-        "what this store is in a replicated group; a SYNC_MASTER is not opened for appends, unless"
-        " emberAllowUnreplicated says so, and a SLAVE refuses appends",
+        "what this store is in a replicated group; a SYNC_MASTER is opened for appends by a broker, which waits for"
+        " slaves, or where emberAllowUnreplicated says so; a SLAVE refuses appends",
     )
     check_offset_in_slave: bool = prop("offsetCheckInSlave", False, "a slave corrects offsets out of range, too")
     slave_timeout_ms: int = prop(
-        "slaveTimeout", 3000, "how long an append waits for a replica", unit="ms", no_effect=_NO_REPLICA
+        "slaveTimeout", 3000, "how long an append waits for a replica", unit="ms", no_effect=NO_BROKER
     )
-    ha_listen_port: int = prop("haListenPort", 10912, "port replicas connect to", most=65535, no_effect=_NO_REPLICA)
-    ha_master_address: str = prop("haMasterAddress", "", "master a replica connects to", no_effect=_NO_REPLICA)
+    ha_listen_port: int = prop(
+        "haListenPort",
+        10912,
+        "port slaves connect to; not given: one above listenPort",
+        most=65535,
+        no_effect=NO_BROKER,
+    )
+    ha_master_address: str = prop(
+        "haMasterAddress",
+        "",
+        "replication address of the master, HOST:PORT; empty: a slave asks the name servers",
+        no_effect=NO_BROKER,
+    )
     ha_heartbeat_interval_ms: int = prop(
-        "haSendHeartbeatInterval", 5000, "pause between heartbeats", unit="ms", no_effect=_NO_REPLICA
+        "haSendHeartbeatInterval", 5000, "pause between heartbeats", unit="ms", no_effect=NO_BROKER
     )
     ha_housekeeping_interval_ms: int = prop(
         "haHousekeepingInterval",
         20_000,
         "silence after which a connection is closed",
         unit="ms",
-        no_effect=_NO_REPLICA,
+        no_effect=NO_BROKER,
     )
     ha_transfer_bytes: int = prop(
         "haTransferBatchSize",
@@ -372,17 +383,17 @@ class StoreSettings:
         "most bytes of one transfer",
         unit="bytes",
         least=1,
-        no_effect=_NO_REPLICA,
+        no_effect=NO_BROKER,
     )
     ha_behind_bytes_max: int = prop(
         "haSlaveFallbehindMax",
         256 << 20,
         "a replica further behind does not count",
         unit="bytes",
-        no_effect=_NO_REPLICA,
+        no_effect=NO_BROKER,
     )
     duplication: bool = prop(
-        "duplicationEnable", False, "dispatch only up to a confirmed offset", no_effect=_NO_REPLICA
+        "duplicationEnable", False, "dispatch only up to a confirmed offset", no_effect=_NO_CONFIRMING
     )
 
     # DLedger

@@ -65,8 +65,10 @@ class Engine:
         retention_guard: RetentionGuard | None = None,
         *,
         delivers: bool = True,
+        replicated: bool = False,
     ) -> None:
-        """With `delivers=False` delayed messages stay parked, and hold their log files."""
+        """With `delivers=False` delayed messages stay parked, and hold their log files. `replicated`: the log is sent
+        to slaves by the one that opened the store."""
         self.parts, self.path, self.settings, self.clock = parts, parts.root, parts.settings, parts.clock
         self.log, self.queues, self.index = parts.log, parts.queues, parts.index
         self.read_only = parts.read_only
@@ -80,7 +82,8 @@ class Engine:
         self.arrivals = Arrivals(parts.end, announce=self.settings.long_polling, moved_by=moved_by)
         self._user_sinks = list(sinks)
         self._retention_guard = retention_guard
-        self._delivers = delivers
+        self._delivers, self._replicated = delivers, replicated
+        self._growth: tuple[Callable[[], None], ...] = ()  # Replaced as a whole: read without a lock.
         self.confirm_offset = -1  # Queues and index do not pass it; -1: no such place.
         self.dispatcher = self._make_dispatcher()
         self._flusher = None if self.read_only else self._make_flusher()
@@ -89,7 +92,9 @@ class Engine:
         self.writer.adopt_offsets(parts.next_offsets)
         confirm = self.confirm if self.sync else lambda receipts, wait, began: receipts
         nudge = self._flusher.nudge if self.sync and self._flusher is not None else None
-        self.internal = InternalAppends(self.writer, confirm, self.clock, nudge)
+        self.internal = InternalAppends(
+            self.writer, confirm, self.clock, nudge, lambda: self.sync or self.promises_replica
+        )
         self.put_totals = PutTotals(self.queues, parts.next_offsets) if self.queues is not None else None
         self._services: Services | None = None
 
@@ -135,7 +140,7 @@ class Engine:
         )
 
     def _make_writer(self, flusher: Flusher | None) -> Writer:
-        settings, wake = self.settings, self.dispatcher.wake
+        settings, wake = self.settings, self.dispatcher.wake if self.sync else self._wake_all
         return Writer(
             self.log,
             Admission(settings, self.log.segments.segment_bytes, Host(*settings.store_host), self.clock),
@@ -190,6 +195,7 @@ class Engine:
                 self.visible_end,
                 self._retention_guard,
                 self._delivers,
+                self._replicated,
             )
         )
 
@@ -311,7 +317,7 @@ class Engine:
         """Called by the flusher: everything below is durable."""
         assert self.parts.page is not None
         self.parts.page.flushed = flushed_offset
-        self.dispatcher.wake()
+        self._wake_all()
 
     def _note_failure(self, failure: AppendRefused) -> None:
         """Called by the flusher: a sync failed, so nothing more may be acknowledged."""
@@ -321,6 +327,28 @@ class Engine:
         assert parts.fence is not None
         if parts.fence.is_ours:
             parts.page.boot = 0  # The kernel may have dropped what it could not write.
+
+    # -- replicas ----------------------------------------------------------------------------------------------
+
+    @property
+    def promises_replica(self) -> bool:
+        """Whether an acknowledgement has to wait for a slave, by the one that sends the log there."""
+        return self._replicated and self.role is BrokerRole.SYNC_MASTER
+
+    def on_growth(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` when there may be more to read of the log; the answer ends it again."""
+        self._growth = (*self._growth, listener)
+
+        def end() -> None:
+            self._growth = tuple(other for other in self._growth if other is not listener)
+
+        return end
+
+    def _wake_all(self) -> None:
+        """After an append, or under SYNC_FLUSH after a sync."""
+        self.dispatcher.wake()
+        for listener in self._growth:
+            listener()
 
     # -- what the parts need of each other ---------------------------------------------------------------------
 

@@ -74,6 +74,7 @@ class MessageStore:
         plugins: Sequence[PluginFactory] = (),
         bit_map_for: BitMapFor | None = None,
         retention_guard: RetentionGuard | None = None,
+        replicated: bool = False,
     ) -> "MessageStore":
         """Open the store in directory `path`, making one if there is none.
 
@@ -81,6 +82,8 @@ class MessageStore:
         alone, for something else to derive queues and index from it. `sinks` are fed with every record.
         `bit_map_for` gives the filter bits of a record for the queue extension (enableConsumeQueueExt).
         `retention_guard` is asked before an old log file is deleted, and may say "not yet" (False).
+        `replicated`: the caller sends the log to slaves (`read_log`) and waits for them where the role is SYNC_MASTER;
+        `append` itself never does.
         """
         opening = Opening(
             read_only=read_only,
@@ -90,6 +93,7 @@ class MessageStore:
             sinks=sinks,
             bit_map_for=bit_map_for,
             retention_guard=retention_guard,
+            replicated=replicated,
         )
         return _opened(cls, path, settings if settings is not None else StoreSettings(), plugins, opening)
 
@@ -166,7 +170,8 @@ class MessageStore:
 
     def append_unconfirmed(self, message: Message | MessageBatch) -> tuple[Receipt, int]:
         """Store one message or batch without waiting for the disk: its receipt, and the log position that must be
-        durable (`when_durable`) before its sender may be answered with PUT_OK; 0 if that may be done at once."""
+        durable (`when_durable`) before its sender may be answered with PUT_OK; 0 if that may be done at once. Where
+        `promises_replica`, it must be replicated as well."""
         return self._appends.append_unconfirmed(message)
 
     def when_durable(self, end: int, callback: Callable[[AppendRefused | TimeoutError | None], None]) -> None:
@@ -362,6 +367,17 @@ class MessageStore:
     def role(self) -> BrokerRole:
         """What this store is in a replicated group now."""
         return self.engine.role
+
+    @property
+    def promises_replica(self) -> bool:
+        """Whether the one that opened this store has to wait for a slave before it acknowledges a message."""
+        return self.engine.promises_replica
+
+    def on_growth(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` when `read_log` may have more; it must be quick. On the thread of an append or of the
+        flusher. The answer ends it again."""
+        self._access.check_open()
+        return self.engine.on_growth(listener)
 
     @raises_store_errors
     def set_role(self, role: BrokerRole) -> None:

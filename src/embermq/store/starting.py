@@ -32,6 +32,7 @@ class Opening:
     bit_map_for: BitMapFor | None = None
     retention_guard: RetentionGuard | None = None
     delivers: bool = True
+    replicated: bool = False
 
 
 def check_arguments(path: Any, settings: Any, opening: Opening) -> None:
@@ -48,7 +49,7 @@ def check_arguments(path: Any, settings: Any, opening: Opening) -> None:
         lacking = [name for name in SINK_PARTS if not hasattr(sink, name)]
         if lacking:
             raise StoreError(f"{sink!r} is no sink: it has no {', '.join(lacking)}")
-    if settings.promises_replica and not opening.read_only:
+    if settings.promises_replica and not opening.read_only and not opening.replicated:
         raise ReplicaMissing(Path(path))
 
 
@@ -64,7 +65,13 @@ def start_engine(path: str | Path, settings: StoreSettings, opening: Opening) ->
         bit_map_for=opening.bit_map_for,
     )
     try:
-        engine = Engine(parts, opening.sinks, opening.retention_guard, delivers=opening.delivers)
+        engine = Engine(
+            parts,
+            opening.sinks,
+            opening.retention_guard,
+            delivers=opening.delivers,
+            replicated=opening.replicated,
+        )
     except BaseException:
         parts.close()
         raise

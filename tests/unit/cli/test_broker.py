@@ -196,7 +196,6 @@ def test_a_key_that_is_no_setting(tmp_path: Path, capsys: Captured) -> None:
         (["--set", "brokerName=a b"], "letters, digits, and any of _ - % | are expected"),
         (["--set", "brokerName"], "KEY=VALUE is expected"),
         (["--set", "brokerRole=SLAVE"], "a SLAVE needs an id above 0"),
-        (["--set", "brokerRole=SYNC_MASTER"], "SYNC_MASTER"),
         (["--listen", "10911"], "HOST:PORT is expected"),
         (["--listen", "127.0.0.1:99999"], "HOST:PORT is expected"),
         (["--listen", "no-such-host.invalid:1"], "cannot be resolved"),
@@ -287,12 +286,12 @@ def test_settings_in_effect(tmp_path: Path, capsys: Captured, monkeypatch: pytes
 
 def test_keys_without_effect_are_one_warning(capsys: Captured, tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
-    file.write_text("sendMessageThreadPoolNums=16\nhaListenPort=1\nbrokerName=b\n")
+    file.write_text("sendMessageThreadPoolNums=16\nduplicationEnable=true\nbrokerName=b\n")
     with pytest.warns(UserWarning, match="without effect") as caught:
         assert run(["broker", "-c", str(file), "-p", "--output", "json"]) == 0
     (warning,) = caught
     assert "sendMessageThreadPoolNums" in str(warning.message)
-    assert "haListenPort (replication is not part of this store yet)" in str(warning.message)
+    assert "duplicationEnable (queues follow the log as far as a crash cannot take it back)" in str(warning.message)
     assert json.loads(capsys.readouterr().out)["brokerName"] == "b"
 
 
@@ -321,6 +320,8 @@ def test_two_free_ports_that_fit() -> None:
 
 
 def test_nothing_runs_on_after_a_refusal(tmp_path: Path, capsys: Captured) -> None:
-    refused_late(capsys, tmp_path, "--set", "brokerRole=SYNC_MASTER", "--namesrv-listen", "127.0.0.1:0")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "photo.jpg").touch()
+    refused_late(capsys, tmp_path, "--namesrv-listen", "127.0.0.1:0")
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("embermq")]
     assert names == []

@@ -50,7 +50,7 @@ def test_explain_says_unit_range_and_idleness(capsys: Captured) -> None:
     setting = answer(capsys, "explain", "haListenPort")["setting"]
     assert setting["range"] == "0 to 65,535"
     assert setting["has_effect"] is False
-    assert "replication" in setting["why_not"]
+    assert "broker" in setting["why_not"]
     assert answer(capsys, "explain", "fileReservedTime")["setting"]["unit"] == "hours"
 
 

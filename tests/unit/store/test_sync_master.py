@@ -1,5 +1,6 @@
-"""brokerRole=SYNC_MASTER promises a replica for each acknowledged message. Nothing replicates yet, so no store is
-opened for appends under that role unless the settings waive the promise; reading and maintenance go on."""
+"""brokerRole=SYNC_MASTER promises a replica for each acknowledged message. A store alone replicates nothing, so it is
+not opened for appends under that role unless a broker replicates it or the settings waive the promise; reading and
+maintenance go on."""
 
 import io
 from pathlib import Path
@@ -56,6 +57,30 @@ def test_the_promise_can_be_waived(root: Path) -> None:
     with MessageStore.open(root, waived) as store:
         assert store.append(Message("orders", b"3")).ok
         assert store.max_offset("orders", 0) == 4
+
+
+def test_one_that_replicates_may_open_it_and_is_told_what_to_wait_for(root: Path) -> None:
+    with MessageStore.open(root, SYNC_MASTER, replicated=True) as store:
+        assert store.promises_replica
+        receipt, end = store.append_unconfirmed(Message("orders", b"3"))
+        assert end == receipt.physical_offset + receipt.size == store.max_physical
+        assert store.append_unconfirmed(Message("orders", b"4", wait_for_store=False))[1] == 0
+        store.set_role(BrokerRole.ASYNC_MASTER)
+        assert not store.promises_replica
+        assert store.append_unconfirmed(Message("orders", b"5"))[1] == 0
+        store.set_role(BrokerRole.SYNC_MASTER)
+        assert store.promises_replica
+
+
+def test_growth_is_told_until_it_is_ended(root: Path) -> None:
+    with MessageStore.open(root, SMALL) as store:
+        grown: list[int] = []
+        end = store.on_growth(lambda: grown.append(store.max_physical))
+        store.append(Message("orders", b"3"))
+        assert grown == [store.max_physical]
+        end()
+        store.append(Message("orders", b"4"))
+        assert len(grown) == 1
 
 
 def test_it_is_opened_to_be_read(root: Path) -> None:

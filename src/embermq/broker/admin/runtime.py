@@ -36,11 +36,12 @@ class RuntimeAdmin:
         server: RemotingServer,
         later: Later,
         refused: Callable[[], dict[str, int]],
+        replication: Callable[[], dict[str, str]],
     ) -> None:
-        """`refused`: how often each limit was reached."""
+        """`refused`: how often each limit was reached; `replication`: figures of it, by name."""
         self._settings, self._store, self._files, self._statistics = settings, store, files, statistics
         self._acknowledgements, self._server, self._later = acknowledgements, server, later
-        self._refused = refused
+        self._refused, self._replication = refused, replication
 
     def rows(self) -> list[Row]:
         return [
@@ -106,7 +107,9 @@ class RuntimeAdmin:
             "emberClosedIdle": str(counters.closed_idle),
             "emberClosedStalled": str(counters.closed_stalled),
             "emberClosedCrowded": str(counters.closed_crowded),
-        } | {f"emberRefused{what}": str(times) for what, times in self._refused().items()}
+            **{f"emberRefused{what}": str(times) for what, times in self._refused().items()},
+            **self._replication(),
+        }
 
 
 def _readable(size: float) -> str:

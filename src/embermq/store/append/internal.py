@@ -37,10 +37,18 @@ def is_closed_to_clients(topic: str) -> bool:
 class InternalAppends:
     """Appends of a broker's own messages."""
 
-    def __init__(self, writer: Writer, confirm: Confirm, clock: Clock, nudge: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        confirm: Confirm,
+        clock: Clock,
+        nudge: Callable[[], None] | None,
+        waits: Callable[[], bool],
+    ) -> None:
         """`confirm` waits until receipts are as durable as the settings promise; `nudge` wakes the flusher under
-        SYNC_FLUSH, and is None without."""
+        SYNC_FLUSH, and is None without; `waits`: whether there is a disk or a replica to wait for."""
         self._writer, self._confirm, self._clock, self._nudge = writer, confirm, clock, nudge
+        self._waits = waits
 
     def append(self, message: Message, *, although_full: bool = False) -> Receipt:
         """Store one message as it is; the receipt and the errors of `MessageStore.append`.
@@ -76,8 +84,7 @@ class InternalAppends:
         tell the store what to do, as in `MessageStore.append`: a delayed message is parked.
         """
         receipts, wait = self._writer.append_together(messages, as_is=as_is)
-        if self._nudge is None:
-            return receipts, 0
-        self._nudge()  # It begins before anything waits.
+        if self._nudge is not None:
+            self._nudge()  # It begins before anything waits.
         last = receipts[-1]
-        return receipts, last.physical_offset + last.size if wait else 0
+        return receipts, last.physical_offset + last.size if wait and self._waits() else 0

@@ -58,10 +58,11 @@ class Appends:
             receipt, wait = self._writer.append_batch(message)
         else:
             receipt, wait = self._writer.append(message)
-        if not self._sync:
+        if self._sync:
+            self._engine.services.flusher.nudge()  # It begins before anyone waits.
+            self._engine.stats.record_put(self._monotonic() - began, receipt.message_count)
+        elif not self._engine.promises_replica:
             return receipt, 0
-        self._engine.services.flusher.nudge()  # It begins before anyone waits.
-        self._engine.stats.record_put(self._monotonic() - began, receipt.message_count)
         return receipt, receipt.physical_offset + receipt.size if wait else 0
 
     def when_durable(self, end: int, callback: Callable[[AppendRefused | TimeoutError | None], None]) -> None:

@@ -43,7 +43,7 @@ from embermq.store.layout.inventory import INVENTORY_FILE, Inventory, load_inven
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE, load_kept_offsets, raised_offsets, save_kept_offsets
 from embermq.store.layout.log_location import log_places, places_said
 from embermq.store.layout.misplaced import IS_DIRECTORY, clear_misplaced, misplaced_files
-from embermq.store.layout.owned_names import DERIVED, in_index, in_new_store, in_one_queue, in_rebuild
+from embermq.store.layout.owned_names import DERIVED, in_index, in_new_store, in_one_queue, in_rebuild, is_root_file
 from embermq.store.layout.owner import is_ours, lock_holder, must_be_flushed
 from embermq.store.layout.state_page import STATE_FILE, load_state_page
 from embermq.store.layout.state_view import PageNumbers, PageReader
@@ -81,6 +81,7 @@ __all__ = [
     "in_one_queue",
     "in_rebuild",
     "is_ours",
+    "is_root_file",
     "load_deleted_topics",
     "load_inventory",
     "load_kept_offsets",

@@ -46,10 +46,13 @@ class Roles:
         queues: ConsumeQueues | None,
         flush_log: Callable[[], int],
         delivering: Sequence[DelayedMessages | Timers],
+        *,
+        replicated: bool,
     ) -> None:
-        self._root, self._files, self._settings, self._log = root, files, settings, commit_log
+        self._root, self._files, self._log = root, files, commit_log
         self._writer, self._raw, self._dispatcher, self._queues = writer, raw, dispatcher, queues
         self._flush_log, self._delivering = flush_log, delivering
+        self._may_promise_replica = replicated or settings.allow_unreplicated
         self._one_at_a_time = threading.Lock()
         self.role = settings.role
         if self.role is BrokerRole.SLAVE:
@@ -62,7 +65,7 @@ class Roles:
         with self._one_at_a_time:
             if role is self.role:
                 return
-            if role is BrokerRole.SYNC_MASTER and not self._settings.allow_unreplicated:
+            if role is BrokerRole.SYNC_MASTER and not self._may_promise_replica:
                 raise ReplicaMissing(self._root)
             if role is BrokerRole.SLAVE:
                 self._become_slave()

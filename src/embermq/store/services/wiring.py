@@ -60,6 +60,7 @@ class ServiceInputs:
     visible_end: Callable[[], int]
     retention_guard: RetentionGuard | None
     delivers: bool  # whether delayed messages are delivered while the store is a master
+    replicated: bool = False  # whether the one that opened the store waits for slaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ def _make_roles(inputs: ServiceInputs, raw: RawAppends, delivering: list[Delayed
         parts.queues,
         inputs.flush_log,
         delivering if inputs.delivers else [],
+        replicated=inputs.replicated,
     )
 
 
