@@ -113,7 +113,8 @@ class ConsumerCore:
     async def announce(self) -> None:
         """Tell the brokers what is wanted now, and share the queues out anew."""
         await self.instance.beat()
-        await self.membership.rebalance()
+        if not await self.membership.rebalance():
+            self.membership.rebalance_soon()
 
     async def subscribe_to_retries(self) -> None:
         """The retry topic of the group; brokers make it when they first hear of the group."""

@@ -59,6 +59,9 @@ class HeldLocks:
         """Forget a lock; whether it was held, and is to be given back."""
         return self._asked_at.pop(queue, None) is not None
 
+    def queues(self) -> list[MessageQueue]:
+        return list(self._asked_at)
+
     def by_broker(self) -> dict[str, list[MessageQueue]]:
         """What to renew, by the broker to ask."""
         found: dict[str, list[MessageQueue]] = {}

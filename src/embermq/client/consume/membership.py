@@ -3,7 +3,8 @@ thread only.
 
 Rebalancing runs every 20 s, when a broker says that the members changed (40), when the queues of a topic changed, and
 after each change of the subscriptions; several reasons at once make one run. A topic that cannot be asked about now
-keeps the queues it has.
+keeps the queues it has. Where a queue could not be taken (its last owner still holds the lock, a broker does not
+answer) or a topic not be asked about, the next run follows after a second.
 """
 
 import asyncio
@@ -83,22 +84,28 @@ class Membership:
             self._is_due.clear()
             seconds = self._settings.rebalance_seconds
             try:
-                await self.rebalance()
+                if not await self.rebalance():
+                    seconds = SOON_SECONDS
             except ClientError as problem:
                 log.warning("event=rebalance_failed group=%s reason=%r", self._group, str(problem))
             except Exception:
                 log.exception("event=rebalance_failed group=%s", self._group)
 
-    async def rebalance(self) -> None:
-        """Take and lose queues until those that are read are the own share of every topic."""
+    async def rebalance(self) -> bool:
+        """Take and lose queues until those that are read are the own share of every topic; False if that was not
+        possible for all of them."""
         async with self._readers.turn:
             self.rebalances += 1
+            is_complete = True
             for topic in {queue.topic for queue in self._readers.queues()} - set(self._subscriptions.topics()):
                 await self._apply(topic, set())
             for topic in self._subscriptions.topics():
                 share = await self._share(topic)
-                if share is not None:
-                    await self._apply(topic, share)
+                if share is None:
+                    is_complete = is_complete and topic in self._missing
+                elif not await self._apply(topic, share):
+                    is_complete = False
+            return is_complete
 
     async def _share(self, topic: str) -> set[MessageQueue] | None:
         """The own queues of a topic; None if that cannot be said now."""
@@ -111,8 +118,8 @@ class Membership:
             members = await self._members(route)
         except RouteMissing as problem:
             if not is_retry_topic(topic) and topic not in self._missing:
-                self._missing.add(topic)
                 log.warning("event=no_route group=%s reason=%r", self._group, str(problem))
+            self._missing.add(topic)
             return None
         except ClientError as problem:
             log.warning("event=share_unknown group=%s topic=%s reason=%r", self._group, topic, str(problem))
@@ -136,11 +143,13 @@ class Membership:
             raise problem
         return []
 
-    async def _apply(self, topic: str, share: Iterable[MessageQueue]) -> None:
+    async def _apply(self, topic: str, share: Iterable[MessageQueue]) -> bool:
+        """Whether the queues that are read now are the share."""
         wanted = set(share)
         known = self._readers.queues(topic)
         now = asyncio.get_running_loop().time()
         silent = {queue for queue in known & wanted if (one := self._readers.find(queue)) and one.pulls.is_silent(now)}
         ended = {queue for queue in known & wanted if (one := self._readers.find(queue)) and one.is_dropped}
         await asyncio.gather(*(self._readers.lose(queue) for queue in (known - wanted) | silent | ended))
-        await asyncio.gather(*(self._readers.take(queue) for queue in sorted(wanted - self._readers.queues(topic))))
+        missing = sorted(wanted - self._readers.queues(topic))
+        return all(await asyncio.gather(*(self._readers.take(queue) for queue in missing)))

@@ -83,6 +83,7 @@ class Readers:
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._lost_brokers: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._maybe_locked: set[MessageQueue] = set()  # asked for, and the answer did not come or was not waited for
         self._starts: dict[MessageQueue, int] = {}  # where the next take of a queue begins, whatever is stored
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class Readers:
             offset = await self.start_offset(queue)
         except ClientError as problem:
             log.warning("event=queue_not_taken group=%s queue=%s reason=%r", self.group, queue, str(problem))
-            if self.locks.release(queue):
+            if self.locks.release(queue) or queue in self._maybe_locked:
                 await self._unlock(queue)
             return False
         self.begin(queue, offset)
@@ -199,6 +200,9 @@ class Readers:
         """Give every queue up."""
         async with self.turn:
             await asyncio.gather(*(self.lose(queue) for queue in list(self._readers)))
+            await asyncio.gather(
+                *(self._unlock(queue) for queue in {*self._maybe_locked, *self.locks.queues()} - self._leaving.keys())
+            )
         if self._leaving:
             await asyncio.wait(list(self._leaving.values()), timeout=self.instance.settings.call_timeout)
         for task in [*self._leaving.values(), *self._tasks]:
@@ -237,11 +241,14 @@ class Readers:
         asked_at = self._loop.time()
         to = self._address(queue, "LOCK_BATCH_MQ")
         seconds = self.instance.settings.call_timeout
+        self._maybe_locked.add(queue)
         granted = await lock_queues(self.instance.caller, to, self.group, self.instance.client_id, [queue], seconds)
+        self._maybe_locked.discard(queue)
         self.locks.answered([queue], granted, asked_at)
         return queue in granted
 
     async def _unlock(self, queue: MessageQueue) -> None:
+        self._maybe_locked.discard(queue)
         try:
             to = self._address(queue, "UNLOCK_BATCH_MQ")
             seconds = self.instance.settings.call_timeout

@@ -36,6 +36,7 @@ class ConsumerOptions(ClientOptions, total=False):
     cached_bytes: int
     cached_span: int
     offsets_path: str | Path | None
+    commit_seconds: float
 
 
 class PushOptions(ConsumerOptions, total=False):
@@ -53,7 +54,6 @@ class PullOptions(ConsumerOptions, total=False):
     """Keyword arguments of a PullConsumer."""
 
     auto_commit: bool
-    commit_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
