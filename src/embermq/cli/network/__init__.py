@@ -5,7 +5,7 @@ the verbs of broker. One file a noun, or a part of one.
     tables.py              answers as tables and JSON
     topic.py               topics
     group.py               consumer groups; group_offsets.py their offsets
-    message.py             messages by key, id and place, sent and traced; following.py consume, tail, lag
+    message.py             messages by key, id and place, and traced; sending.py send; following.py consume, tail, lag
     dead_letters.py        dead letters
     cluster.py             clusters
     broker_verbs.py        brokers

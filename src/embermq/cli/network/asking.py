@@ -8,7 +8,7 @@ def names(output: Output, admin: Admin) -> None: ...
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import click
 
@@ -45,29 +45,44 @@ def cluster_options(command: F) -> F:
     return command
 
 
-def admin_of(namesrv: str, account: tuple[object, object], tls: bool) -> Admin:
-    """The administrator of the cluster that the options name."""
-    return Admin(namesrv, credentials=credentials_of(account), tls=tls)
+class Access(NamedTuple):
+    """Which cluster, and as whom."""
+
+    name_servers: str
+    credentials: Credentials | None
+    tls: bool
 
 
-def credentials_of(account: tuple[object, object]) -> Credentials | None:
-    """Access key and secret key, of which both are given or none."""
-    if account == (None, None):
+def _credentials(access_key: object, secret_key: object) -> Credentials | None:
+    """Both keys are given, or none."""
+    if access_key is None and secret_key is None:
         return None
-    if None in account:
+    if access_key is None or secret_key is None:
         raise OptionInvalid("--access-key", "an account is an access key and a secret key: give both")
-    return Credentials(str(account[0]), str(account[1]))
+    return Credentials(str(access_key), str(secret_key))
 
 
-def asks(command: Callable[Concatenate[Output, Admin, P], None]) -> Callable[P, None]:
-    """Give a verb the options of a cluster and `--output`; it receives an Output and an Admin first."""
+def connects(command: Callable[Concatenate[Output, Access, P], None]) -> Callable[P, None]:
+    """Give a verb the options of a cluster and `--output`; it receives an Output and an Access first."""
 
     @cluster_options
     @output_option
     @wraps(command)
-    def with_admin(output: Output, /, *args: P.args, **options: P.kwargs) -> None:
-        account = options.pop("access_key"), options.pop("secret_key")
-        with admin_of(str(options.pop("namesrv")), account, bool(options.pop("tls"))) as admin:
+    def with_access(output: Output, /, *args: P.args, **options: P.kwargs) -> None:
+        credentials = _credentials(options.pop("access_key"), options.pop("secret_key"))
+        access = Access(str(options.pop("namesrv")), credentials, bool(options.pop("tls")))
+        command(output, access, *args, **options)
+
+    return with_access
+
+
+def asks(command: Callable[Concatenate[Output, Admin, P], None]) -> Callable[P, None]:
+    """The same with an Admin of that cluster, which is closed afterwards."""
+
+    @connects
+    @wraps(command)
+    def with_admin(output: Output, access: Access, /, *args: P.args, **options: P.kwargs) -> None:
+        with Admin(access.name_servers, credentials=access.credentials, tls=access.tls) as admin:
             command(output, admin, *args, **options)
 
     return with_admin

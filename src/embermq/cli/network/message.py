@@ -5,6 +5,7 @@ import click
 from embermq.cli.network.asking import asks, fail
 from embermq.cli.network.dead_letters import dead_letters
 from embermq.cli.network.following import consume, lag, tail
+from embermq.cli.network.sending import send
 from embermq.cli.network.tables import queue_of, show_found, show_table
 from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, TableColumn, number, show_time
@@ -22,13 +23,14 @@ def message() -> None:
     """Messages of a running cluster.
 
     \b
-    embermq message find --topic orders --key o-17 -n 127.0.0.1:9876
+    embermq message send orders 'hello' --tags created --key o-17 -n 127.0.0.1:9876
+    embermq message find --topic orders --key o-17
     embermq message tail orders
     embermq message lag billing --watch
     """
 
 
-for verb in (consume, tail, lag, dead_letters):
+for verb in (send, consume, tail, lag, dead_letters):
     message.add_command(verb)
 
 

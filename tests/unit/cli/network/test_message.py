@@ -1,10 +1,12 @@
 """`embermq message`: found, shown, consumed, followed, traced."""
 
+import io
 import json
 
 import pytest
 
 from tests.support.probed_cluster import ProbedCluster
+from tests.support.waiting import wait_until
 from tests.unit.cli.network.conftest import Command
 from tests.unit.client.admin.test_trace_records import AFTER, BEFORE, PUB
 
@@ -132,4 +134,68 @@ def test_trace(cluster: ProbedCluster, command: Command) -> None:
 )
 def test_a_mistake_is_one_line_and_2(line: str, said: str, command: Command) -> None:
     command("topic create orders-near --queues 1")
+    assert said in command(line).mistake
+
+
+# -- sent ------------------------------------------------------------------------------------------------------------
+
+
+def test_send_says_where_the_message_is(cluster: ProbedCluster, command: Command) -> None:
+    command("topic create s-topic --queues 2")
+    sent = command("message send s-topic hello --tags t --key k1 --key k2 --property a=1", as_json=True)
+    assert sent.code == 0
+    (one,) = sent.json["sent"]
+    assert (one["status"], one["topic"], one["brokerName"]) == ("SEND_OK", "s-topic", "broker-a")
+    cluster.dispatched("s-topic", 1, one["queueId"])
+    stored = command(f"message get {one['msgId']} --body text", as_json=True).json["message"]
+    assert (stored["body"], stored["tags"], stored["keys"], stored["uniqKey"]) == (
+        "hello",
+        "t",
+        "k1 k2",
+        one["uniqKey"],
+    )
+    assert (stored["properties"]["a"], stored["queueOffset"]) == ("1", one["queueOffset"])
+    placed = command("message send s-topic there --queue broker-a:1", as_json=True).json["sent"]
+    assert [one["queueId"] for one in placed] == [1]
+    assert "SEND_OK" in command("message send s-topic again").out
+
+
+def test_send_takes_lines(cluster: ProbedCluster, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("topic create s-lines --queues 1")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"".join(b"%d\n" % n for n in range(50)))))
+    sent = command("message send s-lines --lines", as_json=True).json["sent"]
+    assert len(sent) == 50
+    cluster.dispatched("s-lines", 50)
+    read = command("message consume s-lines --body text", as_json=True).json["messages"]
+    assert sorted(int(one["body"]) for one in read) == list(range(50))
+
+
+@pytest.mark.slow(seconds=2)
+def test_a_traced_send_is_found_again(cluster: ProbedCluster, command: Command) -> None:
+    command("topic create s-traced --queues 1")
+    (sent,) = command("message send s-traced hello --key o-99 --trace --group shop", as_json=True).json["sent"]
+
+    def steps() -> list[dict[str, object]]:
+        ran = command(f"message trace {sent['uniqKey']}", as_json=True)
+        found: list[dict[str, object]] = ran.json["steps"] if ran.code == 0 else []
+        return found
+
+    wait_until(lambda: bool(steps()))
+    (step,) = steps()
+    assert (step["what"], step["group"], step["topic"], step["status"]) == ("send", "shop", "s-traced", "success")
+    assert (step["keys"], step["offsetMsgId"]) == ("o-99", sent["msgId"])
+    assert command("message trace --key o-99", as_json=True).json["steps"] == [step]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("message send s-topic body --lines", "either BODY or --lines"),
+        ("message send s-topic body --property a", "NAME=VALUE is expected"),
+        ("message send s-topic body --queue 1", "BROKER:ID"),
+        ("message send bad.topic body", "bad.topic"),
+        ("message send s-topic body --delay-level 19", "--delay-level"),
+    ],
+)
+def test_a_mistake_in_sending_is_one_line_and_2(line: str, said: str, command: Command) -> None:
     assert said in command(line).mistake
