@@ -17,11 +17,19 @@ from urllib.parse import unquote, urlsplit
 from embermq.columns import is_system_topic
 from embermq.errors import OptionInvalid, SettingsError
 from embermq.settings.store_settings import NAMES, StoreSettings
-from embermq.spark.options.values import parse_count, parse_duration_ms, parse_flag, parse_text
+from embermq.spark.options.values import (
+    parse_addresses,
+    parse_count,
+    parse_duration_ms,
+    parse_flag,
+    parse_group,
+    parse_text,
+)
 
 WriteScope = Literal["write", "batch", "stream"]
 
 STAGING = "embermq.staging"
+PRODUCER_GROUP = "embermq-spark"
 SETTINGS_PREFIX = "settings."
 QUEUES_MAX = 65_536
 SYSTEM_TOPIC_REFUSED = "is a system topic: no consumer would see the messages, and a broker would act on them"
@@ -40,6 +48,15 @@ class WriteOption:
 
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
     WriteOption("path", "", "Directory of the store, made if there is none; what `save` or `start` is given."),
+    WriteOption(
+        "nameServer",
+        "",
+        "In place of a path: name servers of a running cluster, `host:port`, separated by `;`. Rows are sent to its"
+        " brokers ([spark-wire.md](spark-wire.md#writing)); of the other options, `topic`, `uniqueKeys` and `writeId`"
+        " count then.",
+    ),
+    WriteOption("producerGroup", f"`{PRODUCER_GROUP}`", "With nameServer: the group that rows are sent as."),
+    WriteOption("brokerTimeout", "60s", "With nameServer: how long a broker that does not answer is asked again."),
     WriteOption("topic", "", "Topic of every row, not a system topic; wins over the column `topic`."),
     WriteOption(
         "queues",
@@ -93,9 +110,7 @@ _SETTING_NAMES = {name.lower(): name for name in NAMES.attributes}
 _IGNORED = frozenset({"checkpointlocation"})
 # Options of other writers, and what to do instead.
 _ELSEWHERE = {
-    "kafka.bootstrap.servers": "a store is written through its directory: .save('/data/broker-a/store')",
-    "nameserver": "a store is written through its directory: .save('/data/broker-a/store')",
-    "producergroup": "a store directory knows no producer groups; leave it out",
+    "kafka.bootstrap.servers": "give the path of a store, .save('/data/broker-a/store'), or nameServer for a cluster",
     "paths": "one store at a time is written",
 }
 
@@ -116,11 +131,57 @@ class WriteOptions:
     settings_said: frozenset[str] = frozenset()  # attributes of `settings` that the user set
 
 
-def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """The options of one write; OptionInvalid if any of them cannot be used."""
+@dataclass(frozen=True, slots=True)
+class ClusterWriteOptions:
+    """A write into a running cluster. Goes to workers with the writer, so it holds plain values only."""
+
+    name_servers: tuple[str, ...]
+    topic: str | None = None
+    unique_keys: bool = True
+    write_id: str | None = None
+    producer_group: str = PRODUCER_GROUP
+    broker_timeout_ms: int = 60_000
+
+
+def names_cluster(options: Mapping[str, str]) -> bool:
+    """Whether a write goes to a cluster, not into a directory."""
+    return any(name.lower() == "nameserver" for name in options)
+
+
+# Options that mean something over the wire.
+_OF_CLUSTER = ("nameServer", "topic", "uniqueKeys", "writeId", "producerGroup", "brokerTimeout")
+
+
+def parse_for_cluster(options: Mapping[str, str], *, streaming: bool) -> ClusterWriteOptions:
+    """The options of a write with nameServer; OptionInvalid if any of them cannot be used."""
     given, said = _known(options, streaming)
+    for name in (*given, *(f"{SETTINGS_PREFIX}{one}" for one in said)):
+        if name not in _OF_CLUSTER:
+            raise OptionInvalid(name, "has no meaning with nameServer: a broker has the store, its queues and settings")
+    values: dict[str, object] = {"name_servers": parse_addresses("nameServer", given["nameServer"])}
+    if "topic" in given:
+        values["topic"] = _topic(given["topic"])
+    if "uniqueKeys" in given:
+        values["unique_keys"] = parse_flag("uniqueKeys", given["uniqueKeys"])
+    if "writeId" in given:
+        values["write_id"] = parse_text("writeId", given["writeId"])
+    if "producerGroup" in given:
+        values["producer_group"] = parse_group("producerGroup", given["producerGroup"])
+    if "brokerTimeout" in given:
+        values["broker_timeout_ms"] = parse_duration_ms("brokerTimeout", given["brokerTimeout"])
+    return ClusterWriteOptions(**values)  # type: ignore[arg-type]
+
+
+def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """The options of one write into a directory; OptionInvalid if any of them cannot be used."""
+    given, said = _known(options, streaming)
+    for name in ("producerGroup", "brokerTimeout"):
+        if name in given:
+            raise OptionInvalid(name, "has no meaning without nameServer; leave it out")
     if not given.get("path"):
-        raise OptionInvalid("path", "is missing: the directory of the store, for example .save('/data/broker-a/store')")
+        raise OptionInvalid(
+            "path", "is missing: the directory of the store, for example .save('/data/broker-a/store'), or nameServer"
+        )
     store = local_path("path", given["path"])
     settings, decided = _settings(given.get("storeConfig"), said)
     values: dict[str, object] = {}

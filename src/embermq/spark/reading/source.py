@@ -95,6 +95,12 @@ class RocketMQSource(DataSource):
     @clear_errors
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         """Driver side, once for each batch write."""
+        from embermq.spark.options.write_options import names_cluster, parse_for_cluster
+
+        if names_cluster(self.options):
+            from embermq.spark.wire import writer
+
+            return writer.batch_writer(schema, parse_for_cluster(self.options, streaming=False), overwrite)
         from embermq.spark.writing.writer import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
@@ -102,6 +108,12 @@ class RocketMQSource(DataSource):
     @clear_errors
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
         """Driver side, for each micro-batch, and again for its commit."""
+        from embermq.spark.options.write_options import names_cluster, parse_for_cluster
+
+        if names_cluster(self.options):
+            from embermq.spark.wire import writer
+
+            return writer.stream_writer(schema, parse_for_cluster(self.options, streaming=True), overwrite)
         from embermq.spark.writing.writer import stream_writer
 
         return stream_writer(schema, self.options, overwrite)

@@ -9,6 +9,9 @@
     stream_offsets.py     how far a stream is, as JSON. Pure
     stream_follower.py    the queues of a stream: what is new, limits, losses
     stream_reader.py      stream reads, as Spark asks
+    sent_rows.py          rows to send: who sent them, chunks, queues. Pure
+    sending.py            the rows of a partition, each once
+    writer.py             writes, as Spark asks
 
 Options, columns and filters are those of a read by path. A pull answers stored records, one behind another: the
 kernels that read the log read them too, and no message becomes a Python object.
