@@ -107,7 +107,7 @@ class Broker:
             self.findings.append(self.filters.finding)
         self._overrides = Overrides(overrides)
         self._current = settings = self._overrides.apply(settings)
-        self.offsets = ConsumerOffsets(offsets)
+        self.offsets = ConsumerOffsets(offsets, self._settings_now)
         saved = {
             "topics": topics.save,
             "groups": groups.save,
@@ -126,7 +126,7 @@ class Broker:
         self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
         self._hooks = Hooks(hooks)
         self.statistics = Statistics(self._clock, settings.cluster_name)
-        self._later = Later(self._loop)
+        self._later = Later(self._loop, self._settings_now)
         self.server = RemotingServer(_limits(settings), self._forget)
         replicas = replicas or Replicas(store.settings.ha_behind_bytes_max)
         self._acknowledgements = Acknowledgements(store, self._loop, replicas)
@@ -238,7 +238,7 @@ class Broker:
         return {
             "Connections": counters.connections_refused,
             "Bodies": counters.bodies_refused,
-            "Requests": counters.busy,
+            "Requests": counters.busy + self._later.refused,
             "Pushes": counters.pushes_dropped,
             "HeldPulls": self.held.refused,
             "Clients": self.clients.refused,
@@ -399,6 +399,7 @@ def _limits(settings: BrokerSettings) -> RemotingLimits:
         in_flight_per_connection=settings.requests_per_connection_max,
         in_flight=settings.requests_max,
         kept_bytes=settings.kept_bytes_max,
+        blocking_calls=settings.blocking_requests_max,
         pending_calls=settings.pushes_max,
         unread_bytes=settings.unread_bytes_max,
         unsent_bytes=settings.unsent_bytes_max,

@@ -13,18 +13,19 @@ import msgspec
 
 from embermq.errors import EmberError
 from embermq.remoting import BODY_BYTES_MAX, Call, Reply, ResponseCode, Row, request_name
+from embermq.settings import BrokerSettings
 
 log = logging.getLogger(__name__)
 
-TASKS_MAX = 10_000
 LateHandler = Callable[[Call[Any]], Awaitable[Reply]]
 
 
 class Later:
     """The requests that are being answered."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tasks_max: int = TASKS_MAX) -> None:
-        self._loop, self._tasks_max = loop, tasks_max
+    def __init__(self, loop: asyncio.AbstractEventLoop, settings: Callable[[], BrokerSettings]) -> None:
+        self._loop, self._settings = loop, settings
+        self.refused = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def row(
@@ -38,7 +39,8 @@ class Later:
         """The row of a request with a coroutine function for a handler."""
 
         def begin(call: Call[Any]) -> Reply | None:
-            if len(self._tasks) >= self._tasks_max:
+            if len(self._tasks) >= self._settings().late_requests_max:
+                self.refused += 1
                 return Reply(ResponseCode.SYSTEM_BUSY, f"{request_name(code)}: too many requests wait for their answer")
             task = self._loop.create_task(_answer(call, handler))
             self._tasks.add(task)

@@ -1,20 +1,22 @@
 """Consumer offsets: how far each group has read each queue. Any thread; saved every few seconds."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from embermq.settings import BrokerSettings
 from embermq.store.tables import ConfigTable, TopicGroup, commit_offsets
 
-# Nothing else bounds what a client may commit: RocketMQ asks neither for the topic nor for the group.
-PAIRS_MAX = 200_000
 QUEUES_MAX = 65_536
 NAME_CHARACTERS_MAX = 255
 
 
 class ConsumerOffsets:
-    """The offset table."""
+    """The offset table. Nothing else bounds what a client may commit: RocketMQ asks neither for the topic nor for the
+    group."""
 
-    def __init__(self, table: ConfigTable[TopicGroup, Mapping[int, int]]) -> None:
-        self._table = table
+    def __init__(
+        self, table: ConfigTable[TopicGroup, Mapping[int, int]], settings: Callable[[], BrokerSettings]
+    ) -> None:
+        self._table, self._settings = table, settings
         self.refused = 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
@@ -24,7 +26,8 @@ class ConsumerOffsets:
             return True
         is_too_long = max(len(topic), len(group)) > NAME_CHARACTERS_MAX
         is_new = TopicGroup(topic, group) not in self._table
-        if not 0 <= queue_id < QUEUES_MAX or (is_new and (is_too_long or len(self._table) >= PAIRS_MAX)):
+        is_full = is_new and len(self._table) >= self._settings().offsets_max
+        if not 0 <= queue_id < QUEUES_MAX or is_full or (is_new and is_too_long):
             self.refused += 1
             return False
         commit_offsets(self._table, topic, group, [(queue_id, offset)])

@@ -120,6 +120,19 @@ class BrokerSettings:
         "emberMaxSubscriptionBytes", 64 << 20, "most bytes of topics and expressions in subscriptions", unit="bytes"
     )
     names_max: int = prop("emberMaxNames", 50_000, "most topics, and most groups", least=1)
+    offsets_max: int = prop("emberMaxOffsets", 200_000, "most pairs of topic and group whose offsets are kept", least=1)
+    blocking_requests_max: int = prop(
+        "emberMaxBlockingRequests",
+        10_000,
+        "most requests that wait for a thread, because they may wait for a disk",
+        least=1,
+    )
+    late_requests_max: int = prop(
+        "emberMaxLateRequests",
+        10_000,
+        "most requests whose answer waits for a disk, a name server or a client",
+        least=1,
+    )
 
     def __post_init__(self) -> None:
         for attribute, about in PROPERTIES.items():

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.support.brokers import (
 )
 
 LONG_PULL = 7  # commit, wait, subscription in the request
+NEW_TOPIC = {"topic": "New", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG"}
 
 
 async def counted(broker: RunningBroker, name: str) -> int:
@@ -336,16 +338,53 @@ def test_queue_locks(tmp_path: Path) -> None:
     play(scenario, tmp_path, clients_max=2)
 
 
-def test_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embermq.broker.offsets.PAIRS_MAX", 1)
-
+def test_offsets(tmp_path: Path) -> None:
     async def scenario(broker: RunningBroker) -> None:
         for group, code in (("g", 0), ("h", 1)):
             fields = {"consumerGroup": group, "topic": "T", "queueId": 0, "commitOffset": 5}
             assert (await broker.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == code
         assert await counted(broker, "emberRefusedOffsets") == 1
 
-    play(scenario, tmp_path)
+    play(scenario, tmp_path, offsets_max=1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "waits_in", "code", "fields"),
+    [
+        ("blocking_requests_max", "document", RequestCode.GET_ALL_TOPIC_CONFIG, None),
+        ("late_requests_max", "save", RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC),
+    ],
+    ids=["blocking", "late"],
+)
+def test_requests_that_wait_for_a_disk(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: str,
+    waits_in: str,
+    code: int,
+    fields: dict[str, Any] | None,
+) -> None:
+    async def scenario(broker: RunningBroker) -> None:
+        begun, goes_on = threading.Event(), threading.Event()
+        real = getattr(broker.broker.topics, waits_in)
+
+        def wait() -> Any:
+            begun.set()
+            assert goes_on.wait(30)
+            return real()
+
+        monkeypatch.setattr(broker.broker.topics, waits_in, wait)
+        first = asyncio.ensure_future(broker.call(code, fields))
+        await until(begun.is_set)
+        try:
+            assert (await broker.call(code, fields)).code == 2
+        finally:
+            goes_on.set()
+        assert (await first).code == 0
+        assert (await broker.call(code, fields)).code == 0
+        assert await counted(broker, "emberRefusedRequests") == 1
+
+    play(scenario, tmp_path, **{limit: 1})
 
 
 @pytest.mark.slow(seconds=3)
