@@ -70,7 +70,7 @@ def test_statistics(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path
         "returns": (1, sizes["returns"], 1),
     }
     assert found.topics[0].delay_p50_ms == found.topics[0].delay_max_ms == 5
-    assert (found.start_ms, found.step_ms) == (START_MS, 1000)
+    assert (found.start_ms, found.steps_from_ms, found.step_ms) == (START_MS, START_MS, 1000)
     assert found.volume == [1] * 39 + [2]
     assert sum(found.volume_bytes) == found.bytes
     tags = {one.name: one.messages for one in found.tags}

@@ -44,12 +44,13 @@ class Share:
 
 @dataclass(slots=True)
 class Stats:
-    """All of it. `volume[i]` and `volume_bytes[i]` belong to start_ms + i * step_ms."""
+    """All of it. `volume[i]` and `volume_bytes[i]` belong to steps_from_ms + i * step_ms."""
 
     messages: int = 0
     bytes: int = 0
     start_ms: int = 0
     end_ms: int = 0
+    steps_from_ms: int = 0
     step_ms: int = 1000
     volume: list[int] = field(default_factory=list)
     volume_bytes: list[int] = field(default_factory=list)
@@ -118,10 +119,10 @@ def _count_over_time(frame: DataFrame, found: Stats) -> None:
     """Equal steps from the first message to the last, as fine as can be shown."""
     length = found.end_ms - found.start_ms
     found.step_ms = _step_ms(length)
-    found.start_ms -= found.start_ms % found.step_ms
-    step = F.floor((F.unix_millis("storeTimestamp") - F.lit(found.start_ms)) / F.lit(found.step_ms))
+    found.steps_from_ms = found.start_ms - found.start_ms % found.step_ms
+    step = F.floor((F.unix_millis("storeTimestamp") - F.lit(found.steps_from_ms)) / F.lit(found.step_ms))
     rows = frame.groupBy(step.alias("step")).agg(F.count(F.lit(1)).alias("n"), F.sum("size").alias("b")).collect()
-    count = (found.end_ms - found.start_ms) // found.step_ms + 1
+    count = (found.end_ms - found.steps_from_ms) // found.step_ms + 1
     found.volume, found.volume_bytes = [0] * count, [0] * count
     for row in rows:
         if row["step"] is not None:

@@ -29,8 +29,10 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
             Section(
                 "Volume",
                 [
-                    TimeSeries("Messages over time", found.start_ms, found.step_ms, found.volume),
-                    TimeSeries("Bytes of log over time", found.start_ms, found.step_ms, found.volume_bytes, "bytes"),
+                    TimeSeries("Messages over time", found.steps_from_ms, found.step_ms, found.volume),
+                    TimeSeries(
+                        "Bytes of log over time", found.steps_from_ms, found.step_ms, found.volume_bytes, "bytes"
+                    ),
                     Bars(
                         "Topics by size",
                         [Bar(one.topic, one.bytes, f"{one.messages:,} messages") for one in found.topics],

@@ -34,16 +34,20 @@ class TopicFigures:
     messages: int = 0
     bytes: int = 0
     delays: Numbers = field(default_factory=lambda: np.zeros(_CLASSES, np.int64))
+    delay_max_ms: int = 0
 
     def add(self, more: "TopicFigures") -> None:
         self.messages, self.bytes = self.messages + more.messages, self.bytes + more.bytes
         self.delays = self.delays + more.delays
+        self.delay_max_ms = max(self.delay_max_ms, more.delay_max_ms)
 
     def delay_ms(self, share: float) -> float:
-        """The delay that this share of the messages does not exceed, rounded up to the end of its class."""
+        """The delay that this share of the messages does not exceed, rounded up to the end of its class; never
+        more than the longest."""
         reached = np.cumsum(self.delays)
         found = int(np.searchsorted(reached, max(share * int(reached[-1]), 1)))
-        return round(float(2 ** ((found + 1) / CLASSES_PER_DOUBLE) - 1), 1) if found else 0.0
+        edge = round(float(2 ** ((found + 1) / CLASSES_PER_DOUBLE) - 1), 1) if found else 0.0
+        return min(edge, float(self.delay_max_ms))
 
 
 @dataclass(slots=True)
@@ -140,7 +144,7 @@ def _count_topics(found: SliceFigures, batch: RecordColumns, numbers: Numbers, r
         mine = numbers == number
         counts = np.bincount(classes[mine], minlength=_CLASSES)
         topic = routes.names[number][0]
-        more = TopicFigures(int(mine.sum()), int(sizes[mine].sum()), counts)
+        more = TopicFigures(int(mine.sum()), int(sizes[mine].sum()), counts, int(delays[mine].max()))
         found.topics.setdefault(topic, TopicFigures()).add(more)
 
 
