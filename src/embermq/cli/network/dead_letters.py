@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, TableColumn, number, show_bytes, show_time
 from embermq.cli.store.shown import body_option, document_of, named_document
 from embermq.cli.store.times import check_order, time_option
-from embermq.client.admin import Admin, Chosen, Found, Resent, letter_of
+from embermq.client.admin import Admin, Chosen, Resent, letter_of
 from embermq.errors import OptionInvalid
 from embermq.model.names import retry_topic
 
@@ -75,11 +76,13 @@ def list_letters(
     embermq message dead-letters list billing
     embermq message dead-letters list billing --begin 2024-01-31 --key o-17 --output json
     """
-    found = _found(output, admin, group, _chosen(begin_ms, end_ms, key, msg_ids))
-    shown = found if limit is None else found[-limit:]
-    letters = [letter_of(group, one) for one in shown]
-    show_table(output, "deadLetters", _COLUMNS, letters, empty="no dead letters")
-    output.record("found", len(found))
+    chosen = _chosen(begin_ms, end_ms, key, msg_ids)
+    with output.working(f"reading dead letters of {group}"):
+        letters = [letter_of(group, one) for one in admin.dead_letters.scan(group, chosen)]
+    letters.sort(key=lambda one: (one.dead_timestamp, one.broker_name, one.queue_offset))
+    shown = letters if limit is None else letters[-limit:]
+    show_table(output, "deadLetters", _COLUMNS, shown, empty="no dead letters")
+    output.record("found", len(letters))
 
 
 @dead_letters.command()
@@ -119,17 +122,17 @@ def resend(
     target = retry_topic(group) if to_group else to_topic
     if target is not None:
         admin.topics.route(target)
-    found = _found(output, admin, group, _chosen(begin_ms, end_ms, key, msg_ids))
-    if dry_run:
-        planned = [Resent(one.message.message_id, target or letter_of(group, one).topic, "planned") for one in found]
-        _show_outcomes(output, planned)
-        return
-    if found:
-        confirmed(f"Send {len(found):,} dead letters of {group!r} again?", yes)
+    chosen = _chosen(begin_ms, end_ms, key, msg_ids)
+    if not dry_run:
+        which = "these" if key is not None or msg_ids or begin_ms is not None or end_ms is not None else "all"
+        confirmed(f"Send {which} dead letters of {group!r} again?", yes)
     done: list[Resent] = []
     with output.working("sending"):
-        for one in found:
-            done.append(admin.dead_letters.resend(group, one, to_topic=target, again=again))
+        for one in admin.dead_letters.scan(group, chosen):
+            if dry_run:
+                done.append(Resent(one.message.message_id, target or letter_of(group, one).topic, "planned"))
+            else:
+                done.append(admin.dead_letters.resend(group, one, to_topic=target, again=again))
     _show_outcomes(output, done)
     if any(one.outcome == "failed" for one in done):
         fail()
@@ -157,19 +160,21 @@ def export(
     \b
     embermq message dead-letters export billing --to dead.jsonl
     """
-    found = _found(output, admin, group, _chosen(begin_ms, end_ms, key, msg_ids))
+    found, exported = admin.dead_letters.scan(group, _chosen(begin_ms, end_ms, key, msg_ids)), 0
+    first = next(found, None)  # What cannot be asked for leaves no file behind.
     try:
-        with file.open("x", encoding="utf-8") as written:
-            for one in found:
+        with output.working(f"writing {file}"), file.open("x", encoding="utf-8") as written:
+            for one in chain([] if first is None else [first], found):
                 document = named_document(one.broker, document_of(one.message, body))
                 written.write(json.dumps(document, ensure_ascii=False) + "\n")
+                exported += 1
     except FileExistsError:
         raise OptionInvalid("--to", "there is a file of this name already", value=str(file)) from None
     except OSError as problem:
         raise OptionInvalid("--to", problem.strerror or str(problem), value=str(file)) from None
     output.record("file", str(file))
-    output.record("exported", len(found))
-    output.say(f"{len(found):,} dead letters in {file}")
+    output.record("exported", exported)
+    output.say(f"{exported:,} dead letters in {file}")
 
 
 def _chosen(begin_ms: int | None, end_ms: int | None, key: str | None, msg_ids: tuple[str, ...]) -> Chosen:
@@ -177,11 +182,6 @@ def _chosen(begin_ms: int | None, end_ms: int | None, key: str | None, msg_ids: 
     if key is not None and msg_ids:
         raise OptionInvalid("--key", "either --key or --id")
     return Chosen(begin_ms or 0, FOREVER_MS if end_ms is None else end_ms, key, msg_ids)
-
-
-def _found(output: Output, admin: Admin, group: str, chosen: Chosen) -> list[Found]:
-    with output.working(f"reading dead letters of {group}"):
-        return admin.dead_letters.found(group, chosen)
 
 
 def _show_outcomes(output: Output, outcomes: list[Resent]) -> None:

@@ -3,7 +3,7 @@
 Each method has the signature of its asynchronous twin and runs it on the background loop of the process (runtime.py).
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from ssl import SSLContext
@@ -11,9 +11,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from embermq.client.admin.async_admin import AsyncAdmin
 from embermq.client.admin.brokers import Brokers
-from embermq.client.admin.dead_letters import DeadLetters
+from embermq.client.admin.dead_letters import EVERY_LETTER, Chosen, DeadLetters
 from embermq.client.admin.groups import Groups
-from embermq.client.admin.messages import EVERYTHING, Messages, Tail, Wanted
+from embermq.client.admin.messages import EVERYTHING, Found, Messages, Tail, Wanted
 from embermq.client.admin.offsets import Offsets
 from embermq.client.admin.topics import Topics
 from embermq.client.admin.traces import Traces
@@ -169,6 +169,12 @@ class BlockingDeadLetters:
 
     found = blocking(DeadLetters.found)
     resend = blocking(DeadLetters.resend)
+
+    def scan(self, group: str, chosen: Chosen = EVERY_LETTER) -> Iterator[Found]:
+        """The dead letters of a group, one by one, each queue from its oldest on; only a page is in memory."""
+        scanned = self.run(self.of.scan(group, chosen))
+        while page := self.run(scanned.next()):
+            yield from page
 
 
 class Admin:

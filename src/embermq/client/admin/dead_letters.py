@@ -8,7 +8,7 @@ letter: what was sent again before is recognised by it and not sent twice. The d
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -99,21 +99,25 @@ class DeadLetters:
     def __init__(self, asking: Asking, messages: Messages) -> None:
         self._asking, self._messages = asking, messages
 
-    async def found(
-        self, group: str, chosen: Chosen = EVERY_LETTER, *, on_progress: Callable[[int], None] | None = None
-    ) -> list[Found]:
-        """The messages, oldest first; NameUnknown if the group has no dead letters at all."""
+    async def found(self, group: str, chosen: Chosen = EVERY_LETTER) -> list[Found]:
+        """The messages, oldest first; NameUnknown if the group has no dead letters at all. For many of them: scan."""
+        scanned, found = await self.scan(group, chosen), list[Found]()
+        while page := await scanned.next():
+            found += page
+        return sorted(found, key=lambda one: (one.message.store_timestamp, one.broker, one.message.queue_offset))
+
+    async def scan(self, group: str, chosen: Chosen = EVERY_LETTER) -> "LetterScan":
+        """The same page by page, each queue from its oldest on; only a page is in memory."""
         topic = dead_letter_topic(group)
         try:
+            queues = await self._messages.queues(topic)
             if chosen.msg_ids:
-                found = await self._by_ids(topic, chosen.msg_ids)
-            elif chosen.key is not None:
-                found = await self._messages.by_key(topic, chosen.key, limit=64)
-            else:
-                found = await self._scanned(topic, chosen, on_progress)
+                return LetterScan(self._messages, chosen, [], await self._by_ids(topic, chosen.msg_ids))
+            if chosen.key is not None:
+                return LetterScan(self._messages, chosen, [], await self._messages.by_key(topic, chosen.key))
         except RouteMissing:
             raise NameUnknown("group", group, (), "no broker has dead letters of it") from None
-        return [one for one in found if chosen.begin_ms <= one.message.store_timestamp < chosen.end_ms]
+        return LetterScan(self._messages, chosen, queues, [])
 
     async def _by_ids(self, topic: str, msg_ids: Sequence[str]) -> list[Found]:
         """By the id that each has as a dead letter, or by its unique id."""
@@ -127,21 +131,6 @@ class DeadLetters:
                 raise NameUnknown("message", message_id, (), f"it is not among the dead letters in {topic}")
             found += named
         return found
-
-    async def _scanned(self, topic: str, chosen: Chosen, on_progress: Callable[[int], None] | None) -> list[Found]:
-        found: list[Found] = []
-        for queue in await self._messages.queues(topic):
-            first, end = await self._messages.span(queue)
-            at = await self._messages.offset_at(queue, chosen.begin_ms) if chosen.begin_ms and first < end else first
-            while at < end:
-                page = await self._messages.page(queue, at)
-                found += [one for one in page.messages if one.message.queue_offset < end]
-                if page.is_end or _is_past(page.messages, chosen.end_ms):
-                    break
-                at = page.next_offset
-                if on_progress is not None:
-                    on_progress(len(found))
-        return sorted(found, key=lambda one: (one.message.store_timestamp, one.broker, one.message.queue_offset))
 
     async def resend(self, group: str, letter: Found, *, to_topic: str | None = None, again: bool = False) -> Resent:
         """Send one dead letter again: to the topic it came from, or to another. With `again`, a second time too."""
@@ -192,6 +181,48 @@ class DeadLetters:
         return stored.offset_message_id, stored.status
 
 
+class LetterScan:
+    """Dead letters, a page at a time."""
+
+    def __init__(
+        self, messages: Messages, chosen: Chosen, queues: Sequence[MessageQueue], known: Sequence[Found]
+    ) -> None:
+        """`known` are those that were asked for singly, or by key; else `queues` are read."""
+        self._messages, self._chosen = messages, chosen
+        self._queues, self._known = list(reversed(queues)), list(known)
+        self._at = self._end = 0
+        self._queue: MessageQueue | None = None
+
+    async def next(self) -> list[Found]:
+        """The next of them; none at the end."""
+        if self._known:
+            known, self._known = self._known, []
+            return self._within(known)
+        while await self._has_more():
+            assert self._queue is not None
+            page = await self._messages.page(self._queue, self._at)
+            is_past = bool(page.messages) and page.messages[-1].message.store_timestamp >= self._chosen.end_ms
+            self._at = self._end if page.is_end or is_past else page.next_offset
+            found = self._within(page.messages)
+            if found:
+                return found
+        return []
+
+    async def _has_more(self) -> bool:
+        """Whether there is something left in this queue, or in the next one."""
+        while self._at >= self._end:
+            if not self._queues:
+                return False
+            self._queue = self._queues.pop()
+            self._at, self._end = await self._messages.span(self._queue)
+            if self._chosen.begin_ms and self._at < self._end:
+                self._at = await self._messages.offset_at(self._queue, self._chosen.begin_ms)
+        return True
+
+    def _within(self, found: Sequence[Found]) -> list[Found]:
+        return [one for one in found if self._chosen.begin_ms <= one.message.store_timestamp < self._chosen.end_ms]
+
+
 def letter_of(group: str, found: Found) -> DeadLetter:
     """What a message among the dead letters says of itself."""
     message = found.message
@@ -216,7 +247,3 @@ def origin_topic(message: StoredMessage) -> str | None:
     """Where a dead letter was sent to first; nothing came from among the dead."""
     origin = message.properties.get(ORIGIN_TOPIC)
     return None if origin == message.topic else origin
-
-
-def _is_past(messages: Sequence[Found], end_ms: int) -> bool:
-    return bool(messages) and messages[-1].message.store_timestamp >= end_ms

@@ -182,3 +182,19 @@ def test_a_dead_letter_without_origin_is_not_sent(cluster: ProbedCluster, admin:
     (found,) = admin.dead_letters.found("d-lost")
     done = admin.dead_letters.resend("d-lost", found)
     assert (done.outcome, done.reason) == ("failed", "it does not say which topic it came from")
+
+
+def test_many_dead_letters_are_read_page_by_page(cluster: ProbedCluster, admin: Admin) -> None:
+    topic(admin, "%DLQ%d-many")
+    for number in range(70):
+        cluster.send("%DLQ%d-many", b"%d" % number)
+    cluster.dispatched("%DLQ%d-many", 70)
+    assert [int(one.message.payload) for one in admin.dead_letters.scan("d-many")] == list(range(70))
+    stored = [one.message.store_timestamp for one in admin.dead_letters.found("d-many")]
+    assert stored == sorted(stored)
+    middle = stored[35]
+    later = list(admin.dead_letters.scan("d-many", Chosen(begin_ms=middle)))
+    earlier = list(admin.dead_letters.scan("d-many", Chosen(end_ms=middle)))
+    assert len(earlier) + len(later) == 70
+    assert min(one.message.store_timestamp for one in later) >= middle
+    assert all(one.message.store_timestamp < middle for one in earlier)
