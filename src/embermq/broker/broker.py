@@ -227,7 +227,7 @@ class Broker:
             *OffsetAdmin(store, topics, offsets, clients, later).rows(),
             *ResetAdmin(settings, store, topics, offsets, clients, later).rows(),
             *RelayAdmin(store, clients, later).rows(),
-            *EntriesAdmin(store, topics, clients, later).rows(),
+            *EntriesAdmin(store, topics, clients, self.filters, later).rows(),
             *UpkeepAdmin(store, topics).rows(),
             *Refusals(settings, lambda: self.address).rows(),
         ]

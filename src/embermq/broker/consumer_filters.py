@@ -158,7 +158,12 @@ class ConsumerFilters:
         if is_new:  # Born when bits are computed already: what is stored later has them.
             entry = replace(entry, born_time=max(self._clock.now_ms(), self.bits.newest_ms))
         self._compiled[key] = GroupFilter(
-            key.topic, key.group, expression.matches, registered_ms=entry.born_time, bloom=self.bits.bloom
+            key.topic,
+            key.group,
+            expression.matches,
+            needles=expression.needles,
+            registered_ms=entry.born_time,
+            bloom=self.bits.bloom,
         )
         self._topics_of.setdefault(key.group, set()).add(key.topic)
         before = self._table.get(key) if is_new else None
@@ -274,7 +279,8 @@ def _compile(expression: str, kind: str) -> Expression:
 
 
 def _inline_filter(expression: str, kind: str) -> PropertyFilter:
-    return PropertyFilter(_compile(expression, kind).matches)
+    compiled = _compile(expression, kind)
+    return PropertyFilter(compiled.matches, compiled.needles)
 
 
 def _bloom_key(key: TopicGroup) -> str:

@@ -1,7 +1,7 @@
 """Many records at once: a scan of the log as rows of numbers, and what is done with such rows.
 
     rows.py        what a row holds; RecordColumns, rows with the bytes they point into
-    operations.py  scan, select, gather, gather_stored, pick, check, derive: each in the form that is done sooner
+    operations.py  scan, select, gather, gather_stored, screen, pick, check, derive: each in the form done sooner
     choosing.py    compiled or plain: the one place that decides
     send_run.py    SendRun: frames of sends as rows of a batch, and the answers to them
     queue_slots.py topic and queue id to slot: the one table of queues
@@ -19,6 +19,7 @@ from embermq.columns.operations import (
     JoinLoops,
     RunLoops,
     Scan,
+    Screen,
     SendLoops,
     check_index_links,
     check_loops_for,
@@ -42,6 +43,7 @@ from embermq.columns.operations import (
     resync_for,
     run_loops,
     scan_for,
+    screen_for,
     select_for,
     send_loops,
 )
@@ -97,6 +99,7 @@ from embermq.columns.plain.runs import (
     new_run_rows,
 )
 from embermq.columns.plain.scan import resync, scan_rows
+from embermq.columns.plain.screen import N_SPAN_COLUMNS, Needles
 from embermq.columns.plain.select import I64_MAX, I64_MIN, SYSTEM_PREFIXES, SYSTEM_TOPICS, Selection, is_system_topic
 from embermq.columns.plain.sends import SendStop
 from embermq.columns.plain.stored import (
@@ -219,6 +222,8 @@ __all__ = [
     "P_SIZE",
     "Pairs",
     "Parts",
+    "N_SPAN_COLUMNS",
+    "Needles",
     "Q_COLUMNS",
     "Q_FIRST",
     "Q_NEXT",
@@ -252,6 +257,7 @@ __all__ = [
     "SYSTEM_PREFIXES",
     "SYSTEM_TOPICS",
     "Scan",
+    "Screen",
     "Selection",
     "SendLoops",
     "SendPiece",
@@ -300,6 +306,7 @@ __all__ = [
     "run_loops",
     "scan_for",
     "scan_rows",
+    "screen_for",
     "select_for",
     "send_loops",
     "text_hash",

@@ -24,6 +24,7 @@ Kernels = Literal[
     "links",
     "pick",
     "stored",
+    "screen",
     "select",
     "gather",
     "json_lines",
@@ -42,6 +43,7 @@ WORTH_LOADING: dict[Kernels, int] = {
     "queue_table": 2_000,  # rows
     "pick": 2_000,  # records
     "stored": 4_000,  # records
+    "screen": 4_000,  # records
     "gather": 4_000,  # rows
     "links": 20_000,  # entries
     "messages": 20_000,  # messages

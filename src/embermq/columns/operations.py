@@ -22,6 +22,7 @@ from embermq.columns.plain import pairs as plain_pairs
 from embermq.columns.plain import pick as plain_pick
 from embermq.columns.plain import repeats as plain_repeats
 from embermq.columns.plain import scan as plain_scan
+from embermq.columns.plain import screen as plain_screen
 from embermq.columns.plain import stored as plain_stored
 from embermq.columns.plain import text_hashes as plain_text_hashes
 from embermq.columns.plain import values as plain_values
@@ -32,6 +33,7 @@ from embermq.columns.plain.messages import MessageReading
 from embermq.columns.plain.pairs import ValueColumn
 from embermq.columns.plain.replies import ReplyTemplate
 from embermq.columns.plain.runs import RowLimits, RunBytes
+from embermq.columns.plain.screen import Needles
 from embermq.columns.plain.select import Selection, select_rows
 from embermq.columns.plain.stored import GatherStop
 from embermq.columns.rows import RecordColumns, Rows
@@ -57,6 +59,21 @@ GatherStored = Callable[
 JoinValues = Callable[[Sequence[Any]], ValueColumn | None]
 PutPairs = Callable[[NDArray[np.uint8], Numbers, Numbers, bytes, ValueColumn], int]
 HashColumn = Callable[[NDArray[np.uint8], Rows, int, int], Hashes]
+
+
+Screen = Callable[
+    [
+        NDArray[np.uint8],
+        int,
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        int,
+        tuple[int, int],
+        Needles,
+        Rows,
+    ],
+    int,
+]
 
 
 class Gather(Protocol):
@@ -119,6 +136,15 @@ def gather_stored_for(records: int, use: KernelUse = KernelUse.AUTO) -> GatherSt
     with loading():
         from embermq.columns.compiled.stored import gather_stored
     return gather_stored
+
+
+def screen_for(records: int, use: KernelUse = KernelUse.AUTO) -> Screen:
+    """Records of queue entries that cannot meet a condition on properties are passed over."""
+    if not pays("screen", records, use):
+        return plain_screen.screen
+    with loading():
+        from embermq.columns.compiled.screen import screen
+    return screen
 
 
 # -- queues and index ------------------------------------------------------------------------------------------
@@ -301,7 +327,7 @@ def send_loops() -> SendLoops:
 
 
 # What a server uses while messages come in and go out: appending runs, dispatch, reads of stored bytes.
-SERVER_KERNELS = ("sends", "replies", "messages", "admit", "scan", "derive", "queue_table", "stored")
+SERVER_KERNELS = ("sends", "replies", "messages", "admit", "scan", "derive", "queue_table", "stored", "screen")
 
 
 def load_server_kernels(is_wanted: Callable[[], bool]) -> bool:

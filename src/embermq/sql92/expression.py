@@ -25,12 +25,14 @@ class Expression:
     """A condition on the properties of a message, given as the property string that is stored.
 
     `evaluate` gives True, False, or None for unknown; EvaluationFailed where there is no value. `matches` says whether
-    the message is one of those that are asked for, and raises nothing.
+    the message is one of those that are asked for, and raises nothing. The properties of each of those contain one of
+    the `needles`, if there are any.
     """
 
     text: str
     evaluate: Callable[[bytes], bool | None] = field(repr=False, compare=False)
     matches: Callable[[bytes], bool] = field(repr=False, compare=False)
+    needles: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
 
 
 def compile_expression(text: str) -> Expression:
@@ -42,8 +44,8 @@ def compile_expression(text: str) -> Expression:
     from embermq.sql92.needles import needles
 
     tree = parse(text)
-    evaluate = compile_tree(tree)
-    return Expression(text, evaluate, _matcher(evaluate, needles(tree)))
+    evaluate, found = compile_tree(tree), needles(tree)
+    return Expression(text, evaluate, _matcher(evaluate, found), found)
 
 
 def _matcher(evaluate: Callable[[bytes], bool | None], needles: tuple[bytes, ...]) -> Callable[[bytes], bool]:

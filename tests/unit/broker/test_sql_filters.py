@@ -11,7 +11,7 @@ from embermq.broker.consumer_filters import CHARACTERS_MAX, FILTERS_MAX
 from embermq.broker.subscriptions import Subscription
 from embermq.format.config_json import parse_config
 from embermq.model.properties import encode_properties
-from embermq.remoting import Command, Reply, RequestCode, ResponseCode, write_json
+from embermq.remoting import Command, Reply, RequestCode, ResponseCode, parse_json, write_json
 from embermq.settings import StoreSettings
 from embermq.store import GroupFilter, PropertyFilter, TagFilter
 from embermq.testing import ManualClock
@@ -417,3 +417,21 @@ def test_a_group_without_members_lets_its_filters_die(tmp_path: Path) -> None:
         assert entry(tmp_path / "store")["expression"] == "n = 1"
 
     asyncio.run(whole())
+
+
+@pytest.mark.parametrize("store", [ON, BITS], ids=["no bits", "bits"])
+def test_entries_say_which_messages_a_group_gets(tmp_path: Path, store: dict[str, Any]) -> None:
+    async def scenario(broker: RunningBroker) -> None:
+        await fill(broker)
+        await broker.heartbeat("c", [consumer("g", sql("T", "n BETWEEN 3 AND 5"))])
+        await asyncio.to_thread(broker.store.wait_for_dispatch)
+        fields = {"topic": "T", "queueId": 0, "index": 0, "count": 10, "consumerGroup": "g"}
+        document = parse_json((await broker.call(RequestCode.QUERY_CONSUME_QUEUE, fields)).body)
+        assert [one["eval"] for one in document["queueData"]] == [3 <= n <= 5 for n in range(10)]
+        assert document["filterData"] == "n BETWEEN 3 AND 5"
+        assert document["subscriptionData"]["expressionType"] == "SQL92"
+        await broker.heartbeat("c", [consumer("g", sql("T", "n BETWEEN", 101))])
+        document = parse_json((await broker.call(RequestCode.QUERY_CONSUME_QUEUE, fields)).body)
+        assert not any(one["eval"] for one in document["queueData"])
+
+    play(scenario, tmp_path, store=store)

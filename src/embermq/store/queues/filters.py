@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns import C_STORE_TIME, RecordColumns
+from embermq.columns import C_STORE_TIME, Needles, RecordColumns
 from embermq.format.java import string_hash
 from embermq.format.queue_extension import BloomFilter, ExtensionEntry, may_contain
 from embermq.model.properties import property_value, tag_texts
@@ -72,9 +72,11 @@ class TagFilter:
 class PropertyFilter:
     """Messages whose properties meet a condition."""
 
-    def __init__(self, condition: Callable[[bytes], bool]) -> None:
-        """`condition` takes a property string and raises nothing; embermq.sql92 makes such ones."""
+    def __init__(self, condition: Callable[[bytes], bool], needles: tuple[bytes, ...] = ()) -> None:
+        """`condition` takes a property string and raises nothing; embermq.sql92 makes such ones. Where it holds, the
+        property string contains one of the `needles`, if there are any."""
         self._condition = condition
+        self.needles = Needles.of(needles)
 
     def matches_entry(self, tag_codes: NDArray[np.int64], extensions: Extensions | None) -> NDArray[np.bool_]:
         return np.ones(len(tag_codes), np.bool_)
@@ -92,12 +94,14 @@ class GroupFilter:
         group: str,
         condition: Callable[[bytes], bool],
         *,
+        needles: tuple[bytes, ...] = (),
         registered_ms: int = 0,
         bloom: BloomFilter | None = None,
     ) -> None:
-        """`condition` takes a property string; where it raises, the message does not match. Bits of messages that were
-        stored at or before `registered_ms` say nothing: the filter was not known then."""
+        """`condition` takes a property string; where it raises, the message does not match. `needles` as above. Bits of
+        messages that were stored at or before `registered_ms` say nothing: the filter was not known then."""
         self.topic, self.group = topic, group
+        self.needles = Needles.of(needles)
         self._condition, self._registered_ms = condition, registered_ms
         bloom = bloom if bloom is not None else BloomFilter.sized()
         self.bits = bloom.bits

@@ -9,6 +9,8 @@ an entry or its record is not ordinary (damaged, gone, in a hole of the queue) t
 one entry after another. Any thread.
 """
 
+from collections.abc import Callable
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +34,10 @@ from embermq.columns import (
     N_PLACE_COLUMNS,
     GatherStop,
     GatherStored,
+    Screen,
     gather_stored_for,
     pays,
+    screen_for,
 )
 from embermq.format.queue_entry import ENTRY, ENTRY_BYTES
 from embermq.model.status import FetchStatus
@@ -50,8 +54,9 @@ from embermq.store.queues.property_screen import screen
 _NO_PLACES: NDArray[np.int64] = np.empty((0, N_PLACE_COLUMNS), np.int64)
 _NOTHING = Window(np.empty(0, np.uint8), 0)
 # So many entries are asked about their properties at a time: of a filter that many messages match, most would be for
-# nothing.
-SCREENED_PORTION = 256
+# nothing. More, once few of a portion were left.
+SCREENED_PORTION, SCREENED_LARGE = 256, 1024
+_FEW = 8  # one in so many
 
 
 class RawRead(msgspec.Struct, frozen=True):
@@ -78,6 +83,8 @@ class RawReader:
         self._any_place = int(settings.multi_dispatch)
         self._seen = 0  # Records read so far: loading the compiled form pays after some.
         self._gather: GatherStored | None = None  # The compiled form, once it is loaded.
+        self._screened = 0
+        self._screen: Screen | None = None  # The same.
 
     def read(
         self,
@@ -120,11 +127,12 @@ class RawReader:
         numbers[G_RECENT_FROM] = limits.recent_from
         numbers[G_COUNT_RECENT], numbers[G_BYTES_RECENT] = limits.count_recent, limits.bytes_recent
         numbers[G_COUNT_OLD], numbers[G_BYTES_OLD] = limits.count_old, limits.bytes_old
-        gathering = _Gathering(self._log, queue, entries, numbers, limits, wanted)
+        gathering = _Gathering(self._log, queue, entries, numbers, limits, wanted, self._screen_form)
         if not gathering.run(self._form()):
             return None
         count = int(numbers[G_COUNT])
         self._seen += count
+        self._screened += gathering.screened
         return RawRead(
             FetchStatus.FOUND if count else FetchStatus.NO_MATCHED_MESSAGE,
             gathering.stored(),
@@ -135,6 +143,14 @@ class RawReader:
             not limits.is_recent(int(numbers[G_LAST])),
             int(numbers[G_BILLING]),
         )
+
+    def _screen_form(self) -> Screen:
+        screen = self._screen
+        if screen is None:
+            screen = screen_for(self._screened, self._kernels)
+            if pays("screen", self._screened, self._kernels):
+                self._screen = screen
+        return screen
 
     def _form(self) -> GatherStored:
         gather = self._gather
@@ -156,6 +172,7 @@ class _Gathering:
         numbers: NDArray[np.int64],
         limits: ReadLimits,
         wanted: MessageFilter | None,
+        screen_form: Callable[[], Screen],
     ) -> None:
         self._log, self._topic, self._numbers, self._wanted = log, queue.topic_bytes, numbers, wanted
         self._total, self._entries = len(entries), np.frombuffer(entries.data, np.uint8)
@@ -166,9 +183,12 @@ class _Gathering:
         self._window, self._window_for = _NOTHING, -1
         self.out = _NOTHING.data
         # With multi dispatch a record may stand in several queues: the screen would not know it.
-        is_screened = isinstance(wanted, GroupFilter | PropertyFilter) and not numbers[G_ANY_PLACE]
-        self._condition = wanted.matches_record if wanted is not None and is_screened else None
+        self._condition: Callable[[bytes], bool] | None = None
+        self._portion = SCREENED_PORTION
         self._screened = 0  # The condition was asked about the entries below this one.
+        self.screened = 0  # How many were.
+        if isinstance(wanted, GroupFilter | PropertyFilter) and not numbers[G_ANY_PLACE]:
+            self._condition, self._needles, self._screen_form = wanted.matches_record, wanted.needles, screen_form()
 
     def run(self, gather: GatherStored) -> bool:
         """Gather until the limits, or the entries, end; False if one of them is not ordinary."""
@@ -211,10 +231,14 @@ class _Gathering:
         """The next portion of the entries, without those whose properties the filter does not want."""
         assert self._condition is not None
         if next_entry >= self._screened:
-            self._screened = min(next_entry + SCREENED_PORTION, len(mask))
+            end = self._screened = min(next_entry + self._portion, len(mask))
             queue = int(self._numbers[G_QUEUE_ID]), int(self._numbers[G_QUEUE_OFFSET])
-            portion = entries[: self._screened * ENTRY_BYTES]
-            screen(self._window, portion, mask, next_entry, queue, self._condition)
+            listed, chosen = entries[: end * ENTRY_BYTES], mask[:end]
+            asked = screen(
+                self._screen_form, self._window, listed, chosen, next_entry, queue, self._needles, self._condition
+            )
+            self.screened += end - next_entry
+            self._portion = SCREENED_LARGE if asked * _FEW <= end - next_entry else SCREENED_PORTION
         return entries[: self._screened * ENTRY_BYTES], mask[: self._screened]
 
     def _begin(self, first: int, entries: NDArray[np.uint8], mask: NDArray[np.uint8]) -> None:
@@ -245,7 +269,7 @@ class _Gathering:
         """Get the bytes that hold the record of an entry; False if they are at hand already, or cannot be had."""
         if entry == self._window_for:
             return False
-        ahead = self._count_max if self._condition is None else SCREENED_PORTION
+        ahead = self._count_max if self._condition is None else self._portion
         found = window_at(self._log, entries.data, mask.data, entry, ahead)
         if found is None:
             return False
