@@ -44,7 +44,7 @@ from embermq.broker.offset_requests import OffsetRequests
 from embermq.broker.offsets import ConsumerOffsets
 from embermq.broker.pull import Pulls
 from embermq.broker.query_requests import QueryRequests
-from embermq.broker.queue_locks import QueueLocks
+from embermq.broker.queue_locks import LOCK_OWNERS, QueueLocks
 from embermq.broker.registration import Registration
 from embermq.broker.replicas import Replication
 from embermq.broker.replicas.tables import SlaveTables
@@ -97,9 +97,10 @@ class Broker:
             ConfigTable(self._files, store.path, CONSUMER_OFFSETS, self._clock),
             ConfigTable(self._files, store.path, OVERRIDES, self._clock),
             ConfigTable(self._files, store.path, TRANSACTIONS, self._clock),
+            ConfigTable(self._files, store.path, LOCK_OWNERS, self._clock),
         )
         self.findings = [finding for table in tables if (finding := table.load()) is not None]
-        topics, groups, offsets, overrides, transactions = tables
+        topics, groups, offsets, overrides, transactions, lock_owners = tables
         if filters is None:
             filters = ConsumerFilters.load(store.path, store.settings, self._clock, self._files)
         self.filters = filters
@@ -114,6 +115,7 @@ class Broker:
             "offsets": offsets.save,
             "transactions": transactions.save,
             "filters": self.filters.save,
+            "locks": lock_owners.save,
         }
         self._saver = Saver(saved, self._loop)
         self.topics = Topics(topics, self._settings_now, self._topics_changed)
@@ -122,7 +124,7 @@ class Broker:
         self.adopted = self.topics.adopt(store.topics())
         self._notify_members = notify_members(self._settings_now, self.groups)
         self.clients = Clients(settings.clients_max, settings.subscription_bytes_max, self._members_changed)
-        self._locks = QueueLocks(settings.clients_max)
+        self._locks = QueueLocks(settings.clients_max, lock_owners, self._clock.monotonic())
         self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
         self._hooks = Hooks(hooks)
         self.statistics = Statistics(self._clock, settings.cluster_name)
@@ -204,7 +206,7 @@ class Broker:
             *SendBacks(settings, store, topics, groups, self._given_back).rows(),
             *pulls.rows(),
             *OffsetRequests(store, offsets).rows(),
-            *ClientRequests(topics, groups, clients, self.filters, self._locks, clock).rows(),
+            *ClientRequests(topics, groups, clients, self.filters, self._locks, clock, later).rows(),
             *QueryRequests(store).rows(),
             *TopicAdmin(settings, store, topics, statistics, self._announcements, later).rows(),
             *GroupAdmin(store, groups, offsets, statistics, later).rows(),

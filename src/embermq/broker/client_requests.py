@@ -1,5 +1,7 @@
 """Clients (34, 35, 38, 41, 42, 46): heartbeats, members of a group, queue locks. The loop's thread."""
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +10,7 @@ import msgspec
 from embermq.broker.clients import Clients, ConsumerGroup, Member, parse_heartbeat
 from embermq.broker.consumer_filters import ConsumerFilters
 from embermq.broker.groups import Groups
+from embermq.broker.later import Later
 from embermq.broker.queue_locks import QueueLocks, QueueName
 from embermq.broker.subscriptions import from_heartbeat
 from embermq.broker.topics import UNIT_SUBSCRIPTION_FLAG, Topics
@@ -25,6 +28,8 @@ from embermq.remoting import (
     write_json,
 )
 from embermq.settings import BrokerSettings
+
+log = logging.getLogger(__name__)
 
 
 class UnregisterHeader(msgspec.Struct, rename="camel"):
@@ -48,8 +53,9 @@ class ClientRequests:
         filters: ConsumerFilters,
         locks: QueueLocks,
         clock: Clock,
+        later: Later,
     ) -> None:
-        self._topics, self._groups, self._filters = topics, groups, filters
+        self._topics, self._groups, self._filters, self._later = topics, groups, filters, later
         self._clients, self._locks, self._clock = clients, locks, clock
 
     def rows(self) -> list[Row]:
@@ -57,7 +63,7 @@ class ClientRequests:
             Row(RequestCode.HEART_BEAT, NoHeader, self.heartbeat),
             Row(RequestCode.UNREGISTER_CLIENT, UnregisterHeader, self.unregister),
             Row(RequestCode.GET_CONSUMER_LIST_BY_GROUP, MemberListHeader, self.members),
-            Row(RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock),
+            self._later.row(RequestCode.LOCK_BATCH_MQ, NoHeader, self.lock),
             Row(RequestCode.UNLOCK_BATCH_MQ, NoHeader, self.unlock),
             Row(RequestCode.CHECK_CLIENT_CONFIG, NoHeader, self.check_config),
         ]
@@ -94,12 +100,17 @@ class ClientRequests:
             return Reply(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.header.consumer_group}", {})
         return Reply(ext={}, body=write_json({"consumerIdList": group.client_ids()}))
 
-    def lock(self, call: Call[NoHeader]) -> Reply:
+    async def lock(self, call: Call[NoHeader]) -> Reply:
         asked = _locking(call.body)
         if asked is None:
             return Reply(ResponseCode.SYSTEM_ERROR, "the queues to lock cannot be read")
         group, client_id, queues = asked
         held = self._locks.lock(group, client_id, queues, self._clock.monotonic())
+        if self._locks.has_new_owners:
+            try:
+                await asyncio.to_thread(self._locks.save)
+            except OSError as problem:
+                log.warning("queue locks are not written down: %s", problem)
         return Reply(body=write_json({"lockOKMQSet": [_queue(queue) for queue in held]}))
 
     def unlock(self, call: Call[NoHeader]) -> Reply:
