@@ -120,7 +120,6 @@ class _Following:
         self._ends: list[QueueRange] = []
         self._target: WireOffset | None = None
         self._committed: WireOffset | None = None
-        self._is_known = False  # the group, to the brokers
         self._has_warned = False
         self._patience: Patience | None = None
         if options.min_offsets_per_trigger is not None:
@@ -200,9 +199,8 @@ class _Following:
         if group is None:
             return
         try:
-            if not self._is_known:
-                cluster.run(cluster.make_known(group, sorted({topic for topic, _, _ in end.queues})))
-                self._is_known = True
+            # Each time: a broker that was killed may have forgotten a group that it had just come to know.
+            cluster.run(cluster.make_known(group, sorted({topic for topic, _, _ in end.queues})))
             cluster.run(cluster.commit(group, end.queues))
         except ClientError as problem:
             if not self._has_warned:
