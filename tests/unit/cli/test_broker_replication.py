@@ -1,47 +1,17 @@
 """`embermq broker` as a master and as a slave: two processes, a name server in the first."""
 
-import asyncio
 import socket
 from pathlib import Path
 
 import pytest
 
 from embermq.cli.app import run
-from embermq.remoting import Command, Connector, RequestCode, parse_json
 from tests.support.broker_process import BrokerProcess
-from tests.support.brokers import send_fields
 from tests.support.replication import file_bytes
+from tests.support.replication_processes import as_slave, figure, send
 from tests.support.waiting import wait_until
 
 SEGMENT = 16 << 20
-
-
-def ask(address: str, command: Command) -> Command:
-    async def call() -> Command:
-        connector = Connector()
-        try:
-            return await connector.call(address, command, 60.0)
-        finally:
-            await connector.close()
-
-    return asyncio.run(call())
-
-
-def send(address: str, body: bytes) -> Command:
-    fields = {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in send_fields("T").items()
-    }
-    return ask(address, Command(RequestCode.SEND_MESSAGE_V2, ext=fields, body=body))
-
-
-def figure(broker: BrokerProcess, name: str) -> str:
-    table = parse_json(ask(broker.address, Command(RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
-    return str(table.get(name, ""))
-
-
-def as_slave(place: Path, master: BrokerProcess, *more: str) -> BrokerProcess:
-    words = ("-n", master.name_server, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--set", "brokerName=b")
-    return BrokerProcess(place, *words, *more)
 
 
 @pytest.mark.slow(seconds=12)
@@ -54,20 +24,20 @@ def test_two_processes(tmp_path: Path) -> None:
         assert "on a slave as well" in master.ready["acknowledges"]
         assert master.ready["haListen"]
         assert send(master.address, b"alone").code == 11  # SLAVE_NOT_AVAILABLE
-        with as_slave(places[1], master) as slave:
+        with as_slave(places[1], master.name_server) as slave:
             assert slave.ready["brokerId"] == 1
-            wait_until(lambda: figure(master, "emberReplicas") == "1", "the slave is there")
+            wait_until(lambda: figure(master.address, "emberReplicas") == "1", "the slave is there")
             for n in range(20):
                 assert send(master.address, b"%d" % n).code == 0
             assert send(slave.address, b"no").code == 14  # SERVICE_NOT_AVAILABLE
-            end = int(figure(slave, "commitLogMaxOffset"))
-            assert end == int(figure(master, "commitLogMaxOffset"))
+            end = int(figure(slave.address, "commitLogMaxOffset"))
+            assert end == int(figure(master.address, "commitLogMaxOffset"))
             slave.kill()
         assert send(master.address, b"alone again").code in (11, 12)
-        with as_slave(places[1], master):
-            wait_until(lambda: figure(master, "emberReplicas") == "1", "the slave is back")
+        with as_slave(places[1], master.name_server):
+            wait_until(lambda: figure(master.address, "emberReplicas") == "1", "the slave is back")
             assert send(master.address, b"last").code == 0
-            end = int(figure(master, "commitLogMaxOffset"))
+            end = int(figure(master.address, "commitLogMaxOffset"))
     assert file_bytes(places[0] / "store", 0, end, SEGMENT) == file_bytes(places[1] / "store", 0, end, SEGMENT)
 
 
@@ -79,11 +49,11 @@ def test_another_past_is_said_and_a_resync_moves_it_aside(tmp_path: Path) -> Non
         with BrokerProcess(place, "--set", "brokerName=b") as alone:
             assert send(alone.address, place.name.encode() * 50).code == 0
     with BrokerProcess(places[0], "--set", "brokerName=b") as master:
-        with as_slave(places[1], master) as slave:
-            wait_until(lambda: "does not continue" in figure(slave, "emberMasterProblem"), "it is noticed")
-        with as_slave(places[1], master, "--resync") as slave:
-            wait_until(lambda: figure(slave, "emberMasterFollowed") == "true", "it follows")
-            assert figure(slave, "commitLogMaxOffset") == figure(master, "commitLogMaxOffset")
+        with as_slave(places[1], master.name_server) as slave:
+            wait_until(lambda: "does not continue" in figure(slave.address, "emberMasterProblem"), "it is noticed")
+        with as_slave(places[1], master.name_server, "--resync") as slave:
+            wait_until(lambda: figure(slave.address, "emberMasterFollowed") == "true", "it follows")
+            assert figure(slave.address, "commitLogMaxOffset") == figure(master.address, "commitLogMaxOffset")
         [moved] = (places[1] / "store" / "embermq.aside").iterdir()
         assert b"s" * 50 in file_bytes(moved, 0, 1 << 12, SEGMENT)
 
