@@ -110,9 +110,9 @@ def test_apaches_slave_follows_our_master(directory: Path) -> None:
     upper, lower, ours, theirs = directory / "ours", directory / "java", free_port(), free_port()
     upper.mkdir(parents=True)
     slave, address = f"127.0.0.1:{theirs}", f"127.0.0.1:{ours}"
-    words = ("--set", "brokerRole=SYNC_MASTER", "--set", "slaveTimeout=60000", "--set", f"brokerName={NAME}")
+    role = ("--set", "brokerRole=SYNC_MASTER", "--set", "slaveTimeout=60000", "--set", f"brokerName={NAME}")
     with name_server(directory / "ns") as names:
-        words = (*words, "-n", names)
+        words = (*role, "-n", names)
         master = BrokerProcess(upper, *words, listen=address, sizes=SIZES)
         try:
             with java(lower, names, 1, theirs) as process:

@@ -32,6 +32,7 @@ NOUNS = {
     "settings": ("embermq.cli.settings:settings", "List, explain and check settings."),
     "spark": ("embermq.cli.spark:spark", "Work on stores with Spark."),
     "store": ("embermq.cli.store:store", "Look into, check, dump, load and append to a store directory."),
+    "tap": ("embermq.cli.tap:tap", "Copy the log of a live master into a store of its own, and follow it."),
     "topic": ("embermq.cli.network.topic:topic", "Topics of a running cluster."),
 }
 

@@ -36,6 +36,7 @@ class Following:
     master: str = ""  # address; empty: none is known yet
     is_connected: bool = False
     is_compared: bool = False  # the master has shown that it has the end of this log
+    is_idle: bool = False  # and has nothing more to send now
     master_end: int = 0  # The master's log goes at least so far.
     stored_end: int = 0
     acknowledged: int = 0
@@ -51,9 +52,18 @@ class Following:
 class Follower:
     """Follows the master at `address()` while it runs. Start and stop by one thread; `now` from any."""
 
-    def __init__(self, store: MessageStore, address: Callable[[], str | None]) -> None:
-        """`address`: HOST:PORT of the replication port, None while it is not known; asked before each try."""
+    def __init__(
+        self,
+        store: MessageStore,
+        address: Callable[[], str | None],
+        *,
+        begin: int | None = None,
+        acknowledges: bool = True,
+    ) -> None:
+        """`address`: HOST:PORT of the replication port, None while it is not known; asked before each try. `begin` and
+        `acknowledges` as for a SlaveSession."""
         self._store, self._address = store, address
+        self._begin, self._acknowledges = begin, acknowledges
         self._is_sync = store.settings.flush is FlushDisk.SYNC
         self._waker, self._stopping = Waker(), threading.Event()
         self._buffer = bytearray(READ_BYTES)
@@ -99,7 +109,13 @@ class Follower:
     def _note(self, address: str, problem: str, *, differs: bool) -> None:
         before = self.now
         self.now = replace(
-            before, is_connected=False, is_compared=False, tries=before.tries + 1, problem=problem, differs=differs
+            before,
+            is_connected=False,
+            is_compared=False,
+            is_idle=False,
+            tries=before.tries + 1,
+            problem=problem,
+            differs=differs,
         )
         if problem != before.problem or before.is_connected:
             level = logging.ERROR if differs else logging.WARNING
@@ -141,7 +157,12 @@ class Follower:
             known += store.read_log(start + len(known), end - start - len(known))
         settings = store.settings
         return SlaveSession(
-            end, known, settings.ha_heartbeat_interval_ms / 1000, settings.ha_housekeeping_interval_ms / 1000
+            end,
+            known,
+            settings.ha_heartbeat_interval_ms / 1000,
+            settings.ha_housekeeping_interval_ms / 1000,
+            begin=self._begin,
+            acknowledges=self._acknowledges,
         )
 
     def _copy(self, connection: socket.socket) -> None:
@@ -195,6 +216,7 @@ class Follower:
         self.now = replace(
             self.now,
             is_compared=session.is_compared,
+            is_idle=session.is_idle,
             master_end=max(session.master_end, stored),
             stored_end=stored,
             acknowledged=safe if session.is_compared else self.now.acknowledged,

@@ -33,11 +33,24 @@ def known_start(log_begin: int, log_end: int, segment_bytes: int) -> int:
 class SlaveSession:
     """What a slave knows of one connection."""
 
-    def __init__(self, log_end: int, known: bytes, heartbeat_seconds: float, silence_seconds: float) -> None:
-        """`known`: the last bytes of the log, which ends at `log_end`; the log is empty if there are none."""
+    def __init__(
+        self,
+        log_end: int,
+        known: bytes,
+        heartbeat_seconds: float,
+        silence_seconds: float,
+        *,
+        begin: int | None = None,
+        acknowledges: bool = True,
+    ) -> None:
+        """`known`: the last bytes of the log, which ends at `log_end`; the log is empty if there are none. `begin`: an
+        empty log is asked for from there on, None: as the master likes. Without `acknowledges`, each report says where
+        this began, which keeps the connection alive."""
         self._end, self._known = log_end, known
         self._at = log_end - len(known)  # Where the next bytes must begin; of an empty log, anywhere.
         self._is_empty = not known
+        self._begin, self._acknowledges = begin, acknowledges
+        self.is_idle = False  # The master has nothing more to send now.
         self._reader = TransferReader()
         self._heartbeat_seconds, self._silence_seconds = heartbeat_seconds, silence_seconds
         self._reported, self._reported_at, self._heard = 0, 0.0, 0.0
@@ -45,8 +58,11 @@ class SlaveSession:
 
     def first_report(self, now: float) -> bytes:
         """What is sent right after connecting."""
-        self._reported, self._reported_at, self._heard = self._at, now, now
-        return encode_report(self._at)
+        report = self._at
+        if self._is_empty and self._begin is not None:
+            report = max(1, self._begin)  # 0 would ask for the last file.
+        self._reported, self._reported_at, self._heard = report, now, now
+        return encode_report(report)
 
     # -- from the master ---------------------------------------------------------------------------------------
 
@@ -55,6 +71,7 @@ class SlaveSession:
         self._heard = now
         for offset, body in self._reader.receive(data):
             self.master_end = max(self.master_end, offset + len(body))
+            self.is_idle = not body
             if not body:
                 self._check_heartbeat(offset)
             elif (new := self._new_part(offset, body)) is not None:
@@ -68,6 +85,10 @@ class SlaveSession:
 
     def _new_part(self, offset: int, body: bytes) -> tuple[int, bytes] | None:
         if self._is_empty:
+            if self._begin == 0 and offset == 1:
+                # The byte that could not be asked for: the first of a record's size, which is below 16 MiB. Were it
+                # another, the record would not be sound, and would not be stored.
+                offset, body = 0, b"\0" + body
             self._is_empty, self._at, self._end = False, offset, offset
         if offset != self._at:
             raise ReplicaMisbehaved(f"the master sends the log from {offset} on, and {self._at} is next")
@@ -96,7 +117,7 @@ class SlaveSession:
 
     def report(self, safe_end: int, now: float) -> bytes | None:
         """The acknowledgement of everything below `safe_end`, if that is news or a sign of life is due."""
-        end = safe_end if self.is_compared else self._reported
+        end = safe_end if self.is_compared and self._acknowledges else self._reported
         if end <= self._reported and now - self._reported_at < self._heartbeat_seconds:
             return None
         self._reported, self._reported_at = max(end, self._reported), now
