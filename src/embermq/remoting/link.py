@@ -7,6 +7,7 @@ read from either, and its requests that were read wait until it does; what it wa
 
 import asyncio
 import ipaddress
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from embermq.errors import ConnectionLost
@@ -281,8 +282,19 @@ class Link(asyncio.Protocol):
             raise ConnectionLost(str(self.host), self._reason or "it is closed")
         if self._session.pending_calls >= self._limits.pending_calls:
             self._counters.pushes_dropped += 1
-        self._write(self._session.call(request, self._loop.time(), seconds, on_answer))
-        deadline = self._loop.time() + seconds
+        now = self._loop.time()
+        self._write(self._session.call(request, now, seconds, on_answer))
+        self._expire_at(now + seconds)
+
+    def call_encoded(self, code: int, encode: Callable[[int], bytes], seconds: float, on_answer: OnAnswer) -> None:
+        """The same for a request that `encode` makes a frame of, given its opaque."""
+        if not self.is_open:
+            raise ConnectionLost(str(self.host), self._reason or "it is closed")
+        now = self._loop.time()
+        self._write(encode(self._session.expect(code, now, seconds, on_answer)))
+        self._expire_at(now + seconds)
+
+    def _expire_at(self, deadline: float) -> None:
         if self._timer is not None and self._timer.when() > deadline:
             self._timer.cancel()
             self._timer = None

@@ -86,13 +86,18 @@ class Session:
 
     def call(self, request: Command, now: float, seconds: float, on_answer: OnAnswer) -> bytes:
         """The bytes of a request; its outcome goes to `on_answer`, at the latest when `expire` finds it too old."""
+        request.opaque = self.expect(request.code, now, seconds, on_answer)
+        return encode_frame(request)
+
+    def expect(self, code: int, now: float, seconds: float, on_answer: OnAnswer) -> int:
+        """The opaque for a request that the caller encodes itself; else as `call`."""
         if self._ended is not None:
             raise ConnectionLost(self._peer, str(self._ended))
         if len(self._pending) >= self._pending_max:
             raise RemotingError(f"{self._peer} has not answered {len(self._pending):,} requests: no more are sent")
-        request.opaque = self._free_opaque()
-        self._pending[request.opaque] = _Pending(request.code, now + seconds, seconds, on_answer)
-        return encode_frame(request)
+        opaque = self._free_opaque()
+        self._pending[opaque] = _Pending(code, now + seconds, seconds, on_answer)
+        return opaque
 
     def tell(self, request: Command) -> bytes:
         """The bytes of a request that wants no answer."""

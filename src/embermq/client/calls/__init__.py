@@ -3,7 +3,7 @@
     caller.py     Caller: signing, sending, and errors that name the broker
     refusals.py   response codes that mean no
     names.py      routes and clusters from a name server (105, 106)
-    sends.py      sends, batches, replies (310, 320, 325)
+    sends.py      sends, batches, replies (310, 320, 325); send_frames.py the frame of a send, fast
     pulls.py      pulls (11)
     offsets.py    offsets of queues and groups (14, 15, 29 to 32)
     members.py    heartbeats, members, queue locks (34, 35, 38, 41, 42, 46)

@@ -1,8 +1,7 @@
 """Attempts: the tries of one message, as a state machine without a socket or a clock.
 
-    step = attempts.first(now)
-    Try        send to this queue, wait so long for the answer (after a pause)
     failed     what to do after an error: another Try, or the error for the caller
+    Try        send to this queue, wait so long for the answer (after a pause)
 
     error                                        queue free          queue fixed (queue_by)
     not sent (no connection)                     another broker      the same broker, after a pause
@@ -14,7 +13,7 @@ At most `retries` further tries, all within the time of the message. A message m
 it and the answer was lost.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from embermq.client.message_queue import MessageQueue
@@ -37,36 +36,32 @@ class Try(NamedTuple):
 class Attempts:
     """The tries of one message."""
 
-    __slots__ = ("_choose", "_deadline", "_errors", "_fixed", "_queues", "_retries", "_seconds", "_topic", "last")
+    __slots__ = ("_choose", "_deadline", "_errors", "_is_fixed", "_retries", "_seconds", "_topic", "last")
 
     def __init__(
         self,
         topic: str,
-        queues: Sequence[MessageQueue],
+        first: MessageQueue,
         choose: Choose,
         *,
-        fixed: MessageQueue | None,
+        is_fixed: bool,
         retries: int,
-        now: float,
+        deadline: float,
         seconds: float,
     ) -> None:
-        self._topic, self._queues, self._choose, self._fixed = topic, queues, choose, fixed
-        self._retries, self._deadline, self._seconds = retries, now + seconds, seconds
+        """`first` is the queue that was tried first; `deadline` and `seconds` are those of the message."""
+        self._topic, self._choose, self._is_fixed = topic, choose, is_fixed
+        self._retries, self._deadline, self._seconds = retries, deadline, seconds
         self._errors: list[ClientError] = []
-        self.last: MessageQueue | None = None
+        self.last = first
 
     @property
     def count(self) -> int:
         """Tries so far."""
-        return len(self._errors) + (self.last is not None)
-
-    def first(self, now: float) -> Try:
-        self.last = self._fixed or self._choose(None, now)
-        return Try(self.last, max(0.0, self._deadline - now))
+        return len(self._errors) + 1
 
     def failed(self, error: ClientError, now: float) -> Try | ClientError:
         """What comes after an error."""
-        assert self.last is not None
         self._errors.append(error)
         if not self._may_try_again(error):
             return error if len(self._errors) == 1 else self._given_up("no further try would help")
@@ -74,7 +69,7 @@ class Attempts:
             return error if len(self._errors) == 1 else self._given_up(f"{len(self._errors)} tries failed")
         self._retries -= 1
         before = self.last.broker
-        queue = self._fixed or self._choose(before, now)
+        queue = self.last if self._is_fixed else self._choose(before, now)
         pause = PAUSE_SECONDS * 4 ** (len(self._errors) - 1) if queue.broker == before else 0.0
         if now + pause >= self._deadline:
             return self._given_up(f"its {self._seconds:g} s are over")
@@ -83,8 +78,8 @@ class Attempts:
 
     def _may_try_again(self, error: ClientError) -> bool:
         if isinstance(error, BrokerUnreachable):
-            return self._fixed is None or not error.is_sent
-        return self._fixed is None and isinstance(error, RequestRefused) and error.code in RETRIED_CODES
+            return not self._is_fixed or not error.is_sent
+        return not self._is_fixed and isinstance(error, RequestRefused) and error.code in RETRIED_CODES
 
     def _given_up(self, reason: str) -> SendFailed:
         failed = SendFailed(self._topic, self._errors, reason)

@@ -26,10 +26,10 @@ class Outgoing(msgspec.Struct):
     message: Message
     message_id: str
     wire: WireMessage
+    size: int = 0  # of body and properties
 
-    @property
-    def size(self) -> int:
-        return len(self.wire.body) + len(self.wire.properties)
+    def __post_init__(self) -> None:
+        self.size = len(self.wire.body) + len(self.wire.properties)
 
 
 class Packer:
@@ -77,6 +77,12 @@ class Packer:
         """The id of a message, and the text of its properties with the id in it."""
         text = message.property_bytes().decode()
         given = message.properties is not NO_PROPERTIES or message.encoded_properties is not None
+        if not given and not more and not self._more and message.wait_for_store and len(text) < 4096:
+            message_id = self._ids.next()  # The commonest case by the shortest way.
+            return message_id, f"{text}\x02UNIQ_KEY\x01{message_id}" if text else f"UNIQ_KEY\x01{message_id}"
+        return self._all_properties(message, text, given, more)
+
+    def _all_properties(self, message: Message, text: str, given: bool, more: Mapping[str, str]) -> tuple[str, str]:
         message_id = message.all_properties().get(UNIQ_KEY) if given else None
         pairs: list[str] = [text] if text else []
         if message_id is None:
@@ -87,7 +93,7 @@ class Packer:
         if self._more or more:
             pairs += [f"{name}{NAME_END}{value}" for name, value in {**self._more, **more}.items()]
         whole = PAIR_END.join(pairs)
-        if len(whole) * 3 > PROPERTIES_BYTES_MAX and len(whole.encode()) > PROPERTIES_BYTES_MAX:
+        if len(whole) * 4 > PROPERTIES_BYTES_MAX and len(whole.encode()) > PROPERTIES_BYTES_MAX:
             raise PropertiesTooLarge(len(whole.encode()), PROPERTIES_BYTES_MAX)
         return message_id, whole
 

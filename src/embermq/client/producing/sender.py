@@ -11,9 +11,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from embermq.client.calls import BrokerAddress, stored_of
+from embermq.client.calls.send_frames import encode_send
 from embermq.client.calls.sends import STATUSES, SendStatus
 from embermq.client.instance import Instance
 from embermq.client.message_queue import MessageQueue
@@ -28,13 +30,12 @@ from embermq.client.topic_route import TopicRoute
 from embermq.errors import (
     BrokerUnreachable,
     ClientError,
-    ConnectFailed,
     EmberError,
     RemotingError,
     RouteMissing,
     SendFailed,
 )
-from embermq.remoting import Command, request_name
+from embermq.remoting import Command, Link, request_name
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +45,34 @@ REFRESH_SECONDS = 1.0
 
 
 class Job:
-    """A message on its way."""
+    """A message on its way: where the current try goes, and when it began."""
 
-    __slots__ = ("attempts", "by", "code", "context", "done", "outgoing", "seconds")
+    __slots__ = (
+        *("attempts", "began", "by", "code", "context", "deadline", "done", "outgoing", "queue", "seconds", "to"),
+    )
+
+    queue: MessageQueue
+    to: BrokerAddress
 
     def __init__(
         self, outgoing: Outgoing, done: Done, by: QueueBy | MessageQueue | None, seconds: float, code: int | None
     ) -> None:
         self.outgoing, self.done, self.by, self.seconds, self.code = outgoing, done, by, seconds, code
-        self.attempts: Attempts | None = None
+        self.attempts: Attempts | None = None  # made when the first try fails
         self.context: SendContext | None = None
+        self.began = self.deadline = 0.0
+
+
+class _Targets:
+    """What a route means to a sender."""
+
+    __slots__ = ("addresses", "queues", "route")
+
+    def __init__(self, route: TopicRoute) -> None:
+        self.route = route
+        self.queues = route.write_queues()
+        masters = {name: data.master for name, data in route.brokers.items()}
+        self.addresses = {name: BrokerAddress(name, master) for name, master in masters.items() if master is not None}
 
 
 class Sender:
@@ -63,12 +82,13 @@ class Sender:
         self._instance, self._settings, self._tracer = instance, settings, tracer
         self._loop = asyncio.get_running_loop()
         self._choice = QueueChoice(LatencyFaults() if settings.latency_faults else None)
-        self._queues: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
+        self._known: dict[str, _Targets] = {}
         self._line: deque[Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._refreshed: dict[str, float] = {}
         self._is_idle = asyncio.Event()
         self._is_idle.set()
+        self._is_signed = settings.credentials is not None
         self._has_hooks = bool(settings.hooks) or tracer is not None
         self._jobs: set[Job] = set()
         self.in_flight_bytes = 0
@@ -101,7 +121,10 @@ class Sender:
         queues = await self.queues(outgoing.wire.topic)
         now = self._loop.time()
         queue = self._fixed(by, queues, outgoing) or self._choice.choose(outgoing.wire.topic, queues, None, now)
-        to = self._address(queue)
+        targets = self._targets(queue.topic)
+        to = None if targets is None else targets.addresses.get(queue.broker)
+        if to is None:
+            raise _not_in_route(queue)
         outgoing.wire.queue_id = queue.queue_id
         context = self._context(outgoing, queue, to)
         await self._instance.caller.tell(to, outgoing.wire.command(), topic=outgoing.message.topic)
@@ -110,13 +133,13 @@ class Sender:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues to which messages of a topic (with its namespace) may be sent; RouteMissing."""
-        route = await self._instance.routes.route_to_send(topic, self._settings.new_topic_queues)
-        queues = self._queues_of(route)
-        if not queues:
+        await self._instance.routes.route_to_send(topic, self._settings.new_topic_queues)
+        targets = self._targets(topic)
+        if targets is None or not targets.queues:
             raise RouteMissing(
                 topic, route_servers(self._instance), "no broker of it may be written to: check permissions and masters"
             )
-        return queues
+        return targets.queues
 
     async def drain(self, seconds: float) -> None:
         """Wait until nothing is in flight or in line any more, at most so long."""
@@ -148,10 +171,9 @@ class Sender:
         self._jobs.add(job)
         self.in_flight_bytes += job.outgoing.size
         self._is_idle.clear()
-        route = self._instance.routes.find(job.outgoing.wire.topic)
-        queues = self._queues_of(route) if route is not None else None
-        if queues:
-            self._start(job, queues)
+        targets = self._targets(job.outgoing.wire.topic)
+        if targets is not None and targets.queues:
+            self._start(job, targets.queues)
         else:
             self._spawn(self._find_route(job))
 
@@ -167,90 +189,81 @@ class Sender:
             self._start(job, queues)
 
     def _start(self, job: Job, queues: list[MessageQueue]) -> None:
-        topic, now = job.outgoing.wire.topic, self._loop.time()
+        now = self._loop.time()
+        job.deadline = now + job.seconds
         try:
             fixed = None if job.by is None else self._fixed(job.by, queues, job.outgoing)
         except EmberError as problem:
             self._end(job, problem if isinstance(problem, ClientError) else _as_client_error(problem))
             return
-        job.attempts = attempts = Attempts(
-            job.outgoing.message.topic,
-            queues,
-            lambda avoided, at: self._choice.choose(topic, queues, avoided, at),
-            fixed=fixed,
-            retries=self._settings.retries,
-            now=now,
-            seconds=job.seconds,
-        )
-        self._go(job, attempts.first(now))
+        job.queue = fixed or self._choice.choose(job.outgoing.wire.topic, queues, None, now)
+        self._send(job, job.seconds)
 
-    def _go(self, job: Job, step: Try) -> None:
-        if step.pause:
-            self._loop.call_later(step.pause, self._send, job, step)
-        else:
-            self._send(job, step)
-
-    def _send(self, job: Job, step: Try) -> None:
-        try:
-            to = self._address(step.queue)
-        except BrokerUnreachable as problem:
-            self._failed(job, problem, None)
+    def _send(self, job: Job, seconds: float) -> None:
+        """One try, at the queue of the job."""
+        queue = job.queue
+        targets = self._targets(queue.topic)
+        to = None if targets is None else targets.addresses.get(queue.broker)
+        if to is None:
+            self._failed(job, _not_in_route(queue))
             return
-        if self._instance.connector.find(to.address) is None:
-            self._spawn(self._connect(job, step, to))
-        else:
-            self._write(job, step, to)
-
-    async def _connect(self, job: Job, step: Try, to: BrokerAddress) -> None:
-        try:
-            async with asyncio.timeout(step.seconds):
-                await self._instance.connector.link(to.address)
-        except TimeoutError:
-            self._failed(job, self._unreachable(job, to, "no connection in time", is_sent=False), None)
-        except RemotingError as problem:
-            self._failed(job, self._unreachable(job, to, str(problem), is_sent=False), None)
-        else:
-            self._write(job, step, to)
-
-    def _write(self, job: Job, step: Try, to: BrokerAddress) -> None:
-        wire = job.outgoing.wire
-        wire.queue_id = step.queue.queue_id
-        if self._has_hooks:
-            self._before(job, step.queue, to)
-        request = wire.command()
-        if job.code is not None:
-            request.code = job.code
-        self._instance.caller.sign(request)
-        began = self._loop.time()
+        job.to = to
         link = self._instance.connector.find(to.address)
-        try:
-            if link is None:
-                raise ConnectFailed(to.address, "the connection was closed")
-            link.call(request, step.seconds, lambda outcome: self._answered(job, step, to, began, outcome))
-        except RemotingError as problem:
-            self._failed(job, self._unreachable(job, to, str(problem), is_sent=False), None)
+        if link is None:
+            self._spawn(self._connect(job, seconds))
+        else:
+            self._write(job, seconds, link)
 
-    def _answered(self, job: Job, step: Try, to: BrokerAddress, began: float, outcome: Command | RemotingError) -> None:
+    async def _connect(self, job: Job, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                link = await self._instance.connector.link(job.to.address)
+        except TimeoutError:
+            self._failed(job, self._unreachable(job, "no connection in time", is_sent=False))
+        except RemotingError as problem:
+            self._failed(job, self._unreachable(job, str(problem), is_sent=False))
+        else:
+            self._write(job, seconds, link)
+
+    def _write(self, job: Job, seconds: float, link: Link) -> None:
+        wire = job.outgoing.wire
+        wire.queue_id = job.queue.queue_id
+        if self._has_hooks:
+            self._before(job)
+        job.began = self._loop.time()
+        answered = partial(self._answered, job)
+        try:
+            if self._is_signed or job.code is not None:
+                request = wire.command()
+                request.code = job.code or request.code
+                self._instance.caller.sign(request)
+                link.call(request, seconds, answered)
+            else:
+                link.call_encoded(wire.command_code, partial(encode_send, wire), seconds, answered)
+        except RemotingError as problem:
+            self._failed(job, self._unreachable(job, str(problem), is_sent=False))
+
+    def _answered(self, job: Job, outcome: Command | RemotingError) -> None:
         if not isinstance(outcome, Command):
-            self._failed(job, self._unreachable(job, to, str(outcome), is_sent=True), began)
+            self._failed(job, self._unreachable(job, str(outcome), is_sent=True))
             return
         topic = job.outgoing.message.topic
         try:
-            stored = stored_of(to, job.code or job.outgoing.wire.command_code, outcome, topic)
+            stored = stored_of(job.to, job.code or job.outgoing.wire.command_code, outcome, topic)
         except ClientError as problem:
-            self._failed(job, problem, began)
+            self._failed(job, problem)
             return
         if self._choice.faults is not None:
             now = self._loop.time()
-            self._choice.faults.sent(to.name, (now - began) * 1000, now)
-        if stored.status is not SendStatus.SEND_OK and self._settings.retry_unless_ok and job.attempts is not None:
-            reserved = _reserved(to, outcome, topic)
-            if isinstance(next_step := job.attempts.failed(reserved, self._loop.time()), Try):
-                self._go(job, next_step)
+            self._choice.faults.sent(job.to.name, (now - job.began) * 1000, now)
+        if stored.status is not SendStatus.SEND_OK and self._settings.retry_unless_ok:
+            step = self._attempts(job).failed(_reserved(job.to, outcome, topic), self._loop.time())
+            if isinstance(step, Try):
+                self._go(job, step)
                 return
-        queue = step.queue
+        queue = job.queue
         if stored.queue_id != queue.queue_id or self._settings.namespace:
-            queue = MessageQueue(self._instance.plain(queue.topic), to.name, stored.queue_id)
+            queue = MessageQueue(self._instance.plain(queue.topic), queue.broker, stored.queue_id)
         result = SendResult(
             stored.status,
             job.outgoing.message_id,
@@ -261,27 +274,53 @@ class Sender:
             stored.region,
         )
         if self._tracer is not None and job.context is not None:
-            self._tracer.sent(job.context, result, stored.is_traced, self._loop.time() - began)
+            self._tracer.sent(job.context, result, stored.is_traced, self._loop.time() - job.began)
         self._end(job, result)
 
-    def _failed(self, job: Job, error: ClientError, began: float | None) -> None:
+    def _failed(self, job: Job, error: ClientError) -> None:
         """A try failed: the next one, or the end."""
-        attempts = job.attempts
-        assert attempts is not None
         if job not in self._jobs:
             return
         now = self._loop.time()
         if isinstance(error, BrokerUnreachable):
             self._refresh_soon(job.outgoing.wire.topic, now)
-        if self._choice.faults is not None and attempts.last is not None:
-            self._choice.faults.sent(attempts.last.broker, FAILED_MS, now)
-        step = attempts.failed(error, now)
+        if self._choice.faults is not None:
+            self._choice.faults.sent(job.queue.broker, FAILED_MS, now)
+        step = self._attempts(job).failed(error, now)
         if isinstance(step, Try):
             self._go(job, step)
             return
         if self._tracer is not None and job.context is not None:
-            self._tracer.sent(job.context, None, True, 0.0 if began is None else now - began)
+            self._tracer.sent(job.context, None, True, now - job.began)
         self._end(job, step)
+
+    def _attempts(self, job: Job) -> Attempts:
+        if job.attempts is None:
+            topic = job.outgoing.wire.topic
+
+            def choose(avoided: str | None, now: float) -> MessageQueue:
+                targets = self._targets(topic)
+                if targets is None or not targets.queues:
+                    return job.queue
+                return self._choice.choose(topic, targets.queues, avoided, now)
+
+            job.attempts = Attempts(
+                job.outgoing.message.topic,
+                job.queue,
+                choose,
+                is_fixed=job.by is not None,
+                retries=self._settings.retries,
+                deadline=job.deadline,
+                seconds=job.seconds,
+            )
+        return job.attempts
+
+    def _go(self, job: Job, step: Try) -> None:
+        job.queue = step.queue
+        if step.pause:
+            self._loop.call_later(step.pause, self._send, job, step.seconds)
+        else:
+            self._send(job, step.seconds)
 
     def _end(self, job: Job, outcome: SendResult | ClientError) -> None:
         if job not in self._jobs:
@@ -302,14 +341,16 @@ class Sender:
 
     # -- parts -------------------------------------------------------------------------------------------------
 
-    def _queues_of(self, route: TopicRoute) -> list[MessageQueue]:
-        """Made once for each route that a name server gave."""
-        known = self._queues.get(route.topic)
-        if known is not None and known[0] is route:
-            return known[1]
-        queues = route.write_queues()
-        self._queues[route.topic] = (route, queues)
-        return queues
+    def _targets(self, topic: str) -> _Targets | None:
+        """Made once for each route that a name server gave; None if the topic is not known."""
+        route = self._instance.routes.find(topic)
+        known = self._known.get(topic)
+        if known is not None and known.route is route:
+            return known
+        if route is None:
+            return None
+        made = self._known[topic] = _Targets(route)
+        return made
 
     def _fixed(
         self, by: QueueBy | MessageQueue | None, queues: list[MessageQueue], outgoing: Outgoing
@@ -318,23 +359,17 @@ class Sender:
             return by
         return queue_for(by, queues, outgoing.message)
 
-    def _address(self, queue: MessageQueue) -> BrokerAddress:
-        route = self._instance.routes.find(queue.topic)
-        data = None if route is None else route.brokers.get(queue.broker)
-        if data is None or data.master is None:
-            reason = "it is in no route: it is gone, or has no master"
-            raise BrokerUnreachable(queue.broker, "?", "SEND_MESSAGE_V2", reason, topic=queue.topic, is_sent=False)
-        return BrokerAddress(queue.broker, data.master)
-
-    def _unreachable(self, job: Job, to: BrokerAddress, reason: str, *, is_sent: bool) -> BrokerUnreachable:
+    def _unreachable(self, job: Job, reason: str, *, is_sent: bool) -> BrokerUnreachable:
         what = request_name(job.code or job.outgoing.wire.command_code)
-        return BrokerUnreachable(to.name, to.address, what, reason, topic=job.outgoing.message.topic, is_sent=is_sent)
+        topic = job.outgoing.message.topic
+        return BrokerUnreachable(job.to.name, job.to.address, what, reason, topic=topic, is_sent=is_sent)
 
-    def _before(self, job: Job, queue: MessageQueue, to: BrokerAddress) -> None:
+    def _before(self, job: Job) -> None:
         if job.context is None:
-            job.context = self._context(job.outgoing, queue, to)
+            job.context = self._context(job.outgoing, job.queue, job.to)
         elif job.attempts is not None:
-            job.context.queue, job.context.address, job.context.tries = queue, to.address, job.attempts.count
+            job.context.queue, job.context.address = job.queue, job.to.address
+            job.context.tries = job.attempts.count
 
     def _context(self, outgoing: Outgoing, queue: MessageQueue, to: BrokerAddress) -> SendContext | None:
         if not self._has_hooks:
@@ -358,6 +393,11 @@ class Sender:
 
 def route_servers(instance: Instance) -> tuple[str, ...]:
     return instance.routes.name_servers.addresses
+
+
+def _not_in_route(queue: MessageQueue) -> BrokerUnreachable:
+    reason = "it is in no route: it is gone, or has no master"
+    return BrokerUnreachable(queue.broker, "?", "SEND_MESSAGE_V2", reason, topic=queue.topic, is_sent=False)
 
 
 def _as_client_error(problem: EmberError) -> ClientError:
