@@ -10,6 +10,7 @@ from embermq.cli.app import run
 from tests.support.broker_process import BrokerProcess
 from tests.support.replication import file_bytes
 from tests.support.replication_processes import ask_all, figure, send, send_command
+from tests.support.waiting import wait_until
 
 SEGMENT = 16 << 20
 Captured = pytest.CaptureFixture[str]
@@ -51,6 +52,7 @@ def test_a_sync_master_is_not_tapped_without_a_word(tmp_path: Path, capsys: Capt
         assert "--yes" in shown
         assert not (tmp_path / "copy").exists()
         assert tapped(master, tmp_path / "copy", "--yes") == 0
+        wait_until(lambda: figure(master.address, "emberReplicas") == "0", "the tap is seen to be gone")
         assert send(master.address, b"y").code == 11
     assert b"x" in file_bytes(tmp_path / "copy", 0, 1000, SEGMENT)
 
