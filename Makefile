@@ -79,8 +79,8 @@ check: setup ## Lint and format (ruff), types (mypy --strict), layers (import-li
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 
-demo: setup ## See a store being written, killed, recovered and read, and Spark following it
-	$(BIN)/embermq demo
+demo: setup ## See a broker with its clients being killed and nothing lost, and Spark following it (DEMO=--fast: shorter)
+	$(BIN)/embermq demo $(DEMO)
 
 crash: setup ## The long tests: kills, lost writes, failing disks; stores and Spark jobs
 	$(PYTEST) -m long -q --durations=10

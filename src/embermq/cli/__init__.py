@@ -10,8 +10,7 @@
     broker.py     a broker in the foreground: its command line; with broker_process.py (its life) and addresses.py
     namesrv.py    a name server in the foreground
     serving.py    what both share: their log, signals, a start that fails
-    demo.py       a store that is written, killed, recovered and read (with orders.py and order_writer.py);
-                  demo_spark.py has Spark follow it
+    demo/         a broker with its clients, killed in the middle and checked; Spark follows its store
 
 Nothing below imports from here. A noun's module is loaded only when the noun is called.
 """

@@ -25,7 +25,10 @@ from embermq.errors import EmberError, SettingsWarning
 NOUNS = {
     "broker": ("embermq.cli.broker:broker", "Run a broker, with a name server of its own unless others are named."),
     "cluster": ("embermq.cli.network.cluster:cluster", "Clusters and their brokers."),
-    "demo": ("embermq.cli.demo:demo", "See a store being written, killed and recovered, and Spark following it."),
+    "demo": (
+        "embermq.cli.demo:demo",
+        "See a broker with its clients being killed and nothing lost, and Spark at work.",
+    ),
     "group": ("embermq.cli.network.group:group", "Consumer groups of a running cluster."),
     "message": ("embermq.cli.network.message:message", "Messages of a running cluster."),
     "namesrv": ("embermq.cli.namesrv:namesrv", "Run a name server."),

@@ -26,6 +26,7 @@ from embermq.namesrv import NameServer
 from embermq.remoting import Command, Connector, RequestCode
 from embermq.replication import Replicas
 from embermq.settings import BrokerConf, BrokerRole, FlushDisk, NamesrvSettings, StoreSettings
+from embermq.store.recovery import RecoveryReport
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +174,7 @@ def ready_facts(conf: BrokerConf, started: Started) -> dict[str, Any]:
         "clusterName": conf.broker.cluster_name,
         "brokerId": store.broker_id,
         "acknowledges": durability(store),
+        "recovery": _recovery_facts(broker.store.recovery),
         "seconds": round(started.seconds, 3),
         "pid": os.getpid(),
         "version": embermq.__version__,
@@ -180,6 +182,18 @@ def ready_facts(conf: BrokerConf, started: Started) -> dict[str, Any]:
     if started.self_problem:
         facts["advice"] = started.self_problem
     return facts
+
+
+def _recovery_facts(report: RecoveryReport) -> dict[str, Any]:
+    return {
+        "clean": report.clean,
+        "records": report.records,
+        "scannedBytes": report.scanned_bytes,
+        "truncatedBytes": report.truncated_bytes,
+        "damagedPlaces": len(report.damages),
+        "logEnd": report.log_end,
+        "seconds": round(report.seconds, 3),
+    }
 
 
 def durability(settings: StoreSettings) -> str:

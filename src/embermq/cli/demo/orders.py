@@ -105,3 +105,8 @@ def event_number(body: bytes) -> int:
     if not isinstance(number, int):
         raise ValueError("not an order event")
     return number
+
+
+def part_of(event: OrderEvent, parts: int) -> int:
+    """Which of so many producers sends an event: all steps of an order are sent by the same."""
+    return int(event.order_id.rpartition("-")[2]) % parts
