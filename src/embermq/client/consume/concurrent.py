@@ -5,13 +5,14 @@ What becomes of a message that was not consumed: embermq.client.consume.retries.
 """
 
 import asyncio
+import functools
 import logging
 import time
 from collections import deque
 
 from embermq.client.calls import BrokerAddress, send, send_back
 from embermq.client.consume.figures import Figures
-from embermq.client.consume.handlers import Context, Outcome
+from embermq.client.consume.handlers import Context
 from embermq.client.consume.handling import Handlers, grouped
 from embermq.client.consume.reader import QueueReader
 from embermq.client.consume.readers import Readers
@@ -56,29 +57,40 @@ class ConcurrentConsumption:
         pass  # What still runs is not waited for: the next owner handles it as well.
 
     def _submit(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-        calls = deque(
-            HandlerCall(self._handlers.find(batch[0].topic), batch, Context(reader.queue, self._settings.group))
-            for batch in grouped(messages, self._settings.batch_size)
-        )
-        self.workers.submit(Run(calls, lambda: reader.is_dropped or self.is_stopping, owner=reader))
+        calls: dict[bool, deque[HandlerCall]] = {}
+        group = self._settings.group
+        for batch in grouped(messages, self._settings.batch_size):
+            topic = batch[0].topic
+            call = HandlerCall(self._handlers.find(topic), batch, Context(reader.queue, group))
+            calls.setdefault(self._handlers.is_async(topic), deque()).append(call)
+        for is_async, same in calls.items():
+            is_stopped = functools.partial(self._is_stopped, reader)
+            self.workers.submit(Run(same, is_stopped, owner=reader, is_async=is_async))
+
+    def _is_stopped(self, reader: QueueReader) -> bool:
+        """Any thread."""
+        return reader.is_dropped or self.is_stopping
 
     # -- what the workers bring ----------------------------------------------------------------------------------
 
-    def _done(self, run: Run, call: HandlerCall, outcome: Outcome) -> None:
+    def _done(self, run: Run, calls: list[HandlerCall]) -> None:
         reader = run.owner
         assert isinstance(reader, QueueReader)
-        self._figures.handled(call.messages[0].topic, len(call.messages), call.seconds, outcome.is_consumed)
-        if outcome.problem is not None:
-            self._handlers.report(call, outcome.problem)
-        if reader.is_dropped or call.is_given_up:
-            return
-        if outcome.is_consumed:
-            self._finish(reader, call.messages)
-        elif self._settings.broadcasting:
-            log.warning("event=message_given_up queue=%s offset=%d", reader.queue, call.messages[0].queue_offset)
-            self._finish(reader, call.messages)
-        else:
-            self._give_back(reader, call.messages, call.context.delay_level)
+        self._figures.handled(calls)
+        finished: list[ReceivedMessage] = []
+        for call in calls:
+            if call.outcome.problem is not None:
+                self._handlers.report(call, call.outcome.problem)
+            if call.is_given_up:
+                continue
+            if call.outcome.is_consumed:
+                finished += call.messages
+            elif self._settings.broadcasting:
+                log.warning("event=message_given_up queue=%s offset=%d", reader.queue, call.messages[0].queue_offset)
+                finished += call.messages
+            elif not reader.is_dropped:
+                self._give_back(reader, call.messages, call.context.delay_level)
+        self._finish(reader, finished)
 
     def _ended(self, run: Run) -> None:
         pass  # What is left of a run belongs to a queue that was dropped, or to a consumer that closes.
@@ -100,7 +112,7 @@ class ConcurrentConsumption:
     # -- finishing -----------------------------------------------------------------------------------------------
 
     def _finish(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
-        if reader.is_dropped:
+        if reader.is_dropped or not messages:
             return
         reader.process.finish([message.queue_offset for message in messages])
         self._note_position(reader)

@@ -5,6 +5,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from embermq.client.consume.workers import HandlerCall
+
 WINDOW_SECONDS = 60.0
 _STEP_SECONDS = 5.0
 
@@ -17,7 +19,7 @@ class TopicFigures:
     failed: int = 0
     steps: deque[list[float]] = field(default_factory=deque)  # begin, consumed, failed, calls, seconds
 
-    def add(self, now: float, consumed: int, failed: int, seconds: float) -> None:
+    def add(self, now: float, consumed: int, failed: int, calls: int, seconds: float) -> None:
         self.consumed += consumed
         self.failed += failed
         if not self.steps or now - self.steps[-1][0] > _STEP_SECONDS:
@@ -27,7 +29,7 @@ class TopicFigures:
         step = self.steps[-1]
         step[1] += consumed
         step[2] += failed
-        step[3] += 1
+        step[3] += calls
         step[4] += seconds
 
     def document(self, now: float) -> dict[str, Any]:
@@ -51,11 +53,19 @@ class Figures:
     def __init__(self) -> None:
         self._topics: dict[str, TopicFigures] = {}
 
-    def handled(self, topic: str, messages: int, seconds: float, is_consumed: bool) -> None:
-        figures = self._topics.get(topic)
-        if figures is None:
-            figures = self._topics[topic] = TopicFigures()
-        figures.add(time.monotonic(), messages if is_consumed else 0, 0 if is_consumed else messages, seconds)
+    def handled(self, calls: list[HandlerCall]) -> None:
+        """Calls of one run; nearly always of one topic."""
+        now = time.monotonic()
+        by_topic: dict[str, list[HandlerCall]] = {}
+        for call in calls:
+            by_topic.setdefault(call.messages[0].topic, []).append(call)
+        for topic, same in by_topic.items():
+            figures = self._topics.get(topic)
+            if figures is None:
+                figures = self._topics[topic] = TopicFigures()
+            consumed = sum(len(call.messages) for call in same if call.outcome.is_consumed)
+            total = sum(len(call.messages) for call in same)
+            figures.add(now, consumed, total - consumed, len(same), sum(call.seconds for call in same))
 
     def consumed(self, topic: str) -> int:
         return self._topics[topic].consumed if topic in self._topics else 0

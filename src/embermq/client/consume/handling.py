@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from embermq.client.consume.handlers import AnyHandler, Context
+from embermq.client.consume.handlers import AnyHandler, Context, is_async
 from embermq.client.consume.workers import HandlerCall
 from embermq.client.received import ReceivedMessage
 
@@ -15,12 +15,18 @@ class Handlers:
 
     def __init__(self) -> None:
         self._by_topic: dict[str, AnyHandler] = {}
+        self._coroutines: set[str] = set()  # topics whose handler is a coroutine function
 
     def put(self, topic: str, handler: AnyHandler) -> None:
         self._by_topic[topic] = handler
+        (self._coroutines.add if is_async(handler) else self._coroutines.discard)(topic)
+
+    def is_async(self, topic: str) -> bool:
+        return topic in self._coroutines
 
     def remove(self, topic: str) -> None:
         self._by_topic.pop(topic, None)
+        self._coroutines.discard(topic)
 
     def find(self, topic: str) -> AnyHandler:
         """The handler of a topic. A retry may be of a topic that is not subscribed any more: it comes again later, for

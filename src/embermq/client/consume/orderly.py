@@ -23,7 +23,7 @@ from enum import Enum, auto
 
 from embermq.client.calls import send
 from embermq.client.consume.figures import Figures
-from embermq.client.consume.handlers import Context, Outcome
+from embermq.client.consume.handlers import Context
 from embermq.client.consume.handling import Handlers, grouped
 from embermq.client.consume.reader import QueueReader
 from embermq.client.consume.readers import Readers
@@ -118,27 +118,31 @@ class OrderlyConsumption:
         taken = as_handled(
             reader.process.take(max(RUN_MESSAGES, self._settings.batch_size)), self._instance.settings.namespace
         )
-        group = self._settings.group
+        group, is_async = self._settings.group, self._handlers.is_async(taken[0].topic)
+        same = next((n for n, one in enumerate(taken) if self._handlers.is_async(one.topic) != is_async), len(taken))
+        reader.process.give_back(taken[same:])
         calls = deque(
             HandlerCall(self._handlers.find(batch[0].topic), batch, Context(reader.queue, group, is_orderly=True))
-            for batch in grouped(taken, self._settings.batch_size)
+            for batch in grouped(taken[:same], self._settings.batch_size)
         )
         lane.failed = None
         lane.become(LaneState.RUNNING)
-        self.workers.submit(Run(calls, lambda: not self._may_run(reader), owner=lane, is_ordered=True))
+        self.workers.submit(
+            Run(calls, lambda: not self._may_run(reader), owner=lane, is_ordered=True, is_async=is_async)
+        )
 
     # -- what the workers bring ----------------------------------------------------------------------------------
 
-    def _done(self, run: Run, call: HandlerCall, outcome: Outcome) -> None:
+    def _done(self, run: Run, calls: list[HandlerCall]) -> None:
         lane = run.owner
         assert isinstance(lane, Lane)
-        self._figures.handled(call.messages[0].topic, len(call.messages), call.seconds, outcome.is_consumed)
-        if outcome.problem is not None:
-            self._handlers.report(call, outcome.problem)
-        if outcome.is_consumed:
-            self._finish(lane.reader, call.messages)
-        else:
-            lane.failed = call
+        self._figures.handled(calls)
+        for call in calls:
+            if call.outcome.problem is not None:
+                self._handlers.report(call, call.outcome.problem)
+            if not call.outcome.is_consumed:
+                lane.failed = call
+        self._finish(lane.reader, [message for call in calls if call.outcome.is_consumed for message in call.messages])
 
     def _ended(self, run: Run) -> None:
         lane = run.owner
@@ -199,6 +203,8 @@ class OrderlyConsumption:
 
     def _finish(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
         """Also of a queue that is being given up: its last handler is waited for, and counts."""
+        if not messages:
+            return
         reader.process.finish([message.queue_offset for message in messages])
         self._note_position(reader)
         reader.has_room_again()

@@ -306,6 +306,9 @@ class Readers:
 
     def moved(self, reader: QueueReader, offset: int) -> None:
         """Taken up again from there, unless it was lost meanwhile."""
+        if self._is_lite and self._readers.get(reader.queue) is reader:
+            self.begin(reader.queue, offset)  # At once: no handler runs, and its caller may ask where it is.
+            return
 
         async def go_on() -> None:
             async with self.turn:

@@ -5,11 +5,13 @@ thread for each message would cost more than a quick handler does. A run is wide
 waits, as soon as handlers turn out to be slow: by their mean time when it is submitted, or by a look every 50 ms at
 calls that have not returned. An ordered run is never widened, and ends at the first call that does not consume.
 
-    submit(run)  ->  on_done(run, call, outcome) for each call that was made, then on_end(run) once; what is left in
-                     run.calls then was not called: the run was stopped, or is ordered and a call did not consume
+    submit(run)  ->  on_done(run, calls) with calls that were made, each with its outcome, once or several times; then
+                     on_end(run) once: what is left in run.calls was not called, because the run was stopped, or is
+                     ordered and a call did not consume
 
-The loop's thread, except for what is marked; what the threads come to is brought back to the loop, as much as there is
-in one turn.
+The loop's thread, except for what is marked. What the threads come to is brought back to the loop for some calls
+together: after 5 ms, a call that did not consume, or the end of the run. For one call alone it would cost more than all
+the rest.
 """
 
 import asyncio
@@ -22,12 +24,13 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import cast
 
-from embermq.client.consume.handlers import AnyHandler, AsyncHandler, Context, Handler, Outcome, is_async, outcome_of
+from embermq.client.consume.handlers import LATER, AnyHandler, AsyncHandler, Context, Outcome, outcome_of
 from embermq.client.received import ReceivedMessage
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.05
+REPORT_SECONDS = 0.005
 # A handler that takes longer than this on average gets a thread for each call.
 QUICK_SECONDS = 0.0005
 _MEAN_WEIGHT = 0.05
@@ -43,6 +46,7 @@ class HandlerCall:
     started_at: float | None = None
     is_given_up: bool = False  # its outcome is of no interest any more
     seconds: float = 0.0  # that it took
+    outcome: Outcome = LATER
 
 
 @dataclass(slots=True, eq=False)
@@ -53,11 +57,12 @@ class Run:
     is_stopped: Callable[[], bool]  # nothing more of it is to be called; any thread
     owner: object = None
     is_ordered: bool = False
+    is_async: bool = False  # all handlers are coroutine functions; else none is
     running: set[HandlerCall] = field(default_factory=set)
     threads: int = 0
 
 
-OnDone = Callable[[Run, HandlerCall, Outcome], None]
+OnDone = Callable[[Run, list[HandlerCall]], None]
 OnEnd = Callable[[Run], None]
 
 
@@ -71,7 +76,7 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._lock = threading.Lock()
-        self._done: deque[tuple[Run, HandlerCall | None, Outcome | None]] = deque()
+        self._done: deque[tuple[Run, list[HandlerCall] | None]] = deque()  # None: the run has ended
         self._is_posted = False
         self._runs: set[Run] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -85,7 +90,7 @@ class Workers:
         assert run.calls
         self._runs.add(run)
         self._nothing_runs.clear()
-        if is_async(run.calls[0].handler):
+        if run.is_async:
             self._start_tasks(run)
             return
         self._hand_out(run, 1 if run.is_ordered or self._mean_seconds < QUICK_SECONDS else len(run.calls))
@@ -115,12 +120,18 @@ class Workers:
             self._look.cancel()
 
     def _widen(self) -> None:
-        """Give runs whose handlers do not return more threads."""
+        """Give runs more threads if their handlers do not return, or turned out to be slow."""
         self._look = None
         late = time.monotonic() - LOOK_SECONDS
-        for run in self._runs:
-            if run.calls and not run.is_ordered and any((one.started_at or late) < late for one in tuple(run.running)):
+        is_slow = self._mean_seconds >= QUICK_SECONDS
+        slow_runs = [
+            run for run in self._runs if is_slow or any((one.started_at or late) < late for one in tuple(run.running))
+        ]
+        for run in slow_runs:
+            if run.calls and not run.is_ordered:
                 self._hand_out(run, len(run.calls))
+        if slow_runs:
+            self._add_threads()
         if self._runs:
             self._look = self._loop.call_later(LOOK_SECONDS, self._widen)
 
@@ -130,6 +141,11 @@ class Workers:
             run.threads += wide
         for _ in range(wide):
             self._queue.put(run)
+        if not self._threads or self._mean_seconds >= QUICK_SECONDS:
+            self._add_threads()
+
+    def _add_threads(self) -> None:
+        """One for each run that waits. Quick handlers need none: threads that take turns cost more than they bring."""
         for _ in range(min(self._queue.qsize() - self._idle, self._threads_max - len(self._threads))):
             name = f"embermq-consume-{len(self._threads)}"
             self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
@@ -151,6 +167,7 @@ class Workers:
                     raise
                 except Exception as problem:
                     outcome = Outcome(False, problem)
+                self._done.append((run, [call]))
                 goes_on = self._finish(run, call, outcome)
                 self._deliver()
                 if not goes_on:
@@ -162,10 +179,10 @@ class Workers:
         """Take up what was done."""
         self._is_posted = False
         while self._done:
-            run, call, outcome = self._done.popleft()
+            run, calls = self._done.popleft()
             try:
-                if call is not None and outcome is not None:
-                    self._on_done(run, call, outcome)
+                if calls is not None:
+                    self._on_done(run, calls)
                 else:
                     self._runs.discard(run)
                     self._on_end(run)
@@ -185,17 +202,31 @@ class Workers:
                 self._idle -= 1
             if run is None:
                 return
-            while (call := self._next(run)) is not None:
-                try:
-                    outcome = outcome_of(cast(Handler, call.handler)(call.messages, call.context))
-                except BaseException as problem:  # Also of sys.exit() in a handler: the thread is not the handler's.
-                    outcome = Outcome(False, problem)
-                goes_on = self._finish(run, call, outcome)
-                self._post()
-                if not goes_on:
-                    break
+            self._make_calls(run)
             self._leave(run)
             self._post()
+
+    def _make_calls(self, run: Run) -> None:
+        made: list[HandlerCall] = []
+        report_at = 0.0
+        while (call := self._next(run)) is not None:
+            began = call.started_at or 0.0
+            if not made:
+                report_at = began + REPORT_SECONDS
+            made.append(call)
+            try:
+                outcome = outcome_of(call.handler(call.messages, call.context))
+            except BaseException as problem:  # Also of sys.exit() in a handler: the thread is not the handler's.
+                outcome = Outcome(False, problem)
+            goes_on = self._finish(run, call, outcome)
+            if not outcome.is_consumed or began + call.seconds > report_at:
+                self._done.append((run, made))
+                made = []
+                self._post()
+            if not goes_on:
+                return
+        if made:
+            self._done.append((run, made))
 
     def _next(self, run: Run) -> HandlerCall | None:
         """The call to be made now. Any thread."""
@@ -213,8 +244,8 @@ class Workers:
         """Note what a call came to; whether the run goes on. Any thread."""
         call.seconds = time.monotonic() - (call.started_at or 0.0)
         self._mean_seconds += (call.seconds - self._mean_seconds) * _MEAN_WEIGHT
+        call.outcome = outcome
         run.running.discard(call)
-        self._done.append((run, call, outcome))
         return outcome.is_consumed or not run.is_ordered
 
     def _leave(self, run: Run) -> None:
@@ -222,7 +253,7 @@ class Workers:
         with self._lock:
             run.threads -= 1
             if not run.threads:
-                self._done.append((run, None, None))
+                self._done.append((run, None))
 
     def _post(self) -> None:
         """Have the loop take up what was done. Any thread."""

@@ -19,6 +19,7 @@ from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.workers import Run
 from embermq.client.message_queue import MessageQueue
 from embermq.errors import BrokerUnreachable
+from tests.support.brokers import until
 from tests.support.received import QUEUE, several
 
 
@@ -71,7 +72,9 @@ class Bench:
         """The newest run: so many calls with these outcomes, then it ends."""
         run = self.runs.pop()
         for outcome in outcomes:
-            self.consumption._done(run, run.calls.popleft(), outcome)
+            call = run.calls.popleft()
+            call.outcome = outcome
+            self.consumption._done(run, [call])
         self.consumption._ended(run)
 
     def waiting_run(self) -> list[int]:
@@ -139,13 +142,12 @@ def test_not_consumed_with_tries_left_waits_and_comes_first_again(monkeypatch: p
     async def scenario(patch: pytest.MonkeyPatch) -> None:
         bench = Bench(patch)
         bench.arrive(0, 4)
-        bench.runs[0].calls[1].context.suspend = 0.01
+        bench.runs[0].calls[1].context.suspend = 0.2
         bench.play(CONSUMED, LATER)
         assert (bench.state, bench.readers.positions, bench.runs) == (LaneState.WAITING, {QUEUE: 1}, [])
         bench.arrive(4, 5)  # Nothing passes it.
         assert bench.runs == []
-        await asyncio.sleep(0.05)
-        assert bench.state is LaneState.RUNNING
+        await until(lambda: bench.state is LaneState.RUNNING)
         assert bench.waiting_run() == [1, 2, 3, 4]
         assert [call.messages[0].reconsume_times for call in bench.runs[0].calls] == [1, 0, 0, 0]
 
@@ -172,11 +174,11 @@ def test_not_stored_waits_as_if_tries_were_left(monkeypatch: pytest.MonkeyPatch)
         bench = Bench(patch, retries_max=0)
         bench.broker_is_down = True
         bench.arrive(0, 2)
-        bench.runs[0].calls[0].context.suspend = 0.01
+        bench.runs[0].calls[0].context.suspend = 0.2
         bench.play(LATER)
         await asyncio.gather(*bench.tasks)
         assert (bench.state, bench.readers.positions) == (LaneState.WAITING, {})
-        await asyncio.sleep(0.05)
+        await until(lambda: bench.state is LaneState.RUNNING)
         assert bench.waiting_run() == [0, 1]
 
     played(scenario, monkeypatch)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embermq.client.consume.handlers import Context, Outcome
+from embermq.client.consume.handlers import Context, Outcome, is_async
 from embermq.client.consume.workers import HandlerCall, Run, Workers
 from embermq.client.received import ReceivedMessage
 from tests.support.brokers import until
@@ -23,12 +23,12 @@ class Bench:
         self.workers = Workers(threads, self._done, self.ended.append)
         self.is_stopped = False
 
-    def _done(self, run: Run, call: HandlerCall, outcome: Outcome) -> None:
-        self.done.append((call.messages[0].queue_offset, outcome))
+    def _done(self, run: Run, calls: list[HandlerCall]) -> None:
+        self.done += [(call.messages[0].queue_offset, call.outcome) for call in calls]
 
     def submit(self, handler: Any, start: int, end: int, *, is_ordered: bool = False) -> Run:
         calls = deque(HandlerCall(handler, [received(n)], Context(QUEUE, "g")) for n in range(start, end))
-        run = Run(calls, lambda: self.is_stopped, is_ordered=is_ordered)
+        run = Run(calls, lambda: self.is_stopped, is_ordered=is_ordered, is_async=is_async(handler))
         self.workers.submit(run)
         return run
 
@@ -136,8 +136,8 @@ def test_whatever_a_handler_raises_is_an_outcome(problem: BaseException) -> None
     play(scenario, threads=1)
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_a_stopped_run_makes_no_further_call(is_async: bool) -> None:
+@pytest.mark.parametrize("kind", ["thread", "task"])
+def test_a_stopped_run_makes_no_further_call(kind: str) -> None:
     async def scenario(bench: Bench) -> None:
         def handle(messages: list[ReceivedMessage], context: Context) -> None:
             bench.is_stopped = messages[0].queue_offset == 1
@@ -145,7 +145,7 @@ def test_a_stopped_run_makes_no_further_call(is_async: bool) -> None:
         async def handle_later(messages: list[ReceivedMessage], context: Context) -> None:
             handle(messages, context)
 
-        run = bench.submit(handle_later if is_async else handle, 0, 5, is_ordered=True)
+        run = bench.submit(handle_later if kind == "task" else handle, 0, 5, is_ordered=True)
         await until(lambda: len(bench.ended) == 1)
         assert bench.offsets == [0, 1]
         assert len(run.calls) == 3
