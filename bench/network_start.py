@@ -6,6 +6,7 @@ after that first message.
 """
 
 import json
+import os
 import resource
 import subprocess
 import time
@@ -31,6 +32,7 @@ START, REST = "start", "at rest"
 
 
 def run(course: Course) -> list[Figure]:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # An installed program has its bytecode: the first round makes it.
     peers, lacking = present(course, (kinds.ROCKETMQ,))
     starters: dict[str, Callable[[Course, Path], Load]] = {OURS: _start_ours}
     if peers:

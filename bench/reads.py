@@ -20,8 +20,8 @@ from bench.workload import FIRST_NUMBER, TOPIC, FixedClock, load_kernels, make_m
 from embermq import MessageStore
 from embermq.columns.rows import C_SIZE, RecordColumns, new_rows
 from embermq.format.frame import Frame, decode
+from embermq.format.frame_message import as_message
 from embermq.model.message import StoredMessage
-from embermq.store.log import as_message
 
 NAME = "reads"
 ABOUT = "32 messages of 1 KiB: raw read and fetch; arrivals of a dispatch step"

@@ -287,7 +287,8 @@ class MessageStore:
     def check_in_disk_by_consume_offset(
         self, topic: str, queue_id: int, queue_offset: int, *, wait: bool = True
     ) -> bool:
-        """Whether a message has probably left memory (accessMessageInMemoryMaxRatio); False if there is none."""
+        """Whether a message has probably left memory (accessMessageInMemoryMaxRatio); False if there is none. Without
+        `wait` a message that came within about the last second is taken to be in memory."""
         return self._by_queue.is_on_disk(topic, queue_id, queue_offset, wait)
 
     # -- reading by key, id, place -----------------------------------------------------------------------------
@@ -356,7 +357,7 @@ class MessageStore:
         return self.engine.arrivals.listen_to_steps(listener)
 
     def hurry_dispatch(self) -> Callable[[], None]:
-        """Make what is appended visible at once, without the pauses (2 ms) that gather more for one step: for as long
+        """Make what is appended visible at once, without the pauses (5 ms) that gather more for one step: for as long
         as a reader waits for messages. The answer ends it again."""
         self._access.check_open()
         return self.engine.dispatcher.hurry()

@@ -218,6 +218,9 @@ def test_old_messages_are_read_off_the_loop(tmp_path: Path, monkeypatch: pytest.
     async def scenario(broker: RunningBroker) -> None:
         await broker.send("T", b"old")
         await asyncio.to_thread(broker.store.wait_for_dispatch)
+        queues = broker.store.engine.queues
+        assert queues is not None
+        await asyncio.to_thread(queues.write_out)  # What is not written yet is young, and in memory.
         monkeypatch.setattr(broker.store.engine.fetcher, "is_on_disk", lambda _offset: True)
         read_raw = broker.store.read_raw
 

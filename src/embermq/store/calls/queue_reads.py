@@ -131,9 +131,13 @@ class QueueReads:
         return found
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int, wait: bool) -> bool:
-        queue = self._seen(topic, queue_id, wait)
-        entry = queue.entry(queue_offset) if queue is not None else None
-        return entry is not None and self._engine.fetcher.is_on_disk(entry[0])
+        queue, fetcher = self._seen(topic, queue_id, wait), self._engine.fetcher
+        if queue is None or not fetcher.is_on_disk(self._engine.log.min_offset):
+            return False  # The oldest record is in memory, and so are all.
+        if not wait and queue_offset >= queue.written_offset:
+            return False
+        entry = queue.entry(queue_offset)
+        return entry is not None and fetcher.is_on_disk(entry[0])
 
     def topics(self) -> dict[str, list[int]]:
         self._access.check_open()
