@@ -314,6 +314,7 @@ class Broker:
         self.server.abort("the broker ends at once")
         for task in self._tasks:
             task.cancel()
+        await self.replication.stop()
         await self._connector.close()
 
     async def _save_transactions(self) -> None:
