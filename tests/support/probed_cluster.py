@@ -83,6 +83,10 @@ class ProbedCluster:
         fields = None if ext is None else {name: _text(value) for name, value in ext.items()}
         return self._run(self._connector.call(self.address, Command(code, ext=fields, body=body), SECONDS))
 
+    def call_name_server(self, code: int, ext: dict[str, Any]) -> Command:
+        fields = {name: _text(value) for name, value in ext.items()}
+        return self._run(self._connector.call(self.name_server, Command(code, ext=fields), SECONDS))
+
     def send(self, topic: str, body: bytes = b"x", *, queue_id: int = 0, **properties: str) -> str:
         """Store a message; the id that the broker gave it."""
         text = "\x02".join(f"{name.upper()}\x01{value}" for name, value in properties.items())
@@ -99,8 +103,7 @@ class ProbedCluster:
         wait_until(lambda: self._has_route(dead_letter_topic(group)))  # The broker registers a new topic by the way.
 
     def _has_route(self, topic: str) -> bool:
-        request = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": topic})
-        return self._run(self._connector.call(self.name_server, request, SECONDS)).code == 0
+        return self.call_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}

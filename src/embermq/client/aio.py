@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from embermq.client.admin.async_admin import AsyncAdmin
+    from embermq.client.admin.async_admin import Admin
     from embermq.client.consume.pull import PullConsumer
     from embermq.client.consume.push import PushConsumer
     from embermq.client.producing.producer import Producer, TransactionProducer
     from embermq.model.message import Message
 
 _HOMES = {
-    "AsyncAdmin": "embermq.client.admin.async_admin",
+    "Admin": "embermq.client.admin.async_admin",
     "Message": "embermq.model.message",
     "Producer": "embermq.client.producing.producer",
     "PullConsumer": "embermq.client.consume.pull",
@@ -27,7 +27,7 @@ _HOMES = {
 }
 
 __all__ = [
-    "AsyncAdmin",
+    "Admin",
     "Message",
     "Producer",
     "PullConsumer",

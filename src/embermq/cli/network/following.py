@@ -197,7 +197,7 @@ def _watch(output: Output, admin: Admin, before: Progress, topic: str, seconds: 
             now, now_at = admin.groups.progress(before.group, topic), time.monotonic()
             lags = topic_lags(now, before, now_at - at)
             if live is not None:
-                live.update(_picture(output, now, lags), refresh=True)
+                live.update(lag_picture(output, now, lags), refresh=True)
             else:
                 documents = [document_of_struct(one) for one in lags]
                 document = {"timestamp": _now_ms(), "group": now.group, "lag": now.lag, "topics": documents}
@@ -207,7 +207,8 @@ def _watch(output: Output, admin: Admin, before: Progress, topic: str, seconds: 
                 return
 
 
-def _picture(output: Output, now: Progress, lags: list[TopicLag]) -> RenderableType:
+def lag_picture(output: Output, now: Progress, lags: list[TopicLag]) -> RenderableType:
+    """The lags as a terminal shows them."""
     documents = [document_of_struct(one) for one in lags]
     rows = [[one[column.key] for column in _LAG_COLUMNS] for one in documents]
     title = Text(f"{now.group}   lag {now.lag:,}   {show_clock(_now_ms())[:8]}", style="bold")

@@ -6,7 +6,8 @@
         admin.topics.put(TopicConfig("orders", 8, 8), admin.brokers.places())
         admin.groups.progress("billing").lag
 
-    blocking_admin.py   Admin: for programs without a loop; async_admin.py AsyncAdmin: the same for asyncio
+    blocking_admin.py   Admin: for programs without a loop; async_admin.py the same for asyncio
+                        (embermq.client.aio)
     topics.py           topics: listed, made, changed, deleted, how full they are
     groups.py           consumer groups: listed, made, deleted, members, progress, what a member says of itself
     offsets.py          offsets of groups: reset, set, copied
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING
 from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from embermq.client.admin.async_admin import AsyncAdmin
     from embermq.client.admin.blocking_admin import Admin
     from embermq.client.admin.brokers import ListedBroker
     from embermq.client.admin.dead_letters import Chosen, DeadLetter, Resent, letter_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _HOMES = {
     name: f"embermq.client.admin.{module}"
     for module, names in {
-        "async_admin": ("AsyncAdmin",),
         "blocking_admin": ("Admin",),
         "brokers": ("ListedBroker",),
         "dead_letters": ("Chosen", "DeadLetter", "Resent", "letter_of"),
@@ -53,7 +52,6 @@ _HOMES = {
 
 __all__ = [
     "Admin",
-    "AsyncAdmin",
     "Chosen",
     "Connections",
     "DeadLetter",

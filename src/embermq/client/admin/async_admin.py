@@ -1,4 +1,4 @@
-"""AsyncAdmin: the families of an administrator's questions over one set of connections. The loop's thread only."""
+"""Admin for asyncio: the families of questions over one set of connections. The loop's thread only."""
 
 from collections.abc import Sequence
 from ssl import SSLContext
@@ -19,10 +19,10 @@ from embermq.client.settings import ClientSettings
 from embermq.remoting import Connector
 
 
-class AsyncAdmin:
+class Admin:
     """What an administrator asks of a cluster, for asyncio.
 
-        async with AsyncAdmin("127.0.0.1:9876") as admin:
+        async with Admin("127.0.0.1:9876") as admin:
             await admin.topics.names()
 
     Made on the loop that uses it. It is no member of any group, and sends no heartbeats.

@@ -9,7 +9,7 @@ from functools import wraps
 from ssl import SSLContext
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from embermq.client.admin.async_admin import AsyncAdmin
+from embermq.client.admin import async_admin as for_asyncio
 from embermq.client.admin.brokers import Brokers
 from embermq.client.admin.dead_letters import EVERY_LETTER, Chosen, DeadLetters
 from embermq.client.admin.groups import Groups
@@ -228,5 +228,5 @@ class Admin:
 
 async def _made(
     name_server: str | Sequence[str], credentials: Credentials | None, tls: SSLContext | bool
-) -> AsyncAdmin:
-    return AsyncAdmin(name_server, credentials=credentials, tls=tls)
+) -> for_asyncio.Admin:
+    return for_asyncio.Admin(name_server, credentials=credentials, tls=tls)

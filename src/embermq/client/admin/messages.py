@@ -156,15 +156,30 @@ class Messages:
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message that was stored at this time or later; the end of the queue if there is none.
 
-        Brokers answer with the last message for a time after it, and with the nearest one for a time between two: the
-        message's own time is looked at.
+        Brokers answer with the last message for a time after it, with the nearest one for a time between two, and with
+        any of those that were stored in the same millisecond: from there the first is looked for.
         """
         to = await self._place(queue)
-        offset = await search_offset(self._asking.caller, to, queue, timestamp_ms, ASK_SECONDS)
+        first, end = await self.span(queue)
+        guess = await search_offset(self._asking.caller, to, queue, timestamp_ms, ASK_SECONDS)
+        low, high = first, end  # Before `low` all are earlier, from `high` on none is.
+        at, step = min(max(guess, first), end - 1), 1
+        while low < high:
+            if await self._is_earlier(queue, at, timestamp_ms):
+                low = at + 1
+                at = at + step if high == end else -1
+            else:
+                high = at
+                at = at - step if low == first else -1
+            step *= 2  # Away from the guess in growing steps; halves between both sides.
+            if not low <= at < high:
+                at = (low + high) // 2
+        return low
+
+    async def _is_earlier(self, queue: MessageQueue, offset: int, timestamp_ms: int) -> bool:
+        """Whether the message was stored before this time; one that is gone was."""
         found = (await self.page(queue, offset, count=1)).messages
-        if found and found[0].message.queue_offset == offset and found[0].message.store_timestamp < timestamp_ms:
-            return offset + 1
-        return offset
+        return not found or found[0].message.queue_offset != offset or found[0].message.store_timestamp < timestamp_ms
 
     def tail(self, positions: Iterable[tuple[MessageQueue, int]], wanted: Wanted = EVERYTHING) -> "Tail":
         """The messages of queues from these offsets on, as they come."""

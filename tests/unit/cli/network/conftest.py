@@ -33,7 +33,7 @@ Command = Callable[..., Ran]
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProbedCluster]:
-    with ProbedCluster(Path(tmp_path_factory.mktemp("cluster"))) as running:
+    with ProbedCluster(Path(tmp_path_factory.mktemp("cluster")), "--set", "enablePropertyFilter=true") as running:
         yield running
 
 

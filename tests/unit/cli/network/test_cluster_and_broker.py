@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from embermq.cli.app import run
+from embermq.remoting import RequestCode
 from tests.support.probed_cluster import ProbedCluster
 from tests.unit.cli.network.conftest import Command
 
@@ -18,6 +19,25 @@ def test_clusters_list_their_brokers(cluster: ProbedCluster, command: Command) -
     assert 0 < one["diskUsedPercent"] <= 100
     assert cluster.address in command("cluster list --cluster DefaultCluster").out
     assert "did you mean DefaultCluster?" in command("cluster list --cluster DefaultClustr").mistake
+
+
+def test_a_broker_that_does_not_answer_is_listed_with_its_problem(cluster: ProbedCluster, command: Command) -> None:
+    """Its entry stays in the name server until that has missed it for two minutes."""
+    gone = {"brokerName": "gone", "brokerAddr": "127.0.0.1:1", "clusterName": "Elsewhere", "brokerId": 0}
+    register = gone | {"haServerAddr": "127.0.0.1:2", "compressed": "false", "bodyCrc32": 0}
+    assert cluster.call_name_server(RequestCode.REGISTER_BROKER, register).code == 0
+    try:
+        listed = command("cluster list", as_json=True)
+        assert listed.code == 1
+        problems = {one["brokerName"]: one["problem"] for one in listed.json["brokers"]}
+        assert problems["broker-a"] is None
+        assert "broker gone (127.0.0.1:1)" in problems["gone"]
+        assert "Connection refused" in command("cluster list").out
+        assert command("cluster list --cluster DefaultCluster").code == 0
+        silent = command("broker status --broker gone")
+        assert (silent.code, silent.out, silent.err.count("\n")) == (1, "", 1)
+    finally:
+        assert cluster.call_name_server(RequestCode.UNREGISTER_BROKER, gone).code == 0
 
 
 def test_name_servers_show_their_settings(cluster: ProbedCluster, command: Command) -> None:
@@ -39,6 +59,7 @@ def test_settings_of_brokers_are_shown_and_changed(command: Command) -> None:
     assert shown == {"brokerName": "broker-a", "traceOn": "true"}
     assert command("broker config update traceOn=false --broker broker-a").code == 0
     assert command("broker config get traceOn", as_json=True).json["brokers"]["broker-a"] == {"traceOn": "false"}
+    assert command("broker config update traceOn=true").code == 0
     refused = command("broker config update brokerName=other")
     assert (refused.code, refused.out) == (1, "")
     assert "cannot be changed while the broker runs" in refused.err

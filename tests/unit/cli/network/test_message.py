@@ -69,6 +69,16 @@ def test_consume_reads_to_the_end_and_changes_no_group(orders: str, command: Com
     assert command(f"topic groups {orders}", as_json=True).json == {"groups": []}
 
 
+def test_consume_by_a_condition(cluster: ProbedCluster, command: Command) -> None:
+    command("topic create o-sql --queues 1")
+    for number in range(4):
+        cluster.send("o-sql", b"%d" % number, amount=str(number))
+    cluster.dispatched("o-sql", 4)
+    chosen = command("message consume o-sql --body text --sql", "AMOUNT > 1", as_json=True).json["messages"]
+    assert [one["body"] for one in chosen] == ["2", "3"]
+    assert "broker-a" in command("message consume o-sql --sql", "AMOUNT >").mistake
+
+
 def test_consume_for_a_group_goes_on_where_it_was(orders: str, command: Command) -> None:
     line = f"message consume {orders} --group g-{orders} --body text"
     first = command(f"{line} --limit 1", as_json=True).json["messages"]

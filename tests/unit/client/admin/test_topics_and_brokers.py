@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from embermq.client.admin import Admin, AsyncAdmin, TopicConfig
+from embermq.client import aio
+from embermq.client.admin import Admin, TopicConfig
 from embermq.client.calls import BrokerAddress
 from embermq.errors import (
     BrokerUnreachable,
@@ -97,6 +98,7 @@ def test_a_broker_in_figures_and_settings(cluster: ProbedCluster, admin: Admin) 
     assert admin.brokers.config(place)["brokerName"] == "broker-a"
     admin.brokers.change_config(place, {"traceOn": "false"})
     assert admin.brokers.config(place)["traceOn"] == "false"
+    admin.brokers.change_config(place, {"traceOn": "true"})
     for what in ("queues", "topics", "log"):
         admin.brokers.clean(place, what)
 
@@ -145,7 +147,7 @@ def test_a_closed_admin_says_so(cluster: ProbedCluster) -> None:
 
 def test_the_same_on_a_loop(cluster: ProbedCluster) -> None:
     async def scenario() -> list[str]:
-        async with AsyncAdmin(cluster.name_server) as admin:
+        async with aio.Admin(cluster.name_server) as admin:
             return await admin.topics.names()
 
     assert "TBW102" in asyncio.run(scenario())
