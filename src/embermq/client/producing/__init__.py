@@ -1,6 +1,7 @@
 """Producers: messages on their way to a broker.
 
     blocking.py       Producer and TransactionProducer for threads; gate.py bounds what they have under way
+    direct.py         single sends on the caller's thread
     producer.py       the same for asyncio
     core.py           ProducerCore: the parts of one producer
     sender.py         Sender: drives tries over connections, by callbacks

@@ -18,6 +18,7 @@ from typing import Self, Unpack
 from embermq.client import runtime
 from embermq.client.message_queue import MessageQueue
 from embermq.client.producing import producer as for_asyncio
+from embermq.client.producing.direct import DirectSends, FailedTry
 from embermq.client.producing.gate import Gate
 from embermq.client.producing.outgoing import Outgoing
 from embermq.client.producing.producer import REQUEST_SECONDS
@@ -33,7 +34,7 @@ from embermq.model.message import Message
 from embermq.remoting import Row
 
 CHECK_THREADS = 4
-_Posted = tuple[Outgoing, Done, QueueBy | MessageQueue | None, float | None]
+_Posted = tuple[Outgoing, Done, QueueBy | MessageQueue | None, float | None, FailedTry | None]
 
 
 class Producer:
@@ -55,6 +56,7 @@ class Producer:
         self._posted: deque[_Posted] = deque()
         self._is_posted = False
         self._runtime: Runtime | None = None
+        self._direct: DirectSends | None = None
 
     @property
     def inner(self) -> for_asyncio.Producer:
@@ -70,11 +72,15 @@ class Producer:
             self._runtime = None
             runtime.release()
             raise
+        if DirectSends.suits(self._inner.settings):
+            self._direct = DirectSends(self._inner.core.sender, self._inner.settings)
         return self
 
     def close(self) -> None:
         """Wait for what is in flight, leave the group, close the connections. A second time nothing."""
         running, self._runtime = self._runtime, None
+        if self._direct is not None:
+            self._direct.close()
         if running is not None:
             try:
                 running.run(self._inner.close())
@@ -93,22 +99,20 @@ class Producer:
         self, message: Message, *, queue_by: QueueBy | MessageQueue | None = None, timeout: float | None = None
     ) -> SendResult:
         """Store a message; MessageRejected, RouteMissing, RequestRefused, BrokerUnreachable, SendFailed."""
-        return self.send_async(message, queue_by=queue_by, timeout=timeout).result()
+        direct = self._direct
+        if direct is None or queue_by is not None or self._runtime is None:
+            return self.send_async(message, queue_by=queue_by, timeout=timeout).result()
+        outgoing = self._pack(message)
+        tried = direct.send(outgoing, self._inner.settings.send_timeout if timeout is None else timeout)
+        if isinstance(tried, SendResult):
+            return tried
+        return self._post(outgoing, None, timeout, tried).result()
 
     def send_async(
         self, message: Message, *, queue_by: QueueBy | MessageQueue | None = None, timeout: float | None = None
     ) -> "Future[SendResult]":
         """Begin to send a message; the future holds the result. Waits while too many are in flight."""
-        running = self.running
-        outgoing = self._pack(message)
-        size = outgoing.size
-        self._gate.enter(size)
-        future: Future[SendResult] = Future()
-        self._posted.append((outgoing, functools.partial(self._settle, future, size), queue_by, timeout))
-        if not self._is_posted:
-            self._is_posted = True
-            running.loop.call_soon_threadsafe(self._submit_posted)
-        return future
+        return self._post(self._pack(message), queue_by, timeout, None)
 
     def send_oneway(self, message: Message, *, queue_by: QueueBy | MessageQueue | None = None) -> None:
         """Send a message without asking what became of it."""
@@ -154,18 +158,38 @@ class Producer:
 
     # -- between the threads -----------------------------------------------------------------------------------
 
+    def _post(
+        self,
+        outgoing: Outgoing,
+        by: QueueBy | MessageQueue | None,
+        seconds: float | None,
+        after: FailedTry | None,
+    ) -> "Future[SendResult]":
+        """Hand a message to the loop, when there is room for it."""
+        running, size = self.running, outgoing.size
+        self._gate.enter(size)
+        future: Future[SendResult] = Future()
+        self._posted.append((outgoing, functools.partial(self._settle, future, size), by, seconds, after))
+        if not self._is_posted:
+            self._is_posted = True
+            running.loop.call_soon_threadsafe(self._submit_posted)
+        return future
+
     def _submit_posted(self) -> None:
         """On the loop. The flag is cleared first: what is posted after the last look wakes the loop again."""
         self._is_posted = False
         try:
-            submit = self._inner.core.sender.submit
+            sender = self._inner.core.sender
         except ClientClosed as problem:
             while self._posted:
                 self._posted.popleft()[1](problem)
             return
         while self._posted:
-            outgoing, done, by, seconds = self._posted.popleft()
-            submit(outgoing, done, by=by, seconds=seconds)
+            outgoing, done, by, seconds, after = self._posted.popleft()
+            if after is None:
+                sender.submit(outgoing, done, by=by, seconds=seconds)
+            else:
+                sender.resume(outgoing, done, *after)
 
     def _settle(self, future: "Future[SendResult]", size: int, outcome: SendResult | ClientError) -> None:
         self._gate.leave(size)

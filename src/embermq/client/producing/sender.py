@@ -116,6 +116,32 @@ class Sender:
             reason = f"{len(self._line):,} messages wait already; await some of them first"
             done(SendFailed(outgoing.message.topic, (), reason))
 
+    def next_place(self, topic: str) -> tuple[MessageQueue, BrokerAddress] | None:
+        """The queue whose turn it is, and its broker; None if the route is not known yet. Any thread."""
+        targets = self._targets(topic)
+        if targets is None or not targets.queues:
+            return None
+        queue = self._choice.choose(topic, targets.queues, None, 0.0)
+        to = targets.addresses.get(queue.broker)
+        return None if to is None else (queue, to)
+
+    def resume(
+        self,
+        outgoing: Outgoing,
+        done: Done,
+        queue: MessageQueue,
+        to: BrokerAddress,
+        deadline: float,
+        error: ClientError,
+    ) -> None:
+        """Go on after a first try that was made elsewhere and failed."""
+        job = Job(outgoing, done, None, self._settings.send_timeout, None)
+        job.queue, job.to, job.deadline, job.began = queue, to, deadline, self._loop.time()
+        self._jobs.add(job)
+        self.in_flight_bytes += outgoing.size
+        self._is_idle.clear()
+        self._failed(job, error)
+
     async def tell(self, outgoing: Outgoing, by: QueueBy | MessageQueue | None = None) -> None:
         """Send a message one-way: once, without asking what became of it."""
         queues = await self.queues(outgoing.wire.topic)
