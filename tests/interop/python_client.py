@@ -25,7 +25,12 @@ APACHE, EMBERMQ = "Apache RocketMQ", "EmberMQ"
 ACCOUNT = Credentials("rocketmq2", "12345678")
 _ACL = "globalWhiteRemoteAddresses: []\naccounts:\n- {accessKey: rocketmq2, secretKey: '12345678', admin: true}\n"
 # Undecided transactions are asked about after a second; a busy machine is no reason to refuse a send.
-_SETTINGS = {"transactionCheckInterval": 1000, "transactionTimeOut": 1000, "traceTopicEnable": "true"}
+_SETTINGS = {
+    "transactionCheckInterval": 1000,
+    "transactionTimeOut": 1000,
+    "traceTopicEnable": "true",
+    "enablePropertyFilter": "true",
+}
 _PATIENCE = {f"waitTimeMillsIn{queue}Queue": 60_000 for queue in ("Send", "Pull", "Reply", "Heartbeat", "Transaction")}
 WAIT_SECONDS = 60.0
 
