@@ -14,7 +14,15 @@ import click
 
 import embermq.spark
 from embermq.cli.store import BadInput, for_people
-from embermq.errors import InputInvalid, OptionInvalid, SettingsError, StoreLocked, StorePathInvalid, TopicUnknown
+from embermq.errors import (
+    InputInvalid,
+    NameServersUnreachable,
+    OptionInvalid,
+    SettingsError,
+    StoreLocked,
+    StorePathInvalid,
+    TopicUnknown,
+)
 
 # Verb: what it is for. The command is the attribute of this name (with underscores) in the module of this name, or
 # of the name that stands for it in SAME_AS.
@@ -34,6 +42,17 @@ VERBS = {
 }
 
 SAME_AS = {"query": "sql"}
+
+
+BAD_INPUT = (
+    InputInvalid,
+    NameServersUnreachable,
+    OptionInvalid,
+    SettingsError,
+    StoreLocked,
+    StorePathInvalid,
+    TopicUnknown,
+)
 
 
 class SparkMissing(BadInput):
@@ -67,7 +86,7 @@ class SparkVerbs(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except (InputInvalid, OptionInvalid, SettingsError, StoreLocked, StorePathInvalid, TopicUnknown) as problem:
+        except BAD_INPUT as problem:
             raise BadInput(for_people(problem)) from problem
 
 

@@ -28,6 +28,17 @@ def master_option(command: F) -> F:
     )(command)
 
 
+def name_server_option(command: F) -> F:
+    """`--name-server`: a running cluster in place of stores."""
+    return click.option(
+        "--name-server",
+        "-n",
+        "name_server",
+        metavar="ADDRESSES",
+        help="In place of stores, the cluster of these name servers: host:port, several with ; between.",
+    )(command)
+
+
 def stores_argument(command: F) -> F:
     return click.argument("paths", nargs=-1, required=True, metavar="DIR...")(command)
 

@@ -7,7 +7,7 @@ from collections import Counter
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, output_option
-from embermq.cli.spark.common import master_option, working
+from embermq.cli.spark.common import master_option, name_server_option, working
 from embermq.cli.spark.lake_options import json_option
 from embermq.errors import OptionInvalid
 from embermq.spark import sql as job_sql
@@ -33,6 +33,7 @@ class QueryCommand(click.Command):
 @click.option("--store", "paths", multiple=True, metavar="DIR", help="Store directory or glob; repeatable.")
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
 @click.option("--shipped", metavar="URI", help="Where the stores were shipped to, for what their logs have lost.")
+@name_server_option
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, ROWS_MAX), help="Rows at most.")
 @click.option("--include-system", is_flag=True, help="Also what no consumer sees, in all tables; system topics too.")
 @json_option
@@ -44,6 +45,7 @@ def sql(
     paths: tuple[str, ...],
     lake: str | None,
     shipped: str | None,
+    name_server: str | None,
     limit: int,
     include_system: bool,
     master: str | None,
@@ -58,14 +60,22 @@ def sql(
     embermq spark sql "select sum(value.amount) from orders" --store /data/broker-a --json orders='amount double'
     embermq spark sql "select * from orders where keys = 'o-1'" --store /data/broker-a --archive /data/lake
     embermq spark sql "select count(*) from orders" --store /data/broker-a --shipped s3://bucket/logs
+    embermq spark sql "select tags, count(*) from orders group by 1" --name-server 127.0.0.1:9876
     """
-    if not paths and lake is None and shipped is None:
-        raise OptionInvalid("store", "name at least one store or a lake to ask")
+    if not paths and lake is None and shipped is None and name_server is None:
+        raise OptionInvalid("store", "name at least one store or a lake to ask, or a name server")
     schemas = schemas_in_words(json_words)
     with working(output, master, "embermq sql") as (spark, on_progress):
         on_progress("asking", 0, 1)
         frame = job_sql(
-            spark, query, list(paths), lake=lake, include_system=include_system, json=schemas, shipped=shipped
+            spark,
+            query,
+            list(paths),
+            lake=lake,
+            include_system=include_system,
+            json=schemas,
+            shipped=shipped,
+            name_server=name_server,
         )
         with our_errors("sql"):
             names = frame.columns

@@ -16,15 +16,17 @@ from embermq.cli.output import (
     show_count,
     show_time,
 )
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import master_option, name_server_option, working
 from embermq.clock import SystemClock
+from embermq.errors import OptionInvalid
 from embermq.spark import stats as job_stats
 from embermq.spark.jobs import Stats, stats_report
 from embermq.spark.report import check_report_place, write_report
 
 
 @click.command()
-@stores_argument
+@click.argument("paths", nargs=-1, metavar="[DIR]...")
+@name_server_option
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; repeatable.")
 @click.option("--report", metavar="FILE.html", help="Also write a page that can be looked at and passed on.")
@@ -33,6 +35,7 @@ from embermq.spark.report import check_report_place, write_report
 def stats(
     output: Output,
     paths: tuple[str, ...],
+    name_server: str | None,
     lake: str | None,
     topics: tuple[str, ...],
     report: str | None,
@@ -42,17 +45,20 @@ def stats(
 
     \b
     embermq spark stats /data/broker-a --report messages.html
+    embermq spark stats --name-server 127.0.0.1:9876 --topic orders
     """
+    if not paths and name_server is None:
+        raise OptionInvalid("store", "name at least one store, or a name server")
     if report is not None:
         check_report_place(report)
     with working(output, master, "embermq stats") as (spark, on_progress):
         on_progress("counting", 0, 1)
-        found = job_stats(spark, list(paths), lake=lake, topics=list(topics) or None)
+        found = job_stats(spark, list(paths), lake=lake, topics=list(topics) or None, name_server=name_server)
     output.record("stats", asdict(found))
     if not output.as_json:
         _show(output, found)
     if report is not None:
-        place = write_report(stats_report(found, ", ".join(paths), SystemClock().now_ms()), report)
+        place = write_report(stats_report(found, ", ".join(paths) or str(name_server), SystemClock().now_ms()), report)
         output.record("report", str(place))
         output.say(f"report: {place}")
 

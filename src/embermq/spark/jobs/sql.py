@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 
+from embermq.columns import SYSTEM_TOPICS
 from embermq.errors import OptionInvalid
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.reading.sql_names import names_in
@@ -40,17 +41,26 @@ def sql(
     include_system: bool = False,
     json: JsonSchemas | None = None,
     shipped: str | None = None,
+    name_server: str | None = None,
 ) -> DataFrame:
     """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered.
 
     `json` has schemas of JSON bodies by topic; they become a column `value` of its table. `shipped` is where `ship` put
-    copies of the logs: what a log no longer has comes from there.
+    copies of the logs: what a log no longer has comes from there. `name_server`, in place of stores, is a running
+    cluster, whose messages are pulled.
     """
-    if not paths and lake is None and shipped is None:
-        raise OptionInvalid("store", "name at least one store or a lake to ask")
+    if not paths and lake is None and shipped is None and name_server is None:
+        raise OptionInvalid("store", "name at least one store or a lake to ask, or a name server")
     with our_errors("sql"):
         names = register(
-            spark, paths, lake=lake, include_system=include_system, mentioned_in=text, json=json, shipped=shipped
+            spark,
+            paths,
+            lake=lake,
+            include_system=include_system,
+            mentioned_in=text,
+            json=json,
+            shipped=shipped,
+            name_server=name_server,
         )
         _forget_others(spark, text, names)
         if tables := _SHOW_TABLES.match(text):
@@ -59,9 +69,8 @@ def sql(
             _check_reads(spark, text)
             return spark.sql(text)
         except (AnalysisException, ParseException) as problem:
-            hidden = [
-                name for name in TopicPlaces.find(paths, lake, shipped).names if name in text and name not in names
-            ]
+            there = TopicPlaces.find(paths, lake, shipped).names if name_server is None else sorted(SYSTEM_TOPICS)
+            hidden = [name for name in there if name in text and name not in names]
             if hidden:
                 raise OptionInvalid(
                     "sql", f"{hidden[0]} is a system topic; ask with include-system to see it"

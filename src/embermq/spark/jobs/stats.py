@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from embermq.spark.jobs.lag import Lag, find_lags
 from embermq.spark.planning.stores import find_stores
-from embermq.spark.reading.views import messages
+from embermq.spark.reading.views import check_alone, messages
+from embermq.spark.wire.views import cluster_messages
 
 STEPS_MAX = 240
 SIZE_BOUNDS = (128, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)
@@ -68,10 +69,16 @@ def stats(
     lake: str | None = None,
     topics: Sequence[str] | None = None,
     hot_keys: int = 20,
+    name_server: str | None = None,
 ) -> Stats:
-    """Statistics of every message there is, or of these topics."""
+    """Statistics of every message there is, or of these topics. With `name_server`, in place of stores, of a running
+    cluster, without the lag of its consumers."""
     wanted = ["topic", "queueId", "tags", "keys", "size", "bornTimestamp", "storeTimestamp"]
-    frame = messages(spark, paths, lake=lake, topics=topics).select(*wanted)
+    if name_server is not None:
+        check_alone(name_server, paths, lake)
+        frame = cluster_messages(spark, name_server, topics).select(*wanted)
+    else:
+        frame = messages(spark, paths, lake=lake, topics=topics).select(*wanted)
     found = Stats()
     _count_topics(frame, found)
     if found.messages:
@@ -81,7 +88,7 @@ def stats(
         found.tags = _top(frame.select(F.concat_ws(" ", "topic", tag).alias("name")), 200)
         key = F.explode(F.split(F.col("keys"), " +")).alias("name")
         found.hot_keys = _top(frame.where("keys is not null").select(key).where("name <> ''"), hot_keys)
-    for place in find_stores(paths, shipped=True):
+    for place in find_stores(paths, shipped=True) if name_server is None else ():
         lags = find_lags(place, place.survey())
         found.lags += [lag for lag in lags if topics is None or lag.topic in topics]
     return found

@@ -231,8 +231,11 @@ def register(
     mentioned_in: str | None = None,
     json: JsonSchemas | None = None,
     shipped: str | None = None,
+    name_server: str | None = None,
 ) -> list[str]:
     """Make each topic a table for SQL (`select * from orders`), and `messages` all of them. The names there are.
+
+    With `name_server`, in place of stores, the topics are those of a running cluster.
 
     Tables have what consumers see; with `include_system` also what they do not, and system topics are tables as well.
     Topics with a schema for their JSON, from the lake or from `json`, have a column `value`.
@@ -241,8 +244,11 @@ def register(
     are one name to SQL, for which `Orders` and `orders` are the same. Where a topic is called `messages`, all of them
     are `all_messages`.
     """
-    topics = TopicPlaces.find(paths, lake, shipped)
     schemas = read_schemas(json)
+    if name_server is not None:
+        check_alone(name_server, paths, lake, shipped)
+        return _register_cluster(spark, name_server, schemas, include_system, mentioned_in)
+    topics = TopicPlaces.find(paths, lake, shipped)
     for name in schemas:
         topics.check(name)
     if lake is not None:
@@ -258,6 +264,33 @@ def register(
             spark, topics, name, lake=lake, include_system=include_system, value=schemas.get(name), shipped=shipped
         )
         frame.createOrReplaceTempView(f"`{name}`")
+    return [whole, *names]
+
+
+def check_alone(name_server: str, *others: object) -> None:
+    """OptionInvalid if stores, a lake or a copy are named beside a cluster."""
+    if any(others):
+        raise OptionInvalid("name-server", "not together with stores, a lake or a shipped copy", value=name_server)
+
+
+def _register_cluster(
+    spark: SparkSession, name_server: str, schemas: Mapping[str, StructType], include_system: bool, text: str | None
+) -> list[str]:
+    """The same for a running cluster: of its topics, tables are pulled when they are asked."""
+    from embermq.spark.wire.views import cluster_messages, cluster_topics
+
+    there = cluster_topics(name_server)
+    for name in schemas:
+        if name not in there:
+            raise TopicUnknown(name, name_server, difflib.get_close_matches(name, there, n=3))
+    names = [name for name in there if include_system or not is_system_topic(name)]
+    folded = _folding(spark)
+    whole = ALL_TOO if ALL in map(folded, there) else ALL
+    for name in _asked(names, whole, text, folded):
+        frame = cluster_messages(spark, name_server, [name], include_system=include_system)
+        schema = schemas.get(name)
+        (frame if schema is None else with_values(frame, schema)).createOrReplaceTempView(f"`{name}`")
+    cluster_messages(spark, name_server, include_system=include_system).createOrReplaceTempView(whole)
     return [whole, *names]
 
 

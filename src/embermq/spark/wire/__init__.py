@@ -9,6 +9,7 @@
     stream_offsets.py     how far a stream is, as JSON. Pure
     stream_follower.py    the queues of a stream: what is new, limits, losses
     stream_reader.py      stream reads, as Spark asks
+    views.py              topics of a cluster as tables
     sent_rows.py          rows to send: who sent them, chunks, queues. Pure
     sending.py            the rows of a partition, each once
     writer.py             writes, as Spark asks

@@ -1,0 +1,67 @@
+"""`embermq spark sql` and `stats` with --name-server: a running cluster in place of stores."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from embermq import Message
+from embermq.cli.app import run
+from embermq.errors import NameServersUnreachable, OptionInvalid, TopicUnknown
+from embermq.spark.jobs.sql import sql
+from embermq.spark.jobs.stats import stats
+from tests.support.clusters import Cluster, cluster_on_thread
+from tests.support.lent_session import lend
+from tests.support.wire_topics import create_topic
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster_on_thread(tmp_path / "brokers") as running:
+        create_topic([running.broker.address], running.name_server, "orders")
+        messages = [
+            Message("orders", b'{"amount": %d}' % n, tags=("paid", "sent")[n % 2], keys=["k"], queue_id=n % 4)
+            for n in range(20)
+        ]
+        running.broker.store.append_many(messages)
+        running.broker.store.wait_for_dispatch()
+        yield running
+
+
+@pytest.mark.slow(seconds=8)
+def test_commands_ask_a_cluster(
+    spark: SparkSession, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lend(spark, monkeypatch)
+    query = "select tags, sum(value.amount) as amount from orders group by tags order by tags"
+    words = ["spark", "sql", query, "-n", cluster.name_server, "--json", "orders=amount int", "--output", "json"]
+    assert run(words) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [
+        {"tags": "paid", "amount": 90},
+        {"tags": "sent", "amount": 100},
+    ]
+    assert run(["spark", "stats", "--name-server", cluster.name_server, "--topic", "orders", "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["stats"]
+    assert (found["messages"], found["lags"]) == (20, [])
+    assert found["hot_keys"] == [{"name": "k", "messages": 20}]
+    assert run(["spark", "sql", "select 1 from orders", "-n", "127.0.0.1:1"]) == 2
+    assert "no name server answers" in capsys.readouterr().err
+    assert run(["spark", "stats"]) == 2
+    assert "name at least one store, or a name server" in capsys.readouterr().err
+    assert run(["spark", "stats", "store", "-n", cluster.name_server]) == 2
+    assert "not together with stores" in capsys.readouterr().err
+
+
+def test_what_cannot_be_is_said_before_a_query(spark: SparkSession, cluster: Cluster) -> None:
+    with pytest.raises(OptionInvalid, match="not together with stores"):
+        sql(spark, "select 1", ["store"], name_server=cluster.name_server)
+    with pytest.raises(OptionInvalid, match="not together with stores"):
+        stats(spark, lake="lake", name_server=cluster.name_server)
+    with pytest.raises(TopicUnknown, match="did you mean orders"):
+        sql(spark, "select 1 from orders", json={"oders": "a int"}, name_server=cluster.name_server)
+    with pytest.raises(NameServersUnreachable):
+        sql(spark, "select 1 from orders", name_server="127.0.0.1:1")
+    with pytest.raises(OptionInvalid, match=r"tables: messages, .*orders"):
+        sql(spark, "select * from returns", name_server=cluster.name_server)
