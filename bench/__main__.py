@@ -20,6 +20,7 @@ import click
 
 from bench import (
     append,
+    delays,
     memory,
     network_filter,
     network_java,
@@ -58,6 +59,7 @@ SCENARIOS: dict[str, ModuleType] = {
         topics,
         sync,
         reads,
+        delays,
         memory,
         tools,
         verify,

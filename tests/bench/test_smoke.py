@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from bench import (
     append,
+    delays,
     memory,
     network_filter,
     network_java,
@@ -54,6 +55,7 @@ ANSWERS = {
         "1 KiB, with unique key": "2fb893c54eb0",
         "1 KiB, tags and keys": "af7eb4790459",
     },
+    "delays": {},
     "memory": {
         "recovery of 4 MiB": "d5aafea0708e",
         "rebuild of 4 MiB": "d5aafea0708e",
@@ -244,6 +246,7 @@ def test_a_scenario_as_a_command(name: str, tmp_path: Path) -> None:
 def test_every_scenario_has_answers_to_compare_with() -> None:
     modules = (
         append,
+        delays,
         memory,
         network_filter,
         network_java,

@@ -90,6 +90,7 @@ def test_sixteen_attempts_with_their_delays_then_the_dead_letters(tmp_path: Path
     play(scenario, tmp_path, clock=clock)
 
 
+@pytest.mark.slow(seconds=4)
 def test_a_restart_in_the_middle_of_a_wait(tmp_path: Path) -> None:
     clock = ManualClock()
 

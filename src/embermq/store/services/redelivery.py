@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from embermq.errors import AppendRefused, MessageRejected
 from embermq.model.message import Message, Receipt, StoredMessage
-from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC
+from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, property_value
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 RUN_MESSAGES_MAX = 256
 _RUN_BYTES_MAX = 256 << 10
 _QUEUE_ID_MAX = 2**31 - 1
+_REAL_TOPIC, _REAL_QUEUE_ID = REAL_TOPIC.encode(), REAL_QUEUE_ID.encode()
 
 AppendTogether = Callable[[Sequence[Message]], Sequence[Receipt]]
 
@@ -111,8 +112,9 @@ class Redelivery:
 
 def delivered_message(parked: StoredMessage) -> Message | str:
     """The message a parked one becomes, or why it becomes none."""
-    topic = parked.properties.get(REAL_TOPIC)
-    queue_id = parked.properties.get(REAL_QUEUE_ID, "")
+    # Two properties of many: to decode all of them is most of the work.
+    topic = (property_value(parked.property_bytes, _REAL_TOPIC) or b"").decode("utf-8", "replace")
+    queue_id = (property_value(parked.property_bytes, _REAL_QUEUE_ID) or b"").decode("utf-8", "replace")
     if not topic:
         return f"the parked record has no property {REAL_TOPIC}"
     if not (queue_id.isascii() and queue_id.isdigit() and int(queue_id) <= _QUEUE_ID_MAX):

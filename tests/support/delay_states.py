@@ -1,0 +1,45 @@
+"""The states of a message with a delivery time, and of one that a consumer gives back: the tables that tests go through
+row by row, and that tools/delays_page.py makes the diagrams of docs/delays.md and docs/order-and-retries.md from."""
+
+from typing import NamedTuple
+
+NEW, WAITING, CANCELLED, DELIVERED, DONE, REFUSED = "new", "waiting", "cancelled", "delivered", "done", "refused"
+QUEUE, DELAYED, RETRY, DEAD, DROPPED = "in_its_queue", "delayed", "in_the_retry_topic", "dead_letter", "dropped"
+
+
+class Step(NamedTuple):
+    """In a state, an event, and the state after it."""
+
+    state: str
+    event: str
+    then: str
+
+
+TIMED: tuple[Step, ...] = (
+    Step(NEW, "sent with a time ahead", WAITING),
+    Step(NEW, "sent with a time that has come", DELIVERED),
+    Step(NEW, "sent with a time too far ahead", REFUSED),
+    Step(NEW, "sent with a time that is no number", REFUSED),
+    Step(WAITING, "its time comes", DELIVERED),
+    Step(WAITING, "cancelled by key and time", CANCELLED),
+    Step(WAITING, "cancelled by key and another time", WAITING),
+    Step(WAITING, "half of fileReservedTime passes, stored again", WAITING),
+    Step(WAITING, "the clock is set back", WAITING),
+    Step(WAITING, "a restart", WAITING),
+    Step(CANCELLED, "a restart", CANCELLED),
+    Step(CANCELLED, "its time comes", DONE),
+    Step(DELIVERED, "a restart", DELIVERED),
+)
+
+RETRIED: tuple[Step, ...] = (
+    Step(QUEUE, "given back, level 3 + times tried", DELAYED),
+    Step(QUEUE, "given back with a level", DELAYED),
+    Step(QUEUE, "given back with a level below 0", DEAD),
+    Step(QUEUE, "given back, retryMaxTimes is 0", DEAD),
+    Step(QUEUE, "given back, retryQueueNums is 0", DROPPED),
+    Step(QUEUE, "given back, the consumer's own limit is 0", DEAD),
+    Step(DELAYED, "the delay ends", RETRY),
+    Step(DELAYED, "a restart", DELAYED),
+    Step(RETRY, "given back, retryMaxTimes is 1", DEAD),
+    Step(RETRY, "given back again", DELAYED),
+)
