@@ -37,6 +37,7 @@
     │  └─ KvConfigFailed             a change of the KV config could not be written down: it was not made
     ├─ ReplicationError
     │  ├─ ReplicaMisbehaved          a peer that does not keep to the replication protocol
+    │  ├─ MasterFenced               another master of this name was promoted later
     │  └─ LogsDiffer                 the log of a master does not continue that of its slave
     ├─ StoreError
     │  ├─ StorePathInvalid           the directory is a file, foreign, or not permitted
@@ -363,6 +364,17 @@ class ReplicationError(EmberError):
 
 class ReplicaMisbehaved(ReplicationError):
     """The other side of a replication connection sent what the protocol does not allow; the connection is closed."""
+
+
+class MasterFenced(ReplicationError):
+    """Another broker was made the master of this name later: this one may not be it any more."""
+
+    def __init__(self, broker_name: str, address: str, epoch: int) -> None:
+        super().__init__(
+            f"{address} is master of {broker_name} since epoch {epoch}, which is later than that of this store;"
+            f" stop this broker, `embermq broker demote DIR --master {address}`, and start it as a SLAVE"
+        )
+        self.broker_name, self.address, self.epoch = broker_name, address, epoch
 
 
 class LogsDiffer(ReplicationError):

@@ -1,8 +1,5 @@
 """Replication between EmberMQ and Apache RocketMQ, each in both roles: the same log, byte for byte, after kills too."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +10,7 @@ from tests.interop import java_broker, reference
 from tests.interop.java_broker import JavaProcess, broker_config, free_port, java_server
 from tests.support.broker_process import BrokerProcess
 from tests.support.replication import file_bytes
-from tests.support.replication_processes import as_slave, ask_all, figure, pulled, send_command
+from tests.support.replication_processes import as_slave, ask_all, figure, name_server, pulled, send_command
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -36,19 +33,6 @@ def _jars() -> None:
         java_broker.class_path()
     except reference.ReferenceMissing as why:
         pytest.skip(str(why))
-
-
-@contextmanager
-def name_server(place: Path) -> Iterator[str]:
-    words = [sys.executable, "-m", "embermq.cli", "namesrv", "--listen", "127.0.0.1:0", "--output", "json"]
-    place.mkdir(parents=True, exist_ok=True)
-    child = subprocess.Popen(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert child.stdout is not None
-        yield json.loads(child.stdout.readline())["listen"]
-    finally:
-        child.kill()
-        child.communicate()
 
 
 @contextmanager

@@ -1,7 +1,11 @@
 """Brokers of a replicated group as processes: sends to them, figures of them, slaves of theirs."""
 
 import asyncio
-from collections.abc import Sequence
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from embermq.remoting import Command, Connector, RequestCode, parse_json
@@ -68,3 +72,17 @@ def as_slave(
 ) -> BrokerProcess:
     words = ("-n", name_server, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--set", f"brokerName={name}")
     return BrokerProcess(place, *words, *more, sizes=sizes, listen=listen)
+
+
+@contextmanager
+def name_server(place: Path) -> Iterator[str]:
+    """The address of an `embermq namesrv` of its own."""
+    words = [sys.executable, "-m", "embermq.cli", "namesrv", "--listen", "127.0.0.1:0", "--output", "json"]
+    place.mkdir(parents=True, exist_ok=True)
+    child = subprocess.Popen(words, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert child.stdout is not None
+        yield json.loads(child.stdout.readline())["listen"]
+    finally:
+        child.kill()
+        child.communicate()

@@ -47,6 +47,7 @@ from embermq.broker.query_requests import QueryRequests
 from embermq.broker.queue_locks import LOCK_OWNERS, QueueLocks
 from embermq.broker.registration import Registration
 from embermq.broker.replicas import Replication
+from embermq.broker.replicas.fencing import find_rival
 from embermq.broker.replicas.tables import SlaveTables
 from embermq.broker.reply import Replies
 from embermq.broker.saving import Saver
@@ -57,7 +58,7 @@ from embermq.broker.statistics import Statistics
 from embermq.broker.topics import Topics
 from embermq.broker.transactions import TRANSACTIONS, Transactions
 from embermq.clock import Clock, SystemClock
-from embermq.errors import StoreError
+from embermq.errors import MasterFenced, StoreError
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
@@ -267,6 +268,7 @@ class Broker:
         if settings.fast_port and main.port > 2:
             fast = fast or bind(settings.listen_address, main.port - 2)
             self.listen.append(await self.server.accept(fast, _fast(self.table), self.runs))
+        await self._check_fence(str(Host(self.store.settings.broker_ip, main.port)))
         self.replication.start(ha)
         self._registration = Registration(
             self._settings_now,
@@ -360,7 +362,23 @@ class Broker:
             period = self._current.register_period_ms / 1000
             is_lost = self.replication.is_slave and not self.replication.is_following
             await asyncio.sleep(min(period, LOST_SECONDS) if is_lost else period)
+            try:
+                await self._check_fence(self.address)
+            except MasterFenced as problem:
+                log.error("event=fenced reason=%r", str(problem))
+                self.store.set_writable(False)
+                continue  # It leaves the routes to the other one.
             await self._registration.register_all()
+
+    async def _check_fence(self, own_address: str) -> None:
+        """MasterFenced if another broker was made the master of this name later."""
+        if self.replication.is_slave:
+            return
+        settings, epoch = self._current, self.replication.epoch.number
+        names = (settings.name_servers, settings.broker_name)
+        rival = await find_rival(self._connector, *names, own_address, epoch)
+        if rival is not None:
+            raise MasterFenced(settings.broker_name, *rival)
 
     def _scan(self) -> None:
         now = self._clock.monotonic()

@@ -30,6 +30,8 @@ SWITCH_SECONDS = 0.0005
 VERBS = {
     "clean": "Have brokers clean up now.",
     "config": "Show and change settings of brokers.",
+    "demote": "Make a stopped old master fit to follow the new one.",
+    "promote": "Make a stopped slave the next master.",
     "status": "Show the runtime info of brokers.",
     "writable": "Have producers send to a broker, or not.",
 }
@@ -46,9 +48,9 @@ class BrokerVerbs(ClusterVerbs):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        from embermq.cli.network import broker_verbs
+        from embermq.cli.network import broker_verbs, switching
 
-        command = getattr(broker_verbs, cmd_name)
+        command = getattr(switching if cmd_name in ("demote", "promote") else broker_verbs, cmd_name)
         assert isinstance(command, click.Command)
         return command
 

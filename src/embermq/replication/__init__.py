@@ -11,6 +11,8 @@
     sender.py           a thread a slave: log bytes out, acknowledgements in
     server.py           ReplicationServer: the port that slaves connect to
     follower.py         Follower: a thread that copies a master's log into a store
+    epochs.py           which of two stores was made the master last
+    demotion.py         an old master made fit to follow the new one: its own tail kept aside
     moving_aside.py     an old log moved aside, for a copy from the start
 
 The sessions have neither sockets nor clocks of their own. Log bytes are sent as soon as a crash of the master cannot
@@ -18,9 +20,23 @@ take them back (under SYNC_FLUSH: once they are synced); a slave acknowledges wh
 it has synced. Other packages import from this face.
 """
 
+from embermq.replication.demotion import Demoted, demote
+from embermq.replication.epochs import Epoch, load_epoch, promote
 from embermq.replication.follower import Follower, Following
 from embermq.replication.moving_aside import move_log_aside
 from embermq.replication.replicas import Replicas, ReplicaView
 from embermq.replication.server import ReplicationServer
 
-__all__ = ["Follower", "Following", "ReplicaView", "Replicas", "ReplicationServer", "move_log_aside"]
+__all__ = [
+    "Demoted",
+    "Epoch",
+    "demote",
+    "load_epoch",
+    "promote",
+    "Follower",
+    "Following",
+    "ReplicaView",
+    "Replicas",
+    "ReplicationServer",
+    "move_log_aside",
+]

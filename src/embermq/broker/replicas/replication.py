@@ -12,7 +12,7 @@ import logging
 import socket
 
 from embermq.broker.replicas.tables import SlaveTables
-from embermq.replication import Follower, Replicas, ReplicationServer
+from embermq.replication import Follower, Replicas, ReplicationServer, load_epoch
 from embermq.settings import BrokerRole
 from embermq.store import MessageStore
 
@@ -26,6 +26,7 @@ class Replication:
 
     def __init__(self, store: MessageStore, replicas: Replicas, tables: SlaveTables) -> None:
         self._store, self.replicas, self._tables = store, replicas, tables
+        self.epoch = load_epoch(store.path)
         self._bound: socket.socket | None = None
         self._server: ReplicationServer | None = None
         self._follower: Follower | None = None
@@ -109,9 +110,10 @@ class Replication:
 
     def figures(self) -> dict[str, str]:
         """For administrators, under names of our own."""
+        epoch = {"emberEpoch": str(self.epoch.number), "emberEpochStart": str(self.epoch.start)}
         if self._follower is not None:
             now = self._follower.now
-            return {
+            return epoch | {
                 "emberMaster": now.master,
                 "emberMasterFollowed": str(now.is_connected and now.is_compared).lower(),
                 "emberMasterProblem": now.problem,
@@ -119,7 +121,7 @@ class Replication:
             }
         views, end = self.replicas.view(), self._store.max_physical
         behind = ";".join(f"{view.address}={max(0, end - view.acknowledged)}" for view in views)
-        return {
+        return epoch | {
             "emberReplicas": str(len(views)),
             "emberReplicasBehindBytes": behind,
             "emberReplicatedOffset": str(self.replicas.mark),
