@@ -67,8 +67,8 @@ class Member:
 class ProbedCluster:
     """One broker, called broker-a."""
 
-    def __init__(self, place: Path, *arguments: str) -> None:
-        self.broker = BrokerProcess(place, "--set", "brokerName=broker-a", *arguments)
+    def __init__(self, place: Path, *arguments: str, name_server: str = "127.0.0.1:0") -> None:
+        self.broker = BrokerProcess(place, "--set", "brokerName=broker-a", *arguments, name_server=name_server)
         self.address, self.name_server = self.broker.address, self.broker.name_server
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="probed-cluster", daemon=True)

@@ -128,11 +128,15 @@ class Asking:
         ]
 
     async def queue_place(self, queue: MessageQueue) -> BrokerAddress:
-        """The broker of a queue; the master, if it has one. Asked of the name server once."""
+        """The broker of a queue; the master, if it has one. Asked of the name server once (forget_places)."""
         if queue.broker not in self._addresses:
             table = (await self.cluster()).broker_addr_table
             self._addresses = {name: data.address() or "" for name, data in table.items()}
         return BrokerAddress(queue.broker, self._addresses[known("broker", queue.broker, self._addresses)])
+
+    def forget_places(self) -> None:
+        """Ask for the addresses of brokers again when one is next needed: one may have come back elsewhere."""
+        self._addresses = {}
 
     async def broker(
         self,

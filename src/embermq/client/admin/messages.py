@@ -25,7 +25,7 @@ from embermq.client.calls import (
     view,
 )
 from embermq.client.message_queue import MessageQueue
-from embermq.errors import AnswerInvalid, BrokerUnreachable, NameUnknown
+from embermq.errors import AnswerInvalid, BrokerBusy, BrokerUnreachable, NameServersUnreachable, NameUnknown
 from embermq.format.frame import Frame, decode
 from embermq.format.frame_message import as_message
 from embermq.model.ids import parse_message_id
@@ -185,12 +185,17 @@ class Messages:
         """The messages of queues from these offsets on, as they come."""
         return Tail(self, positions, wanted)
 
+    def forget_places(self) -> None:
+        """Brokers may have come back at other addresses."""
+        self._asking.forget_places()
+
     async def _place(self, queue: MessageQueue) -> BrokerAddress:
         return await self._asking.queue_place(queue)
 
 
 class Tail:
-    """Queues that are followed, by one held pull each. A broker that does not answer is asked again after a second."""
+    """Queues that are followed, by one held pull each. A broker that does not answer, or has unregistered, is asked
+    again after a second."""
 
     def __init__(self, messages: Messages, positions: Iterable[tuple[MessageQueue, int]], wanted: Wanted) -> None:
         self._messages, self._wanted = messages, wanted
@@ -226,7 +231,8 @@ class Tail:
     async def _pull(self, queue: MessageQueue) -> Page | None:
         try:
             return await self._messages.page(queue, self._positions[queue], wanted=self._wanted, hold_ms=HOLD_MS)
-        except BrokerUnreachable:
+        except (BrokerUnreachable, NameServersUnreachable, NameUnknown, BrokerBusy):
+            self._messages.forget_places()
             await asyncio.sleep(RETRY_SECONDS)
             return None
 
