@@ -20,6 +20,7 @@ import click
 
 from bench import (
     append,
+    client_send,
     delays,
     memory,
     network_filter,
@@ -74,6 +75,7 @@ SCENARIOS: dict[str, ModuleType] = {
         network_java,
         network_scale,
         network_start,
+        client_send,
     )
 }
 # `--only network` means every scenario whose name begins so.

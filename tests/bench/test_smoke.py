@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from bench import (
     append,
+    client_send,
     delays,
     memory,
     network_filter,
@@ -56,6 +57,7 @@ ANSWERS = {
         "1 KiB, tags and keys": "af7eb4790459",
     },
     "delays": {},
+    "client_send": {"1 in flight, 1 KiB": "3ac3290d0913", "256 in flight, 1 KiB": "1d09e782f4bf"},
     "memory": {
         "recovery of 4 MiB": "d5aafea0708e",
         "rebuild of 4 MiB": "d5aafea0708e",
@@ -247,6 +249,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
     modules = (
         append,
         delays,
+        client_send,
         memory,
         network_filter,
         network_java,
