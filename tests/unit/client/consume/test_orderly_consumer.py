@@ -97,6 +97,7 @@ def test_locks_are_given_back_when_the_consumer_closes(tmp_path: Path) -> None:
     play(scenario, tmp_path)
 
 
+@pytest.mark.slow(seconds=2)
 def test_a_queue_whose_handler_runs_is_kept_locked_until_it_returns(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         await send(cluster.broker, 0, 3, queues=1)
@@ -129,6 +130,7 @@ def test_a_queue_whose_handler_runs_is_kept_locked_until_it_returns(tmp_path: Pa
     play(scenario, tmp_path)
 
 
+@pytest.mark.slow(seconds=2)
 def test_a_member_that_lost_its_lock_stops_and_commits_nothing(tmp_path: Path) -> None:
     clock = ManualClock()
 

@@ -166,6 +166,7 @@ def test_sql_is_evaluated_by_the_broker_and_checked_when_subscribing(tmp_path: P
     play(scenario, tmp_path, store={"filter_properties": True})
 
 
+@pytest.mark.slow(seconds=2)
 def test_a_topic_that_is_made_later_is_found(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         seen = Seen()
@@ -309,6 +310,7 @@ def test_where_that_fails_as_well_it_is_handled_here_again(tmp_path: Path, monke
     play(scenario, tmp_path)
 
 
+@pytest.mark.slow(seconds=2)
 def test_a_handler_that_does_not_return_has_its_message_sent_back(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         await send(cluster.broker, 0, 1)
@@ -504,6 +506,7 @@ def test_a_member_that_dies_is_replaced(tmp_path: Path) -> None:
     play(scenario, tmp_path)
 
 
+@pytest.mark.slow(seconds=2)
 def test_a_broker_that_was_restarted_is_found_again(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         await send(cluster.broker, 0, 4)
