@@ -1,7 +1,6 @@
 """Screening records by their properties, one entry after another. Twin: plain.screen.
 
-Every place and length is compared with the bytes at hand before it is used. 800 records of 1 KiB with the properties of
-Java clients in some 60 µs, against 900 of the twin.
+Every place and length is compared with the bytes at hand before it is used.
 """
 
 from typing import Any
