@@ -245,7 +245,7 @@ def _register_tuples(spark: "SparkSession") -> str:
         def partitions(self) -> list[InputPartition]:
             from embermq.spark.reading.batch_reader import batch_reader
 
-            return batch_reader(spark_schema("rocketmq"), self.options, "tuples").partitions()
+            return list(batch_reader(spark_schema("rocketmq"), self.options, "tuples").partitions())
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
             from datetime import UTC, datetime

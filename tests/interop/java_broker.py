@@ -99,7 +99,9 @@ def java_server(
     home = home_of(directory)
     file = directory / "server.conf"
     file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-    words = ["java", *jvm, *reference.jvm_options(), f"-Duser.home={directory}", "-cp", class_path()]
+    # A key pair for TLS is made in the directory for temporary files at every start, and left there.
+    places = [f"-Duser.home={directory}", f"-Djava.io.tmpdir={directory}"]
+    words = ["java", *jvm, *reference.jvm_options(), *places, "-cp", class_path()]
     process = subprocess.Popen(
         [*words, f"org.apache.rocketmq.{main}", "-c", str(file)],
         env=os.environ | {"ROCKETMQ_HOME": str(home)},

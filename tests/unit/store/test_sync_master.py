@@ -61,15 +61,16 @@ def test_the_promise_can_be_waived(root: Path) -> None:
 
 def test_one_that_replicates_may_open_it_and_is_told_what_to_wait_for(root: Path) -> None:
     with MessageStore.open(root, SYNC_MASTER, replicated=True) as store:
-        assert store.promises_replica
+        promised = [store.promises_replica]
         receipt, end = store.append_unconfirmed(Message("orders", b"3"))
         assert end == receipt.physical_offset + receipt.size == store.max_physical
         assert store.append_unconfirmed(Message("orders", b"4", wait_for_store=False))[1] == 0
         store.set_role(BrokerRole.ASYNC_MASTER)
-        assert not store.promises_replica
+        promised.append(store.promises_replica)
         assert store.append_unconfirmed(Message("orders", b"5"))[1] == 0
         store.set_role(BrokerRole.SYNC_MASTER)
-        assert store.promises_replica
+        promised.append(store.promises_replica)
+    assert promised == [True, False, True]
 
 
 def test_growth_is_told_until_it_is_ended(root: Path) -> None:
