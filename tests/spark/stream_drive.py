@@ -36,6 +36,7 @@ class Drive:
     def restart(self, **options: Any) -> None:
         """The process ends and the query is started again."""
         self._options |= {name.lower(): str(value) for name, value in options.items()}
+        self.reader.stop()
         self.reader = self._make()
 
     def begin(self) -> None:

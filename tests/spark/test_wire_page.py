@@ -33,4 +33,6 @@ def test_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
         names: dict[str, Any] = {"__name__": "examples"}
         for block in blocks:
             code = block[1].replace("127.0.0.1:9876", cluster.name_server)
+            for name in ("archive", "checkpoint"):  # Spark does not follow a change of the working directory.
+                code = code.replace(f'"{name}"', repr(str(tmp_path / name)))
             exec(compile("\n" * text.count("\n", 0, block.start(1)) + code, str(PAGE), "exec"), names)

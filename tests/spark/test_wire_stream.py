@@ -29,6 +29,22 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
+_started: list[Drive] = []
+
+
+@pytest.fixture(autouse=True)
+def stop_drives() -> Iterator[None]:
+    """Readers that no Spark stops keep their connections, and the thread of the client."""
+    yield
+    while _started:
+        _started.pop().reader.stop()
+
+
+def started(**options: str) -> Drive:
+    _started.append(Drive(**options))
+    return _started[-1]
+
+
 def append(cluster: Cluster, start: int, end: int, topic: str = TOPIC, queues: int = 4) -> None:
     put(cluster.broker.store, [Message(topic, b"%d" % n, queue_id=n % queues) for n in range(start, end)])
 
@@ -44,7 +60,7 @@ def bodies(drive: Drive) -> list[int]:
 
 
 def drive_of(cluster: Cluster, **options: str) -> Drive:
-    return Drive(nameServer=cluster.name_server, topic=TOPIC, **({"startingOffsets": "earliest"} | options))
+    return started(nameServer=cluster.name_server, topic=TOPIC, **({"startingOffsets": "earliest"} | options))
 
 
 def test_every_message_comes_once_over_restarts(cluster: Cluster) -> None:
@@ -66,7 +82,7 @@ def test_every_message_comes_once_over_restarts(cluster: Cluster) -> None:
 
 def test_a_stream_begins_at_the_latest_and_at_offsets_and_times(cluster: Cluster) -> None:
     append(cluster, 0, 100)
-    latest = Drive(nameServer=cluster.name_server, topic=TOPIC)
+    latest = started(nameServer=cluster.name_server, topic=TOPIC)
     assert latest.run() == []
     append(cluster, 100, 104)
     assert latest.run() == [4]
@@ -101,7 +117,7 @@ def test_available_now_ends_at_what_was_there(cluster: Cluster) -> None:
 
 def test_new_queues_and_topics_are_found_while_it_runs(cluster: Cluster) -> None:
     append(cluster, 0, 8)
-    drive = Drive(nameServer=cluster.name_server, subscribePattern="orders.*", startingOffsets="earliest")
+    drive = started(nameServer=cluster.name_server, subscribePattern="orders.*", startingOffsets="earliest")
     assert drive.run() == [8]
     create_topic([cluster.broker.address], cluster.name_server, TOPIC, 6)
     put(cluster.broker.store, [Message(TOPIC, b"8", queue_id=5), Message(TOPIC, b"9", queue_id=4)])

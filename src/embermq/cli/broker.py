@@ -4,6 +4,7 @@ Here the command line becomes settings and bound sockets; broker_process.py runs
 touching the disk is refused first: nothing is written when a port is taken or a key is unknown.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -48,9 +49,10 @@ class BrokerVerbs(ClusterVerbs):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        from embermq.cli.network import broker_verbs, switching
 
-        command = getattr(switching if cmd_name in ("demote", "promote") else broker_verbs, cmd_name)
+        # The verbs about a running broker load no store.
+        room = "switching" if cmd_name in ("demote", "promote") else "broker_verbs"
+        command = getattr(importlib.import_module(f"embermq.cli.network.{room}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

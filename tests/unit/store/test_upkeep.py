@@ -36,6 +36,7 @@ def test_expired_queues_go_and_keep_their_numbers(builder: StoreBuilder) -> None
             store.append(Message("old", b"x"))
         for _ in range(200):
             store.append(Message("new", bytes(200)))
+        assert store.wait_for_dispatch()
         assert store.clean_expired_queues() == []
         builder.clock.advance(s=100)  # type: ignore[attr-defined]
         assert store.delete_expired(before_ms=builder.clock.now_ms()).segments > 0
