@@ -207,6 +207,8 @@ _WORDS = [
     (re.compile(r"\b(true|false)(\s+)\d+\s*$", re.MULTILINE), r"\1"),  # how long a send took
     (re.compile(r"V4_9_[78]"), "VERSION"),
     (re.compile(r"\d+\.\d+"), "NUMBER"),
+    # statsAll: sums of the last samples, of which a broker takes one every 10 s.
+    (re.compile(r"(NUMBER\s+NUMBER)\s+\d+\s+\d+\s*$", re.MULTILINE), r"\1 SUMS"),
     (re.compile(r"(/[\w.-]+)+/export"), "EXPORT"),
     (re.compile(r".*http://rocketmq\.apache\.org/docs/faq.*"), ""),
 ]

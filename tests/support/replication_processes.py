@@ -11,9 +11,9 @@ from pathlib import Path
 from embermq.remoting import Command, Connector, RequestCode, parse_json
 from tests.support.broker_process import SMALL, BrokerProcess
 from tests.support.brokers import pull_fields, send_fields
+from tests.support.waiting import wait_until
 
 SECONDS = 60.0
-TRIES_MAX = 50
 
 
 def ask_all(address: str, commands: Sequence[Command]) -> list[Command]:
@@ -58,13 +58,15 @@ def pulled(address: str, queue_id: int = 0) -> int:
 
 def figure(address: str, name: str) -> str:
     """One value of the runtime information; empty if there is none."""
-    answer = ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
-    for _ in range(TRIES_MAX):  # RocketMQ's fails now and then while its tables change.
-        if answer.code == 0:
-            break
-        answer = ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO))
-    assert answer.code == 0, answer.remark
-    return str(parse_json(answer.body)["table"].get(name, ""))
+    answers: list[Command] = []
+
+    def is_answered() -> bool:
+        """RocketMQ's fails in its first seconds, and now and then while its tables change."""
+        answers.append(ask(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO)))
+        return answers[-1].code == 0
+
+    wait_until(is_answered, f"{address} shows its figures", look_seconds=0.2)
+    return str(parse_json(answers[-1].body)["table"].get(name, ""))
 
 
 def as_slave(

@@ -240,6 +240,7 @@ def test_seeking(tmp_path: Path) -> None:
 def test_seeking_outside_of_the_queue_goes_on_inside(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         await send(cluster.broker, 0, 5)
+        assert cluster.broker.store.wait_for_dispatch()  # The broker says where the queue ends as it is dispatched.
         queue = QUEUES[0]
         async with consumer(cluster) as pull:
             await pull.assign([queue])
