@@ -21,6 +21,7 @@ async def send(broker: RunningBroker, start: int, end: int, topic: str = T, queu
     for number in range(start, end):
         answer = await broker.send(topic, b"m%d" % number, f"TAGS\x01t{number % 2}\x02", e=number % queues)
         assert answer.code == 0, answer.remark
+    assert broker.store.wait_for_dispatch()  # A queue ends where it is dispatched.
 
 
 def numbered(start: int, end: int) -> list[bytes]:
@@ -240,7 +241,6 @@ def test_seeking(tmp_path: Path) -> None:
 def test_seeking_outside_of_the_queue_goes_on_inside(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster) -> None:
         await send(cluster.broker, 0, 5)
-        assert cluster.broker.store.wait_for_dispatch()  # The broker says where the queue ends as it is dispatched.
         queue = QUEUES[0]
         async with consumer(cluster) as pull:
             await pull.assign([queue])
