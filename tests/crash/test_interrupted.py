@@ -11,6 +11,7 @@ where they never run: at `try`, and a second time at `with`, when its block is l
 
 import linecache
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -430,3 +431,25 @@ def test_a_close_interrupted_at_any_moment_ends_and_gives_the_lock_back(tmp_path
         with MessageStore.open(trial.root, trial._settings) as again:  # The lock was given back.
             found = {int(one.body[: one.body.index(b"|")]) for one in again.scan()}
         assert trial.acknowledged <= found
+
+
+@UNRAISABLE
+@pytest.mark.parametrize("file", ["store/engine.py", "store/recovery/opening.py", "store/layout/fence.py"])
+def test_a_close_interrupted_at_any_line_is_finished_by_the_next_call(tmp_path: Path, file: str) -> None:
+    """Also one that was interrupted when the lock had been given back, and nothing may be written any more."""
+    settled = False
+    for nth in range(1, 200):
+        trial = Trial(tmp_path / f"s{nth}", "append", FlushDisk.SYNC)
+        trial.append()
+        tracer = Tracer(nth, (str(Path(SOURCE) / file),), always)
+        with interruptible(), tracer.tracing():
+            trial.store.close()
+        trial.store.close()
+        assert trial.store.closed, tracer.place
+        with MessageStore.open(trial.root, trial._settings) as again:
+            assert [one.body for one in again.scan()] == [message(0).body], tracer.place
+        shutil.rmtree(trial.root)
+        settled = not tracer.place
+        if settled:
+            break
+    assert settled

@@ -86,10 +86,8 @@ from embermq import Message
 from embermq.testing.builder import StoreBuilder
 store = StoreBuilder(Path(sys.argv[1])).open()
 store.append(Message("t", b"parent"))
-child = os.fork()
-if child == 0:
-    time.sleep(600)
-print(child, flush=True)
+if os.fork() == 0:  # Its first line follows what is run after a fork.
+    print(os.getpid(), flush=True)
 time.sleep(600)
 """
 

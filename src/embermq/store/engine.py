@@ -73,7 +73,7 @@ class Engine:
         self.log, self.queues, self.index = parts.log, parts.queues, parts.index
         self.read_only = parts.read_only
         self.access = Access(self.path, read_only=self.read_only)
-        self._is_closing = self._has_let_go = False
+        self._is_closing = self._lets_go = self._has_let_go = False
         self.sync = self.settings.flush is FlushDisk.SYNC
         self.records = Records(self.log)
         self.fetcher = Fetcher(self.log, self.records, self.settings, self._topic_begin, lambda: self.role)
@@ -233,13 +233,15 @@ class Engine:
         """
         if self._is_closing or self._has_let_go:
             return
-        self._is_closing = True
-        self.access.close()
+        is_stopped = self.read_only or self._lets_go  # Interrupted earlier, when the lock may have been gone.
         try:
-            if not self.read_only:
+            self._is_closing = True
+            self.access.close()
+            if not is_stopped:
                 _running.discard(self)
                 self.writer.refuse(StoreClosed(self.path))
                 self._stop_services()
+                is_stopped = True
                 self._settle()
         except WriterFenced as fenced:
             raise StoreError(f"{self.path} was not closed cleanly: {fenced.reason}") from fenced
@@ -248,9 +250,14 @@ class Engine:
             raise StoreError(f"{self.path} was not closed cleanly ({reason}); the next open recovers it") from problem
         finally:
             try:
-                self._let_go()
+                if not is_stopped:
+                    with suppress(OSError, StoreError):  # Raised by the first try already.
+                        self._stop_services()
             finally:
-                self._is_closing = False
+                try:
+                    self._let_go()
+                finally:
+                    self._is_closing = False
 
     def leave_to_parent(self) -> None:
         """In a process that was forked from the one that opened the store: threads and lock stayed there."""
@@ -287,6 +294,8 @@ class Engine:
 
     def _let_go(self) -> None:
         """Close files and give the lock back, whatever happened before."""
+        self._lets_go = True
+        self.access.close()
         for sink in self._user_sinks:
             try:
                 sink.close()

@@ -60,8 +60,8 @@ class MemoryFile:
         self.synced_size = 0
         self.dropped: dict[int, bytes] = {}  # pages a failed sync has silently given up
 
-    def __del__(self) -> None:
-        os.close(self.fd)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)  # Bound early: at the end of the interpreter the module may be gone.
 
     @property
     def size(self) -> int:
