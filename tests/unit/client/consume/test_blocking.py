@@ -86,7 +86,7 @@ def test_a_handler_may_send(cluster: Cluster) -> None:
 
 def test_a_pull_consumer(cluster: Cluster) -> None:
     with PullConsumer(name_server=cluster.name_server, group="g", consume_from="first") as pull:
-        assert sorted(message.body for message in pull.messages(T, timeout=0.5)) == numbered(*range(8))
+        assert sorted(message.body for message in pull.messages(T, timeout=3.0)) == numbered(*range(8))
         assert len(pull.assignment) == 4
         queue = MessageQueue(T, "a", 1)
         pull.seek(queue, 1)
@@ -105,7 +105,7 @@ def test_a_pull_consumer(cluster: Cluster) -> None:
 def test_leaving_a_loop_early_loses_nothing(cluster: Cluster) -> None:
     with PullConsumer(name_server=cluster.name_server, group="g", consume_from="first") as pull:
         first = [message.body for _number, message in zip(range(3), pull.messages(T), strict=False)]
-        rest = [message.body for message in pull.messages(T, timeout=0.5)]
+        rest = [message.body for message in pull.messages(T, timeout=3.0)]
     assert sorted(first + rest) == numbered(*range(8))
     with PullConsumer(name_server=cluster.name_server, group="g", consume_from="first") as pull:
         assert list(pull.messages(T, timeout=0.3)) == []
@@ -115,7 +115,7 @@ def test_assigned_queues(cluster: Cluster) -> None:
     with PullConsumer(name_server=cluster.name_server, group="g", consume_from="first", auto_commit=False) as pull:
         queues = pull.topic_queues(T)
         pull.assign(queues[:1], "t0")
-        assert [message.body for message in pull.messages(T, timeout=0.3)] == numbered(0, 4)
+        assert [message.body for message in pull.messages(T, timeout=3.0)] == numbered(0, 4)
         pull.unsubscribe("other")
 
 

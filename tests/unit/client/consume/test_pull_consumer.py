@@ -55,7 +55,7 @@ def test_messages_one_after_another_and_committed_at_the_end(tmp_path: Path) -> 
         await send(cluster.broker, 0, 100)
         bodies = []
         async with consumer(cluster) as pull:
-            async for message in pull.messages(T, timeout=0.5):
+            async for message in pull.messages(T, timeout=3.0):
                 bodies.append(message.body)
         assert bodies == numbered(0, 100)
         assert await committed(cluster.broker) == 100
