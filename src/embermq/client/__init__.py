@@ -13,7 +13,7 @@ The names of this face block their thread; `embermq.client.aio` has the same for
     routes.py         routes of topics, kept and refreshed; topic_route.py their values; name_servers.py whom to ask
     received.py       stored records as messages; message_queue.py a queue of a topic
     credentials.py    access keys and signatures; namespaces.py names on the wire
-    producing/        producers
+    produce/          producers
     consume/          consumers
     tracing.py        the message trace
     runtime.py        the background loop of the synchronous faces
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from embermq.client.consume.starts import ConsumeFrom
     from embermq.client.credentials import Credentials
     from embermq.client.message_queue import MessageQueue
-    from embermq.client.producing.blocking import Producer, TransactionProducer
-    from embermq.client.producing.hooks import SendContext, SendHook
-    from embermq.client.producing.results import SendResult, TransactionResult
+    from embermq.client.produce.blocking import Producer, TransactionProducer
+    from embermq.client.produce.hooks import SendContext, SendHook
+    from embermq.client.produce.results import SendResult, TransactionResult
     from embermq.client.received import ReceivedMessage
     from embermq.model.message import Message
 
@@ -48,17 +48,17 @@ _HOMES = {
     "Decision": "embermq.client.calls",
     "Message": "embermq.model.message",
     "MessageQueue": "embermq.client.message_queue",
-    "Producer": "embermq.client.producing.blocking",
+    "Producer": "embermq.client.produce.blocking",
     "PullConsumer": "embermq.client.consume.blocking",
     "PullStatus": "embermq.client.calls",
     "PushConsumer": "embermq.client.consume.blocking",
     "ReceivedMessage": "embermq.client.received",
-    "SendContext": "embermq.client.producing.hooks",
-    "SendHook": "embermq.client.producing.hooks",
-    "SendResult": "embermq.client.producing.results",
+    "SendContext": "embermq.client.produce.hooks",
+    "SendHook": "embermq.client.produce.hooks",
+    "SendResult": "embermq.client.produce.results",
     "SendStatus": "embermq.client.calls",
-    "TransactionProducer": "embermq.client.producing.blocking",
-    "TransactionResult": "embermq.client.producing.results",
+    "TransactionProducer": "embermq.client.produce.blocking",
+    "TransactionResult": "embermq.client.produce.results",
     "by_machine_room": "embermq.client.consume.allocation",
     "configured": "embermq.client.consume.allocation",
     "near_machine_room": "embermq.client.consume.allocation",

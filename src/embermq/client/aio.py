@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from embermq.client.admin.async_admin import Admin
     from embermq.client.consume.pull import PullConsumer
     from embermq.client.consume.push import PushConsumer
-    from embermq.client.producing.producer import Producer, TransactionProducer
+    from embermq.client.produce.producer import Producer, TransactionProducer
     from embermq.model.message import Message
 
 _HOMES = {
     "Admin": "embermq.client.admin.async_admin",
     "Message": "embermq.model.message",
-    "Producer": "embermq.client.producing.producer",
+    "Producer": "embermq.client.produce.producer",
     "PullConsumer": "embermq.client.consume.pull",
     "PushConsumer": "embermq.client.consume.push",
-    "TransactionProducer": "embermq.client.producing.producer",
+    "TransactionProducer": "embermq.client.produce.producer",
 }
 
 __all__ = [

@@ -26,7 +26,7 @@ def test_examples_run(tmp_path: Path) -> None:
 
 
 def test_every_option_is_in_the_table() -> None:
-    from embermq.client.producing.settings import ProducerOptions
+    from embermq.client.produce.settings import ProducerOptions
 
     text = PAGE.read_text(encoding="utf-8")
     assert [name for name in ProducerOptions.__annotations__ if f"`{name}`" not in text] == []

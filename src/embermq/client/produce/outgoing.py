@@ -7,9 +7,9 @@ import msgspec
 
 from embermq.client.calls import WireMessage
 from embermq.client.namespaces import with_namespace
-from embermq.client.producing.compression import compressed
-from embermq.client.producing.settings import ProducerSettings
-from embermq.client.producing.unique_ids import UniqueIds
+from embermq.client.produce.compression import compressed
+from embermq.client.produce.settings import ProducerSettings
+from embermq.client.produce.unique_ids import UniqueIds
 from embermq.errors import BodyTooLarge, MessageRejected, PropertiesTooLarge, TopicNameInvalid
 from embermq.model.message import NO_PROPERTIES, Message
 from embermq.model.names import topic_objection

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.results import SendResult
+from embermq.client.produce.results import SendResult
 from embermq.errors import ClientError
 from embermq.model.message import Message
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from embermq.client.producing.batches import Batch, split
-from embermq.client.producing.outgoing import Packer
-from embermq.client.producing.settings import producer_settings
-from embermq.client.producing.unique_ids import UniqueIds
+from embermq.client.produce.batches import Batch, split
+from embermq.client.produce.outgoing import Packer
+from embermq.client.produce.settings import producer_settings
+from embermq.client.produce.unique_ids import UniqueIds
 from embermq.errors import BodyTooLarge
 from embermq.format.client_batch import decode_batch_items
 from embermq.model.message import Message

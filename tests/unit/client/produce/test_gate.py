@@ -3,7 +3,7 @@
 import threading
 import time
 
-from embermq.client.producing.gate import Gate
+from embermq.client.produce.gate import Gate
 
 
 def entered(gate: Gate, size: int) -> threading.Thread:

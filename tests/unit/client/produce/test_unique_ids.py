@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from embermq.client.producing.unique_ids import UniqueIds
+from embermq.client.produce.unique_ids import UniqueIds
 from embermq.testing import ManualClock
 
 

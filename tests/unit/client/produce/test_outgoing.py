@@ -4,10 +4,10 @@ from typing import Unpack
 
 import pytest
 
-from embermq.client.producing.compression import METHODS, compressed
-from embermq.client.producing.outgoing import Packer
-from embermq.client.producing.settings import ProducerOptions, ProducerSettings, producer_settings
-from embermq.client.producing.unique_ids import UniqueIds
+from embermq.client.produce.compression import METHODS, compressed
+from embermq.client.produce.outgoing import Packer
+from embermq.client.produce.settings import ProducerOptions, ProducerSettings, producer_settings
+from embermq.client.produce.unique_ids import UniqueIds
 from embermq.errors import BodyTooLarge, MessageRejected, OptionInvalid, PropertiesTooLarge, TopicNameInvalid
 from embermq.model.message import Message, decompress
 from embermq.model.properties import decode_properties

@@ -2,8 +2,8 @@
 
 import time
 
-from embermq.client.producing.hooks import SendContext
-from embermq.client.producing.results import SendResult
+from embermq.client.produce.hooks import SendContext
+from embermq.client.produce.results import SendResult
 from embermq.client.tracing import DELAYED, HALF, NORMAL, Tracer, pub_line
 from embermq.model.message import join_keys
 from embermq.model.properties import DELAY, KEYS, TAGS

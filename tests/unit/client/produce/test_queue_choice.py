@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.queue_choice import FAILED_MS, LatencyFaults, QueueChoice, queue_for
+from embermq.client.produce.queue_choice import FAILED_MS, LatencyFaults, QueueChoice, queue_for
 from embermq.errors import ClientError, OptionInvalid
 from embermq.model.message import Message
 

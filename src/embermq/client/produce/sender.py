@@ -19,13 +19,13 @@ from embermq.client.calls.send_frames import encode_send
 from embermq.client.calls.sends import STATUSES, SendStatus
 from embermq.client.instance import Instance
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.attempts import Attempts, Try
-from embermq.client.producing.hooks import SendContext, run_after, run_before
-from embermq.client.producing.outgoing import Outgoing
-from embermq.client.producing.queue_choice import FAILED_MS, LatencyFaults, QueueBy, QueueChoice, queue_for
-from embermq.client.producing.results import SendResult
-from embermq.client.producing.settings import ProducerSettings
-from embermq.client.producing.traced_sends import TracedSends
+from embermq.client.produce.attempts import Attempts, Try
+from embermq.client.produce.hooks import SendContext, run_after, run_before
+from embermq.client.produce.outgoing import Outgoing
+from embermq.client.produce.queue_choice import FAILED_MS, LatencyFaults, QueueBy, QueueChoice, queue_for
+from embermq.client.produce.results import SendResult
+from embermq.client.produce.settings import ProducerSettings
+from embermq.client.produce.traced_sends import TracedSends
 from embermq.client.topic_route import TopicRoute
 from embermq.errors import (
     BrokerUnreachable,

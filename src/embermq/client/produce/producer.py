@@ -14,12 +14,12 @@ from typing import Any, Self, Unpack
 from embermq.client.calls import Decision
 from embermq.client.message_queue import MessageQueue
 from embermq.client.namespaces import with_namespace
-from embermq.client.producing.core import ProducerCore, new_ids
-from embermq.client.producing.outgoing import Packer
-from embermq.client.producing.queue_choice import QueueBy
-from embermq.client.producing.results import SendResult, TransactionResult
-from embermq.client.producing.settings import ProducerOptions, producer_settings
-from embermq.client.producing.transactions import (
+from embermq.client.produce.core import ProducerCore, new_ids
+from embermq.client.produce.outgoing import Packer
+from embermq.client.produce.queue_choice import QueueBy
+from embermq.client.produce.results import SendResult, TransactionResult
+from embermq.client.produce.settings import ProducerOptions, producer_settings
+from embermq.client.produce.transactions import (
     Check,
     Checks,
     Verdict,

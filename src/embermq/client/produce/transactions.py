@@ -16,10 +16,10 @@ import msgspec
 
 from embermq.client.calls import BrokerAddress, Decision, EndTransaction, end_transaction
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.core import ProducerCore
-from embermq.client.producing.outgoing import Outgoing, Packer
-from embermq.client.producing.queue_choice import QueueBy
-from embermq.client.producing.results import SendResult, TransactionResult
+from embermq.client.produce.core import ProducerCore
+from embermq.client.produce.outgoing import Outgoing, Packer
+from embermq.client.produce.queue_choice import QueueBy
+from embermq.client.produce.results import SendResult, TransactionResult
 from embermq.client.received import ReceivedMessage, parse_record
 from embermq.errors import ClientError, MessageRejected
 from embermq.model import flags

@@ -3,8 +3,8 @@
 import pytest
 
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.attempts import PAUSE_SECONDS, RETRIED_CODES, Attempts, Try
-from embermq.client.producing.queue_choice import QueueChoice
+from embermq.client.produce.attempts import PAUSE_SECONDS, RETRIED_CODES, Attempts, Try
+from embermq.client.produce.queue_choice import QueueChoice
 from embermq.errors import BrokerUnreachable, ClientError, RequestRefused, SendFailed
 
 A0, B0 = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from embermq.client.producing.outgoing import Outgoing, Packer
+from embermq.client.produce.outgoing import Outgoing, Packer
 from embermq.format.client_batch import ITEM_BYTES, encode_batch_items
 from embermq.model.message import NO_PROPERTIES, BatchItem, Message
 from embermq.model.names import RETRY_PREFIX

@@ -8,7 +8,7 @@ import pytest
 from embermq.client import Decision, TransactionProducer
 from embermq.client.aio import Message
 from embermq.client.aio import TransactionProducer as AsyncTransactionProducer
-from embermq.client.producing.transactions import Verdict, decision_of
+from embermq.client.produce.transactions import Verdict, decision_of
 from embermq.client.received import ReceivedMessage
 from embermq.errors import ClientClosed, MessageRejected
 from embermq.testing import ManualClock

@@ -9,15 +9,15 @@ import msgspec
 from embermq.client.calls import BrokerAddress, Heartbeat
 from embermq.client.instance import Instance
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.batches import Batch, split
-from embermq.client.producing.outgoing import Outgoing, Packer
-from embermq.client.producing.queue_choice import QueueBy
-from embermq.client.producing.replies import Replies, reply_to, request_properties
-from embermq.client.producing.results import SendResult
-from embermq.client.producing.sender import Sender
-from embermq.client.producing.settings import ProducerSettings
-from embermq.client.producing.traced_sends import TracedSends
-from embermq.client.producing.unique_ids import UniqueIds
+from embermq.client.produce.batches import Batch, split
+from embermq.client.produce.outgoing import Outgoing, Packer
+from embermq.client.produce.queue_choice import QueueBy
+from embermq.client.produce.replies import Replies, reply_to, request_properties
+from embermq.client.produce.results import SendResult
+from embermq.client.produce.sender import Sender
+from embermq.client.produce.settings import ProducerSettings
+from embermq.client.produce.traced_sends import TracedSends
+from embermq.client.produce.unique_ids import UniqueIds
 from embermq.client.received import ReceivedMessage
 from embermq.client.settings import own_address
 from embermq.client.tracing import Tracer

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import msgspec
 
 from embermq.client.name_servers import parse_name_servers
-from embermq.client.producing.compression import METHODS
-from embermq.client.producing.hooks import SendHook
+from embermq.client.produce.compression import METHODS
+from embermq.client.produce.hooks import SendHook
 from embermq.client.settings import ClientOptions, ClientSettings
 from embermq.errors import OptionInvalid
 from embermq.model.names import TRACE_TOPIC

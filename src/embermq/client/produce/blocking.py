@@ -17,16 +17,16 @@ from typing import Self, Unpack
 
 from embermq.client import runtime
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing import producer as for_asyncio
-from embermq.client.producing.direct import DirectSends, FailedTry
-from embermq.client.producing.gate import Gate
-from embermq.client.producing.outgoing import Outgoing
-from embermq.client.producing.producer import REQUEST_SECONDS
-from embermq.client.producing.queue_choice import QueueBy
-from embermq.client.producing.results import SendResult, TransactionResult
-from embermq.client.producing.sender import Done
-from embermq.client.producing.settings import ProducerOptions
-from embermq.client.producing.transactions import Verdict, decision_of
+from embermq.client.produce import producer as for_asyncio
+from embermq.client.produce.direct import DirectSends, FailedTry
+from embermq.client.produce.gate import Gate
+from embermq.client.produce.outgoing import Outgoing
+from embermq.client.produce.producer import REQUEST_SECONDS
+from embermq.client.produce.queue_choice import QueueBy
+from embermq.client.produce.results import SendResult, TransactionResult
+from embermq.client.produce.sender import Done
+from embermq.client.produce.settings import ProducerOptions
+from embermq.client.produce.transactions import Verdict, decision_of
 from embermq.client.received import ReceivedMessage
 from embermq.client.runtime import Runtime
 from embermq.errors import ClientClosed, ClientError

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from embermq.client.calls import BrokerAddress, stored_of
 from embermq.client.calls.send_frames import encode_send
 from embermq.client.message_queue import MessageQueue
-from embermq.client.producing.outgoing import Outgoing
-from embermq.client.producing.results import SendResult
-from embermq.client.producing.sender import Sender
-from embermq.client.producing.settings import ProducerSettings
+from embermq.client.produce.outgoing import Outgoing
+from embermq.client.produce.results import SendResult
+from embermq.client.produce.sender import Sender
+from embermq.client.produce.settings import ProducerSettings
 from embermq.errors import BrokerUnreachable, ClientError
 from embermq.remoting import Command, FrameReader, request_name
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from embermq.client import Credentials, Message, Producer
-from embermq.client.producing.direct import DirectSends, FailedTry
-from embermq.client.producing.results import SendResult
-from embermq.client.producing.settings import producer_settings
+from embermq.client.produce.direct import DirectSends, FailedTry
+from embermq.client.produce.results import SendResult
+from embermq.client.produce.settings import producer_settings
 from embermq.errors import BrokerUnreachable, SendFailed
 from tests.support.clusters import Cluster, cluster_on_thread
 
