@@ -28,10 +28,10 @@ from embermq.lazy import lazy_names
 if TYPE_CHECKING:
     from embermq.client.admin import Admin
     from embermq.client.calls import Decision, PullStatus, SendStatus
-    from embermq.client.consume.allocation import by_machine_room, configured, near_machine_room
     from embermq.client.consume.blocking import PullConsumer, PushConsumer
-    from embermq.client.consume.handlers import Context
-    from embermq.client.consume.starts import ConsumeFrom
+    from embermq.client.consume.handle.handlers import Context
+    from embermq.client.consume.queues.allocation import by_machine_room, configured, near_machine_room
+    from embermq.client.consume.queues.starts import ConsumeFrom
     from embermq.client.credentials import Credentials
     from embermq.client.message_queue import MessageQueue
     from embermq.client.produce.blocking import Producer, TransactionProducer
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "embermq.client.admin",
-    "ConsumeFrom": "embermq.client.consume.starts",
-    "Context": "embermq.client.consume.handlers",
+    "ConsumeFrom": "embermq.client.consume.queues.starts",
+    "Context": "embermq.client.consume.handle.handlers",
     "Credentials": "embermq.client.credentials",
     "Decision": "embermq.client.calls",
     "Message": "embermq.model.message",
@@ -59,9 +59,9 @@ _HOMES = {
     "SendStatus": "embermq.client.calls",
     "TransactionProducer": "embermq.client.produce.blocking",
     "TransactionResult": "embermq.client.produce.results",
-    "by_machine_room": "embermq.client.consume.allocation",
-    "configured": "embermq.client.consume.allocation",
-    "near_machine_room": "embermq.client.consume.allocation",
+    "by_machine_room": "embermq.client.consume.queues.allocation",
+    "configured": "embermq.client.consume.queues.allocation",
+    "near_machine_room": "embermq.client.consume.queues.allocation",
 }
 
 __all__ = [

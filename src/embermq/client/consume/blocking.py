@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from embermq.client.consume import pull as aio_pull
 from embermq.client.consume import push as aio_push
-from embermq.client.consume.handlers import Handler, is_async
+from embermq.client.consume.handle.handlers import Handler, is_async
 from embermq.client.consume.pull import POLL_MESSAGES, POLL_SECONDS
 from embermq.client.consume.settings import PullOptions, PushOptions
 from embermq.client.consume.subscribing import ALL

@@ -20,14 +20,14 @@ import msgspec
 
 from embermq.client.calls import SQL92, Heartbeat, SubscriptionData, check_subscription
 from embermq.client.consume.broker_requests import BrokerRequests, DirectResult, spent_ms
-from embermq.client.consume.figures import Figures
-from embermq.client.consume.handlers import Context, outcome_of
-from embermq.client.consume.handling import Handlers
-from embermq.client.consume.locks import RENEW_SECONDS
-from embermq.client.consume.membership import Membership
-from embermq.client.consume.offset_stores import BrokerOffsets, FileOffsets, OffsetStore
-from embermq.client.consume.readers import Consumption, Readers
-from embermq.client.consume.retries import as_handled
+from embermq.client.consume.handle.by_topic import Handlers
+from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.handlers import Context, outcome_of
+from embermq.client.consume.handle.retries import as_handled
+from embermq.client.consume.queues.locks import RENEW_SECONDS
+from embermq.client.consume.queues.membership import Membership
+from embermq.client.consume.queues.offset_stores import BrokerOffsets, FileOffsets, OffsetStore
+from embermq.client.consume.queues.readers import Consumption, Readers
 from embermq.client.consume.running_info import running_info
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import Subscriptions

@@ -17,7 +17,7 @@ from typing import Any, Self, Unpack
 from embermq.client.calls import BrokerAddress, max_offset, min_offset, search_offset
 from embermq.client.consume.consumer_core import ACTIVELY, ConsumerCore
 from embermq.client.consume.pull_buffers import PullBuffers
-from embermq.client.consume.reader import QueueReader
+from embermq.client.consume.queues.reader import QueueReader
 from embermq.client.consume.settings import PullOptions, client_settings, consumer_settings
 from embermq.client.consume.subscribing import ALL, subscription_of
 from embermq.client.message_queue import MessageQueue

@@ -10,9 +10,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from embermq.client.consume.reader import QueueReader
-from embermq.client.consume.readers import Readers
-from embermq.client.consume.retries import as_handled
+from embermq.client.consume.handle.retries import as_handled
+from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.readers import Readers
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
 

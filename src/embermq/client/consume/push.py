@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from embermq.client.consume.concurrent import ConcurrentConsumption
 from embermq.client.consume.consumer_core import PASSIVELY, ConsumerCore
-from embermq.client.consume.handlers import AnyHandler
-from embermq.client.consume.orderly import OrderlyConsumption
+from embermq.client.consume.handle.concurrent import ConcurrentConsumption
+from embermq.client.consume.handle.handlers import AnyHandler
+from embermq.client.consume.handle.orderly import OrderlyConsumption
 from embermq.client.consume.settings import PushOptions, client_settings, consumer_settings
 from embermq.client.consume.subscribing import ALL, subscription_of
 from embermq.client.message_queue import MessageQueue

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from embermq.client.consume.figures import Figures
-from embermq.client.consume.reader import QueueReader
-from embermq.client.consume.readers import Readers
+from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.readers import Readers
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import Subscriptions
 from embermq.remoting import PROTOCOL_VERSION, write_object_keyed

@@ -11,10 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from embermq.client.consume.allocation import STRATEGIES, Allocate, average
-from embermq.client.consume.process_queue import CacheLimits
-from embermq.client.consume.retries import RETRIES_MAX, UNLIMITED
-from embermq.client.consume.starts import ConsumeFrom, parse_consume_from, parse_timestamp
+from embermq.client.consume.handle.retries import RETRIES_MAX, UNLIMITED
+from embermq.client.consume.queues.allocation import STRATEGIES, Allocate, average
+from embermq.client.consume.queues.process_queue import CacheLimits
+from embermq.client.consume.queues.starts import ConsumeFrom, parse_consume_from, parse_timestamp
 from embermq.client.name_servers import parse_name_servers
 from embermq.client.settings import ClientOptions, ClientSettings
 from embermq.errors import OptionInvalid
@@ -144,6 +144,6 @@ def _strategy(given: Allocate | str) -> Allocate:
         return given
     found = STRATEGIES.get(given)
     if found is None:
-        reason = f"one of {', '.join(STRATEGIES)} or a function of embermq.client.consume.allocation is expected"
+        reason = f"one of {', '.join(STRATEGIES)} or a function like those of embermq.client is expected"
         raise OptionInvalid("allocation", reason, value=given)
     return found

@@ -14,9 +14,9 @@ from embermq.client.consume.broker_requests import (
     parse_offset_table,
     thread_stacks,
 )
-from embermq.client.consume.figures import WINDOW_SECONDS, Figures, TopicFigures
-from embermq.client.consume.handlers import CONSUMED, LATER, Context, Outcome
-from embermq.client.consume.workers import HandlerCall
+from embermq.client.consume.handle.figures import WINDOW_SECONDS, Figures, TopicFigures
+from embermq.client.consume.handle.handlers import CONSUMED, LATER, Context, Outcome
+from embermq.client.consume.handle.workers import HandlerCall
 from embermq.client.message_queue import MessageQueue
 from embermq.remoting import Call, Command, Reply, parse_json
 from tests.support.received import QUEUE, received, several

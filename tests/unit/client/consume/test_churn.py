@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from embermq.client.aio import PushConsumer
-from embermq.client.consume import membership
-from embermq.client.consume.handlers import Context
+from embermq.client.consume.handle.handlers import Context
+from embermq.client.consume.queues import membership
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
 from embermq.testing import ManualClock

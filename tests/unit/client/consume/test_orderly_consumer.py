@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embermq.client.aio import PushConsumer
-from embermq.client.consume.handlers import Context
+from embermq.client.consume.handle.handlers import Context
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
 from embermq.remoting import RequestCode, parse_json, write_json

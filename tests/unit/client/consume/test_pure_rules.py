@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 import pytest
 
 from embermq.client.calls import SQL92, TAG, SubscriptionData
-from embermq.client.consume.handlers import CONSUMED, LATER, is_async, outcome_of
-from embermq.client.consume.handling import grouped
-from embermq.client.consume.locks import HOLD_SECONDS, HeldLocks
-from embermq.client.consume.retries import (
+from embermq.client.consume.handle.by_topic import grouped
+from embermq.client.consume.handle.handlers import CONSUMED, LATER, is_async, outcome_of
+from embermq.client.consume.handle.retries import (
     as_handled,
     retry_message,
     send_back_of,
     suspend_seconds,
     tried_again,
 )
-from embermq.client.consume.starts import (
+from embermq.client.consume.queues.locks import HOLD_SECONDS, HeldLocks
+from embermq.client.consume.queues.starts import (
     At,
     AtEnd,
     AtTime,

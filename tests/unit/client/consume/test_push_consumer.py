@@ -10,8 +10,8 @@ import pytest
 
 from embermq.client.aio import PushConsumer
 from embermq.client.calls import BrokerAddress, SendBack
-from embermq.client.consume import concurrent
-from embermq.client.consume.handlers import Context
+from embermq.client.consume.handle import concurrent
+from embermq.client.consume.handle.handlers import Context
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
 from embermq.errors import BrokerUnreachable, ClientClosed, NameServersUnreachable, OptionInvalid, SubscriptionRefused

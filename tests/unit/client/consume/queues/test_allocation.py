@@ -3,7 +3,7 @@ hold of any strategy."""
 
 import pytest
 
-from embermq.client.consume.allocation import (
+from embermq.client.consume.queues.allocation import (
     STRATEGIES,
     Allocate,
     allocated,

@@ -1,7 +1,7 @@
 """Concurrent consumption: messages of a queue are handled side by side, and finished in any order. The loop's thread
 only.
 
-What becomes of a message that was not consumed: embermq.client.consume.retries.
+What becomes of a message that was not consumed: embermq.client.consume.handle.retries.
 """
 
 import asyncio
@@ -11,12 +11,10 @@ import time
 from collections import deque
 
 from embermq.client.calls import BrokerAddress, send, send_back
-from embermq.client.consume.figures import Figures
-from embermq.client.consume.handlers import Context
-from embermq.client.consume.handling import Handlers, grouped
-from embermq.client.consume.reader import QueueReader
-from embermq.client.consume.readers import Readers
-from embermq.client.consume.retries import (
+from embermq.client.consume.handle.by_topic import Handlers, grouped
+from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.handlers import Context
+from embermq.client.consume.handle.retries import (
     LOCAL_RETRY_SECONDS,
     TIMED_OUT_LEVEL,
     as_handled,
@@ -24,7 +22,9 @@ from embermq.client.consume.retries import (
     send_back_of,
     tried_again,
 )
-from embermq.client.consume.workers import HandlerCall, Run, Workers
+from embermq.client.consume.handle.workers import HandlerCall, Run, Workers
+from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.readers import Readers
 from embermq.client.received import ReceivedMessage
 from embermq.errors import BrokerUnreachable, ClientError
 

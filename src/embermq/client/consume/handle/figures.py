@@ -5,7 +5,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from embermq.client.consume.workers import HandlerCall
+from embermq.client.consume.handle.workers import HandlerCall
 
 WINDOW_SECONDS = 60.0
 _STEP_SECONDS = 5.0

@@ -22,13 +22,13 @@ from collections import deque
 from enum import Enum, auto
 
 from embermq.client.calls import send
-from embermq.client.consume.figures import Figures
-from embermq.client.consume.handlers import Context
-from embermq.client.consume.handling import Handlers, grouped
-from embermq.client.consume.reader import QueueReader
-from embermq.client.consume.readers import Readers
-from embermq.client.consume.retries import as_handled, retry_message, suspend_seconds, tried_again
-from embermq.client.consume.workers import HandlerCall, Run, Workers
+from embermq.client.consume.handle.by_topic import Handlers, grouped
+from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.handlers import Context
+from embermq.client.consume.handle.retries import as_handled, retry_message, suspend_seconds, tried_again
+from embermq.client.consume.handle.workers import HandlerCall, Run, Workers
+from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.readers import Readers
 from embermq.client.received import ReceivedMessage
 from embermq.errors import BrokerUnreachable, ClientError
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import cast
 
-from embermq.client.consume.handlers import LATER, AnyHandler, AsyncHandler, Context, Outcome, outcome_of
+from embermq.client.consume.handle.handlers import LATER, AnyHandler, AsyncHandler, Context, Outcome, outcome_of
 from embermq.client.received import ReceivedMessage
 
 log = logging.getLogger(__name__)

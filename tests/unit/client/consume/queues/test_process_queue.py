@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from embermq.client.consume.process_queue import CacheLimits, ProcessQueue
+from embermq.client.consume.queues.process_queue import CacheLimits, ProcessQueue
 from embermq.client.received import ReceivedMessage
 from tests.support.received import received, several
 

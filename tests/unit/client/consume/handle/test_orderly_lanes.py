@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from embermq.client.calls import BrokerAddress, WireMessage
-from embermq.client.consume import orderly
-from embermq.client.consume.figures import Figures
-from embermq.client.consume.handlers import CONSUMED, LATER, Outcome
-from embermq.client.consume.handling import Handlers
-from embermq.client.consume.locks import HeldLocks
-from embermq.client.consume.orderly import LaneState, OrderlyConsumption
-from embermq.client.consume.process_queue import CacheLimits, ProcessQueue
+from embermq.client.consume.handle import orderly
+from embermq.client.consume.handle.by_topic import Handlers
+from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.handlers import CONSUMED, LATER, Outcome
+from embermq.client.consume.handle.orderly import LaneState, OrderlyConsumption
+from embermq.client.consume.handle.workers import Run
+from embermq.client.consume.queues.locks import HeldLocks
+from embermq.client.consume.queues.process_queue import CacheLimits, ProcessQueue
 from embermq.client.consume.settings import ConsumerSettings
-from embermq.client.consume.workers import Run
 from embermq.client.message_queue import MessageQueue
 from embermq.errors import BrokerUnreachable
 from tests.support.brokers import until

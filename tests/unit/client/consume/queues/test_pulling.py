@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from embermq.client.consume.process_queue import CacheLimits, ProcessQueue
-from embermq.client.consume.pulling import (
+from embermq.client.consume.queues.process_queue import CacheLimits, ProcessQueue
+from embermq.client.consume.queues.pulling import (
     BUSY_SECONDS,
     RETRY_SECONDS,
     SILENT_SECONDS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from embermq.client.consume.handlers import Context, Outcome, is_async
-from embermq.client.consume.workers import HandlerCall, Run, Workers
+from embermq.client.consume.handle.handlers import Context, Outcome, is_async
+from embermq.client.consume.handle.workers import HandlerCall, Run, Workers
 from embermq.client.received import ReceivedMessage
 from tests.support.brokers import until
 from tests.support.received import QUEUE, received

@@ -1,4 +1,4 @@
-"""QueueReader: the pulls of one queue, made. The decisions are those of embermq.client.consume.pulling. The loop's
+"""QueueReader: the pulls of one queue, made. The decisions are those of pulling.py. The loop's
 thread only."""
 
 import asyncio
@@ -6,8 +6,8 @@ import logging
 from typing import Protocol
 
 from embermq.client.calls import SQL92, BrokerAddress, Pull, Pulled, PullStatus, SubscriptionData, pull
-from embermq.client.consume.process_queue import ProcessQueue
-from embermq.client.consume.pulling import Answer, Ask, Failed, Found, Moved, Nothing, QueuePulls, Stop, Wait
+from embermq.client.consume.queues.process_queue import ProcessQueue
+from embermq.client.consume.queues.pulling import Answer, Ask, Failed, Found, Moved, Nothing, QueuePulls, Stop, Wait
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import TagMatch
 from embermq.client.instance import Instance

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Iterator
 
-from embermq.client.consume.handlers import AnyHandler, Context, is_async
-from embermq.client.consume.workers import HandlerCall
+from embermq.client.consume.handle.handlers import AnyHandler, Context, is_async
+from embermq.client.consume.handle.workers import HandlerCall
 from embermq.client.received import ReceivedMessage
 
 log = logging.getLogger(__name__)

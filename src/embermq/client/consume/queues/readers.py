@@ -23,11 +23,11 @@ from embermq.client.calls import (
     search_offset,
     unlock_queues,
 )
-from embermq.client.consume.locks import HeldLocks
-from embermq.client.consume.offset_stores import OffsetStore
-from embermq.client.consume.reader import QueueReader
+from embermq.client.consume.queues.locks import HeldLocks
+from embermq.client.consume.queues.offset_stores import OffsetStore
+from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.starts import At, AtEnd, AtTime, start_of
 from embermq.client.consume.settings import ConsumerSettings
-from embermq.client.consume.starts import At, AtEnd, AtTime, start_of
 from embermq.client.consume.subscribing import Subscriptions
 from embermq.client.instance import Instance
 from embermq.client.message_queue import MessageQueue

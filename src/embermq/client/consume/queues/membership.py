@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterable
 
 from embermq.client.calls import ConsumerData, consumer_ids
-from embermq.client.consume.allocation import allocated
-from embermq.client.consume.readers import Readers
+from embermq.client.consume.queues.allocation import allocated
+from embermq.client.consume.queues.readers import Readers
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import Subscriptions
 from embermq.client.instance import Instance

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.client.consume.offset_stores import (
+from embermq.client.consume.queues.offset_stores import (
     FileOffsets,
     encode_offsets,
     parse_offsets,

@@ -23,7 +23,7 @@ answer suggested. A queue whose pulls were silent for two minutes is given up an
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from embermq.client.consume.process_queue import ProcessQueue
+from embermq.client.consume.queues.process_queue import ProcessQueue
 from embermq.client.received import ReceivedMessage
 
 RETRY_SECONDS = 1.0
