@@ -18,7 +18,6 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from embermq.broker.acknowledgements import Acknowledgements
 from embermq.broker.admin.configuration import ConfigurationAdmin
 from embermq.broker.admin.connections import ConnectionAdmin
 from embermq.broker.admin.entries import EntriesAdmin
@@ -32,30 +31,31 @@ from embermq.broker.admin.reset import ResetAdmin
 from embermq.broker.admin.runtime import RuntimeAdmin
 from embermq.broker.admin.topics import TopicAdmin
 from embermq.broker.admin.upkeep import UpkeepAdmin
-from embermq.broker.announcements import Announcements
-from embermq.broker.client_requests import ClientRequests, notify_members
-from embermq.broker.clients import Clients, ConsumerGroup
-from embermq.broker.consumer_filters import ConsumerFilters
-from embermq.broker.groups import Groups
-from embermq.broker.held_pulls import LOOK_SECONDS, HeldPulls
+from embermq.broker.answers.acknowledgements import Acknowledgements
+from embermq.broker.answers.later import Later
 from embermq.broker.hooks import Hooks
-from embermq.broker.later import Later
-from embermq.broker.offset_requests import OffsetRequests
-from embermq.broker.offsets import ConsumerOffsets
-from embermq.broker.pull import Pulls
-from embermq.broker.query_requests import QueryRequests
-from embermq.broker.queue_locks import LOCK_OWNERS, QueueLocks
-from embermq.broker.registration import Registration
+from embermq.broker.members.clients import Clients, ConsumerGroup
+from embermq.broker.members.consumer_filters import ConsumerFilters
+from embermq.broker.members.queue_locks import LOCK_OWNERS, QueueLocks
+from embermq.broker.members.requests import ClientRequests, notify_members
+from embermq.broker.reading.held_pulls import LOOK_SECONDS, HeldPulls
+from embermq.broker.reading.offset_requests import OffsetRequests
+from embermq.broker.reading.pulls import Pulls
+from embermq.broker.reading.queries import QueryRequests
 from embermq.broker.replicas import Replication
 from embermq.broker.replicas.fencing import find_rival
 from embermq.broker.replicas.tables import SlaveTables
-from embermq.broker.reply import Replies
-from embermq.broker.saving import Saver
-from embermq.broker.send import Sends
-from embermq.broker.send_back import SendBacks
-from embermq.broker.send_runs import SendRuns
+from embermq.broker.routing.announcements import Announcements
+from embermq.broker.routing.registration import Registration
+from embermq.broker.sending.replies import Replies
+from embermq.broker.sending.runs import SendRuns
+from embermq.broker.sending.send_back import SendBacks
+from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics
-from embermq.broker.topics import Topics
+from embermq.broker.tables.groups import Groups
+from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.tables.saving import Saver
+from embermq.broker.tables.topics import Topics
 from embermq.broker.transactions import TRANSACTIONS, Transactions
 from embermq.clock import Clock, SystemClock
 from embermq.errors import MasterFenced, StoreError

@@ -1,8 +1,8 @@
 """Runs of frames: what came in one turn of the loop is offered to a taker, which answers many frames at once.
 
-A taker (the broker's is send_runs.py) looks at pieces, each the unread bytes of one connection, takes from each as many
-frames as it knows, and answers them. The first it does not know, and what is left behind it, is read by the link: the
-plain way.
+A taker (the broker's is sending/runs.py) looks at pieces, each the unread bytes of one connection, takes from each as
+many frames as it knows, and answers them. The first it does not know, and what is left behind it, is read by the link:
+the plain way.
 
     frames of one connection          offered as soon as they are read
     a few frames of many connections  kept until the end of the loop's turn and offered together

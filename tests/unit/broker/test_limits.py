@@ -317,7 +317,7 @@ def test_topics_fit_into_one_registration(tmp_path: Path, monkeypatch: pytest.Mo
     async def scenario(broker: RunningBroker) -> None:
         topics = broker.broker.topics
         weight = topics._registered_bytes
-        monkeypatch.setattr("embermq.broker.topics.REGISTERED_BYTES_MAX", weight + 1)
+        monkeypatch.setattr("embermq.broker.tables.topics.REGISTERED_BYTES_MAX", weight + 1)
         assert (await broker.send("T" * 100)).code == 0
         assert topics._registered_bytes == weight + 350
         assert (await broker.send("U")).code == 17

@@ -15,5 +15,6 @@
     refused.py       what is not there yet, refused by name (37, 50, 51, 53, 323); the state of ACL (52)
 
 What an administrator changes is on the disk before it is answered. A part that belongs to the loop's thread (clients,
-statistics) is looked at on the loop; what reads or writes a disk is done on another thread, by a coroutine (later.py).
+statistics) is looked at on the loop; what reads or writes a disk is done on another thread, by a coroutine
+(answers/later.py).
 """

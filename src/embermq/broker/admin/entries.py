@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 
 from embermq.broker.admin.shapes import answered, failed
-from embermq.broker.clients import Clients
-from embermq.broker.consumer_filters import ConsumerFilters
-from embermq.broker.later import Later
-from embermq.broker.subscriptions import Subscription
-from embermq.broker.topics import Topics
+from embermq.broker.answers.later import Later
+from embermq.broker.members.clients import Clients
+from embermq.broker.members.consumer_filters import ConsumerFilters
+from embermq.broker.members.subscriptions import Subscription
+from embermq.broker.tables.topics import Topics
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, Row
 from embermq.store import MessageFilter, MessageStore
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.admin.shapes import QUEUES_MAX, TopicHeader, answered, failed, no_topic, slave_objection
-from embermq.broker.announcements import Announcements
-from embermq.broker.later import Later
-from embermq.broker.registration import topic_document
+from embermq.broker.answers.later import Later
+from embermq.broker.routing.announcements import Announcements
+from embermq.broker.routing.registration import topic_document
 from embermq.broker.statistics import Statistics
-from embermq.broker.topics import Topics
+from embermq.broker.tables.topics import Topics
 from embermq.model.names import topic_objection
 from embermq.remoting import I32, Call, NoHeader, Reply, RequestCode, Row
 from embermq.settings import BrokerSettings

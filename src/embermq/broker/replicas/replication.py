@@ -1,6 +1,6 @@
 """Replication of one broker: as a master its log goes out by the replication port, as a slave it comes in.
 
-    master   ReplicationServer on haListenPort; answers under SYNC_MASTER wait for `replicas` (acknowledgements.py)
+    master   ReplicationServer on haListenPort; answers under SYNC_MASTER wait for `replicas` (answers/)
     slave    Follower to haMasterAddress, or to the address that name servers say; tables every ten seconds
 
 The loop's thread; the log itself moves on threads of embermq.replication.

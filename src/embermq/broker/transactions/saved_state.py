@@ -6,13 +6,13 @@ Read with the two queues from these positions on, it says what is undecided. It 
 decision that a power cut takes back would then count as made. So a state is kept aside until the log is durable as far
 as it was then, and only after that goes to the file. Without the file, RocketMQ's offsets say where to begin.
 
-The loop's thread; the file is written by another (saving.py).
+The loop's thread; the file is written by another (tables/saving.py).
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from embermq.broker.offsets import ConsumerOffsets
+from embermq.broker.tables.offsets import ConsumerOffsets
 from embermq.broker.transactions.half_messages import CHECK_GROUP
 from embermq.broker.transactions.undecided import Undecided
 from embermq.files import Decoded

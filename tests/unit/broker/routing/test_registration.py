@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embermq.broker import announcements
+from embermq.broker.routing import announcements
 from embermq.namesrv import NameServer
 from embermq.remoting import (
     Call,

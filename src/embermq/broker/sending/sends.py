@@ -1,8 +1,9 @@
 """Sends (10, 310, 320): from a request to a message in the log, and back to an answer. The loop's thread.
 
 The checks come in RocketMQ's order, and the first that objects answers. The append is made on this thread, straight
-into the mapped log file; under SYNC_FLUSH the answer waits for the disk (acknowledgements.py), the loop does not. The
-answer to the first message of a new topic waits until the name servers know the topic (announcements.py).
+into the mapped log file; under SYNC_FLUSH the answer waits for the disk (answers/acknowledgements.py), the loop does
+not. The answer to the first message of a new topic waits until the name servers know the topic
+(routing/announcements.py).
 """
 
 import asyncio
@@ -10,14 +11,14 @@ import random
 import time
 from collections.abc import Callable
 
-from embermq.broker.acknowledgements import Acknowledgements
-from embermq.broker.announcements import Announcements
-from embermq.broker.groups import Groups
+from embermq.broker.answers.acknowledgements import Acknowledgements
+from embermq.broker.answers.store_codes import PUT_CODES, STORED, refusal_status
 from embermq.broker.hooks import Hooks, Refused, SendContext
-from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
+from embermq.broker.routing.announcements import Announcements
+from embermq.broker.sending.headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
-from embermq.broker.store_codes import PUT_CODES, STORED, refusal_status
-from embermq.broker.topics import Topics
+from embermq.broker.tables.groups import Groups
+from embermq.broker.tables.topics import Topics
 from embermq.broker.transactions import Transactions, is_half
 from embermq.clock import Clock
 from embermq.errors import BatchInvalid, HeaderInvalid, MessageRejected, StoreError

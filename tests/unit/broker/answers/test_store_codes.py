@@ -2,7 +2,7 @@
 
 import pytest
 
-from embermq.broker.store_codes import PUT_CODES, STORED, pull_code, refusal_status
+from embermq.broker.answers.store_codes import PUT_CODES, STORED, pull_code, refusal_status
 from embermq.errors import DiskFull, PageCacheBusy, StoreError
 from embermq.model.status import FetchStatus, PutStatus
 

@@ -8,8 +8,8 @@ right then finds a route. A name server that does not answer delays that answer,
 import asyncio
 from contextlib import suppress
 
-from embermq.broker.registration import Registration
-from embermq.broker.topics import Topics
+from embermq.broker.routing.registration import Registration
+from embermq.broker.tables.topics import Topics
 
 # Producers wait 3 s for an answer, mqadmin 5 s.
 ANNOUNCE_SECONDS = 2.0

@@ -1,6 +1,6 @@
 """Who reads a queue in order, and for how long."""
 
-from embermq.broker.queue_locks import QueueLocks, QueueName
+from embermq.broker.members.queue_locks import QueueLocks, QueueName
 
 FIRST, SECOND = QueueName("T", "b", 0), QueueName("T", "b", 1)
 

@@ -9,16 +9,16 @@ from collections.abc import Callable
 
 import msgspec
 
-from embermq.broker.clients import Clients, ConsumerGroup
-from embermq.broker.consumer_filters import ConsumerFilters
-from embermq.broker.groups import Groups
-from embermq.broker.held_pulls import HeldPull, HeldPulls
+from embermq.broker.answers.store_codes import pull_code
 from embermq.broker.hooks import Hooks, PullContext
-from embermq.broker.offsets import ConsumerOffsets
+from embermq.broker.members.clients import Clients, ConsumerGroup
+from embermq.broker.members.consumer_filters import ConsumerFilters
+from embermq.broker.members.subscriptions import Subscription, SubscriptionError, parse_subscription
+from embermq.broker.reading.held_pulls import HeldPull, HeldPulls
 from embermq.broker.statistics import Statistics
-from embermq.broker.store_codes import pull_code
-from embermq.broker.subscriptions import Subscription, SubscriptionError, parse_subscription
-from embermq.broker.topics import Topics
+from embermq.broker.tables.groups import Groups
+from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.tables.topics import Topics
 from embermq.errors import ReadRefused, StoreClosed, StoreError
 from embermq.model import flags
 from embermq.model.message import Message

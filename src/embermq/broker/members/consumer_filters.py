@@ -23,7 +23,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.broker.subscriptions import Subscription
+from embermq.broker.members.subscriptions import Subscription
 from embermq.clock import Clock, SystemClock
 from embermq.errors import ExpressionInvalid
 from embermq.files import Files, RealFiles

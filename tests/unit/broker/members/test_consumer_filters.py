@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from embermq.broker import ConsumerFilters
-from embermq.broker.consumer_filters import CHARACTERS_MAX, FILTERS_MAX
-from embermq.broker.subscriptions import Subscription
+from embermq.broker.members.consumer_filters import CHARACTERS_MAX, FILTERS_MAX
+from embermq.broker.members.subscriptions import Subscription
 from embermq.format.config_json import parse_config
 from embermq.model.properties import encode_properties
 from embermq.remoting import Command, Reply, RequestCode, ResponseCode, parse_json, write_json

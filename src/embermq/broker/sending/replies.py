@@ -7,13 +7,13 @@ this request; and it is stored in the reply topic, unless the settings say other
 import asyncio
 import random
 
-from embermq.broker.acknowledgements import Acknowledgements
-from embermq.broker.clients import Clients
-from embermq.broker.later import Later
-from embermq.broker.send import Sends
-from embermq.broker.send_headers import AnySendHeader, SendHeader, SendHeaderV2
+from embermq.broker.answers.acknowledgements import Acknowledgements
+from embermq.broker.answers.later import Later
+from embermq.broker.answers.store_codes import STORED
+from embermq.broker.members.clients import Clients
+from embermq.broker.sending.headers import AnySendHeader, SendHeader, SendHeaderV2
+from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics
-from embermq.broker.store_codes import STORED
 from embermq.broker.transactions import is_half
 from embermq.clock import Clock
 from embermq.errors import RemotingError, StoreError

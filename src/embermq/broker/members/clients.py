@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from embermq.broker.subscriptions import Subscription, from_heartbeat
+from embermq.broker.members.subscriptions import Subscription, from_heartbeat
 from embermq.remoting import Peer, parse_json
 
 SILENT_SECONDS = 120.0

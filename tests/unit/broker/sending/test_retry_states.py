@@ -10,7 +10,7 @@ from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.testing.clock import ManualClock
 from tests.support.brokers import RunningBroker, play
 from tests.support.delay_states import DEAD, DELAYED, DROPPED, QUEUE, RETRIED, RETRY, Step
-from tests.unit.broker import test_retries as retries
+from tests.unit.broker.sending import test_send_back as retries
 
 HOUR_MS = 3_600_000
 # What the group is configured with, the level it gives back with, and its own limit.

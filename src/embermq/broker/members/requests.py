@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from embermq.broker.clients import Clients, ConsumerGroup, Member, parse_heartbeat
-from embermq.broker.consumer_filters import ConsumerFilters
-from embermq.broker.groups import Groups
-from embermq.broker.later import Later
-from embermq.broker.queue_locks import QueueLocks, QueueName
-from embermq.broker.subscriptions import from_heartbeat
-from embermq.broker.topics import UNIT_SUBSCRIPTION_FLAG, Topics
+from embermq.broker.answers.later import Later
+from embermq.broker.members.clients import Clients, ConsumerGroup, Member, parse_heartbeat
+from embermq.broker.members.consumer_filters import ConsumerFilters
+from embermq.broker.members.queue_locks import QueueLocks, QueueName
+from embermq.broker.members.subscriptions import from_heartbeat
+from embermq.broker.tables.groups import Groups
+from embermq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG, Topics
 from embermq.clock import Clock
 from embermq.model.names import is_group_name, retry_topic
 from embermq.remoting import (

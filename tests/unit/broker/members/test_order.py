@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.broker.queue_locks import EXPIRE_SECONDS, LOCK_OWNERS, QueueLocks, QueueName
+from embermq.broker.members.queue_locks import EXPIRE_SECONDS, LOCK_OWNERS, QueueLocks, QueueName
 from embermq.files import RealFiles
 from embermq.remoting import RequestCode, parse_json, write_json
 from embermq.store.tables import ConfigTable

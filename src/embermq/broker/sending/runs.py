@@ -6,7 +6,7 @@ A few frames are read by the same kernel and stored one by one.
 
 What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends, and
 `Sends.flags_at` says, by the checks of the plain path itself, to which queues; what it said is forgotten when the
-settings or the topics change. Everything else is left to the plain path (send.py), which stays the reference: a frame
+settings or the topics change. Everything else is left to the plain path (sends.py), which stays the reference: a frame
 of a run gets, byte for byte, the record and the response that it would get there.
 
 Kernels are loaded on a thread of their own, once there is traffic; until then every send takes the plain path. Under
@@ -17,10 +17,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from embermq.broker.acknowledgements import Acknowledgements
-from embermq.broker.send import Sends
+from embermq.broker.answers.acknowledgements import Acknowledgements
+from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics
-from embermq.broker.topics import Topics
+from embermq.broker.tables.topics import Topics
 from embermq.columns import (
     ID_DIGITS,
     FrameOf,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from embermq import BrokerRole, Message, MessageStore
-from embermq.broker.acknowledgements import Acknowledgements
+from embermq.broker.answers.acknowledgements import Acknowledgements
 from embermq.model.status import PutStatus
 from embermq.replication import Replicas
 from embermq.replication.replicas import Replica

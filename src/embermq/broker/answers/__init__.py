@@ -1,0 +1,6 @@
+"""Answers that cannot be given at once, and the codes in them.
+
+acknowledgements.py   sends that wait for the disk or for a slave
+later.py              requests whose answer waits for a disk, a name server or a client
+store_codes.py        what a store answers, as response codes
+"""

@@ -1,0 +1,8 @@
+"""The clients of a broker: who is connected, in which groups, and what they want.
+
+clients.py            connections and groups, from heartbeats
+subscriptions.py      what a group wants of a topic
+consumer_filters.py   SQL92 filters of groups, and the bits they give each record
+queue_locks.py        which member reads a queue in order
+requests.py           heartbeats, member lists, queue locks (34, 35, 38, 41, 42, 46)
+"""
