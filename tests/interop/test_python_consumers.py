@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from embermq.client import Context, Message, MessageQueue, Producer, PullConsumer, PushConsumer, ReceivedMessage
+from embermq.client import Admin, Context, Message, MessageQueue, Producer, PullConsumer, PushConsumer, ReceivedMessage
 from tests.interop.python_client import (
     ACCOUNT,
     APACHE,
@@ -175,3 +175,15 @@ def test_sql_is_evaluated_by_the_broker(cluster: ClusterUnderTest, producer: Pro
         consumer.subscribe(topic, sql="amount > 3", handle=lambda messages, _context: got.extend(bodies(messages)))
         wait_until(lambda: len(got) >= 2)
     assert sorted(got) == [b"m4", b"m5"]
+
+
+def test_traces_tell_who_consumed_a_message(cluster: ClusterUnderTest, producer: Producer, topic: str) -> None:
+    sent = producer.send(Message(topic, b"traced", keys=[f"k_{topic}"]))
+    got: list[bytes] = []
+    with push(cluster, topic, trace=True) as consumer:
+        consumer.subscribe(topic, "*", lambda messages, _context: got.extend(bodies(messages)))
+        wait_until(lambda: bool(got))
+    with Admin(cluster.name_server, credentials=ACCOUNT) as admin:
+        wait_until(lambda: bool(admin.traces.of_message(sent.message_id)))  # The index of a broker lags behind.
+        (step,) = admin.traces.of_message(sent.message_id)
+    assert (step.what, step.status, step.group, step.keys) == ("consume", "success", f"g_{topic}", f"k_{topic}")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from embermq.client.calls import Decision, PullStatus, SendStatus
     from embermq.client.consume.blocking import PullConsumer, PushConsumer
     from embermq.client.consume.handle.handlers import Context
+    from embermq.client.consume.handle.hooks import ConsumeContext, ConsumeHook
     from embermq.client.consume.queues.allocation import by_machine_room, configured, near_machine_room
     from embermq.client.consume.queues.starts import ConsumeFrom
     from embermq.client.credentials import Credentials
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Admin": "embermq.client.admin",
+    "ConsumeContext": "embermq.client.consume.handle.hooks",
     "ConsumeFrom": "embermq.client.consume.queues.starts",
+    "ConsumeHook": "embermq.client.consume.handle.hooks",
     "Context": "embermq.client.consume.handle.handlers",
     "Credentials": "embermq.client.credentials",
     "Decision": "embermq.client.calls",
@@ -66,7 +69,9 @@ _HOMES = {
 
 __all__ = [
     "Admin",
+    "ConsumeContext",
     "ConsumeFrom",
+    "ConsumeHook",
     "Context",
     "Credentials",
     "Decision",

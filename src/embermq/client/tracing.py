@@ -96,9 +96,10 @@ class Tracer:
         self._lines: list[tuple[str, str]] = []  # a line, and the keys by which it is found
         self._timer: asyncio.TimerHandle | None = None
         self.dropped = 0
+        self.is_closed = False  # what still comes is dropped
 
     def add(self, line: str, keys: Iterable[str]) -> None:
-        if len(self._lines) >= WAITING_MAX:
+        if self.is_closed or len(self._lines) >= WAITING_MAX:
             self.dropped += 1
             return
         self._lines.append((line, " ".join(key for key in keys if key)))

@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -23,7 +23,9 @@ from embermq.client.consume.broker_requests import BrokerRequests, DirectResult,
 from embermq.client.consume.handle.by_topic import Handlers
 from embermq.client.consume.handle.figures import Figures
 from embermq.client.consume.handle.handlers import Context, outcome_of
+from embermq.client.consume.handle.hooks import ConsumeHook
 from embermq.client.consume.handle.retries import as_handled
+from embermq.client.consume.handle.traced_calls import TracedCalls
 from embermq.client.consume.queues.locks import RENEW_SECONDS
 from embermq.client.consume.queues.membership import Membership
 from embermq.client.consume.queues.offset_stores import BrokerOffsets, FileOffsets, OffsetStore
@@ -33,6 +35,8 @@ from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import Subscriptions
 from embermq.client.instance import Instance
 from embermq.client.message_queue import MessageQueue
+from embermq.client.produce.trace_posts import TracePosts
+from embermq.client.produce.unique_ids import new_ids
 from embermq.client.received import ReceivedMessage
 from embermq.client.settings import ClientSettings, own_address
 from embermq.model.names import retry_topic
@@ -54,7 +58,9 @@ class ConsumerCore:
         self.instance = Instance(client, self._heartbeat, BrokerRequests(self).rows())
         self.group = self.instance.wire(settings.group)
         self.subscriptions = Subscriptions()
-        self.handlers = Handlers()
+        topic = settings.trace_topic
+        self._posts = None if topic is None else TracePosts(self.instance, client, settings.group, topic)
+        self.handlers = Handlers(self._hooks())
         self.figures = Figures()
         is_lite = consume_type == ACTIVELY
         self.readers = Readers(
@@ -65,6 +71,13 @@ class ConsumerCore:
         )
         self.is_assigned = False  # queues were given by hand: this is no member of the group
         self._started_ms = 0
+
+    def _hooks(self) -> Sequence[ConsumeHook]:
+        """The user's, and inside of them the trace's."""
+        if self._posts is None:
+            return self.settings.hooks
+        ids = new_ids(self.instance.settings)
+        return (*self.settings.hooks, TracedCalls(self._posts.tracer, ids, self.settings.consume_timeout))
 
     def _offset_store(self) -> OffsetStore:
         if self.settings.broadcasting:
@@ -84,6 +97,8 @@ class ConsumerCore:
         """Give the queues up, leave the group, close the connections."""
         await self.membership.close()
         await self.readers.close()
+        if self._posts is not None:
+            await self._posts.close()
         await self.instance.close()
 
     # -- subscriptions -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from embermq.client.consume.handle.hooks import ConsumeHook
 from embermq.client.consume.handle.retries import RETRIES_MAX, UNLIMITED
 from embermq.client.consume.queues.allocation import STRATEGIES, Allocate, average
 from embermq.client.consume.queues.process_queue import CacheLimits
@@ -18,6 +19,7 @@ from embermq.client.consume.queues.starts import ConsumeFrom, parse_consume_from
 from embermq.client.name_servers import parse_name_servers
 from embermq.client.settings import ClientOptions, ClientSettings
 from embermq.errors import OptionInvalid
+from embermq.model.names import TRACE_TOPIC
 
 PULL_BATCH_MAX = 1024
 THREADS_MAX = 1000
@@ -48,6 +50,8 @@ class PushOptions(ConsumerOptions, total=False):
     retries_max: int | None
     consume_timeout: float
     close_timeout: float
+    trace: bool | str
+    hooks: Sequence[ConsumeHook]
 
 
 class PullOptions(ConsumerOptions, total=False):
@@ -78,6 +82,12 @@ class ConsumerSettings:
     commit_seconds: float = 5.0
     rebalance_seconds: float = 20.0
     auto_commit: bool = True
+    trace: bool | str = False  # True: to RMQ_SYS_TRACE_TOPIC; or the name of a topic
+    hooks: Sequence[ConsumeHook] = ()
+
+    @property
+    def trace_topic(self) -> str | None:
+        return (TRACE_TOPIC if self.trace is True else self.trace) or None
 
 
 def client_settings(name_server: str | Sequence[str], options: Mapping[str, Any]) -> ClientSettings:
@@ -114,7 +124,7 @@ def consumer_settings(group: str, options: Mapping[str, Any], now_ms: int) -> Co
             raise OptionInvalid(name, f"{least:,} to {most:,} is expected", value=options[name])
     same = ("broadcasting", "orderly", "pull_batch", "threads", "batch_size", "consume_timeout", "close_timeout")
     given: dict[str, Any] = {
-        name: options[name] for name in (*same, "commit_seconds", "auto_commit") if name in options
+        name: options[name] for name in (*same, "commit_seconds", "auto_commit", "trace", "hooks") if name in options
     }
     retries = options.get("retries_max")
     if retries is None:

@@ -10,7 +10,7 @@
     batches.py        many messages in few requests
     replies.py        requests that wait for a reply
     transactions.py   half messages and questions about them
-    hooks.py          what runs around sends; traced_sends.py lines of the message trace
+    hooks.py          what runs around sends; traced_sends.py, trace_posts.py the message trace
     settings.py       keyword arguments and defaults; results.py what comes out
 
 Pure: attempts, queue_choice, batches, compression, results, settings.

@@ -16,16 +16,12 @@ from embermq.client.produce.replies import Replies, reply_to, request_properties
 from embermq.client.produce.results import SendResult
 from embermq.client.produce.sender import Sender
 from embermq.client.produce.settings import ProducerSettings
-from embermq.client.produce.traced_sends import TracedSends
-from embermq.client.produce.unique_ids import UniqueIds
+from embermq.client.produce.trace_posts import TracePosts
+from embermq.client.produce.traced_sends import TracedEnds, TracedSends
 from embermq.client.received import ReceivedMessage
-from embermq.client.settings import own_address
-from embermq.client.tracing import Tracer
 from embermq.errors import ClientError, ReplyMissing
 from embermq.model.message import Message
 from embermq.remoting import Link, RequestCode, Row
-
-TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER-"
 
 
 class ProducerCore:
@@ -37,8 +33,10 @@ class ProducerCore:
         self.instance = Instance(settings, self._heartbeat, [self.replies.row(), *rows])
         self._group = self.instance.wire(settings.group)
         self._introduced: dict[str, Link] = {}
-        self.tracer = self._make_tracer()
-        traced = None if self.tracer is None else TracedSends(self.tracer, settings.group)
+        topic = settings.trace_topic
+        self._posts = None if topic is None else TracePosts(self.instance, settings, settings.group, topic)
+        traced = None if self._posts is None else TracedSends(self._posts.tracer, settings.group)
+        self.traced_ends = None if self._posts is None else TracedEnds(self._posts.tracer, settings.group)
         self.sender = Sender(self.instance, settings, traced)
 
     async def start(self) -> None:
@@ -48,10 +46,8 @@ class ProducerCore:
         """Wait for what is in flight, then leave the group and close the connections."""
         await self.sender.drain(self.settings.send_timeout * (1 + self.settings.retries))
         self.sender.close()
-        if self.tracer is not None:
-            self.tracer.flush()
-            await self._trace_sender.drain(self.settings.send_timeout)
-            self._trace_sender.close()
+        if self._posts is not None:
+            await self._posts.close()
         await self.instance.close()
 
     # -- sending -----------------------------------------------------------------------------------------------
@@ -125,25 +121,6 @@ class ProducerCore:
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self.instance.client_id, (self._group,))
 
-    def _make_tracer(self) -> Tracer | None:
-        topic = self.settings.trace_topic
-        if topic is None:
-            return None
-        plain = msgspec.structs.replace(
-            self.settings, hooks=(), trace=False, group=f"{TRACE_GROUP_PREFIX}{self.settings.group}"
-        )
-        packer = Packer(plain, new_ids(plain))
-        self._trace_sender = Sender(self.instance, plain)
-
-        def post(message: Message) -> None:
-            self._trace_sender.submit(packer.pack(message), _ignore)
-
-        return Tracer(topic, post)
-
-
-def new_ids(settings: ProducerSettings) -> UniqueIds:
-    return UniqueIds(own_address(settings.name_servers[0]))
-
 
 def _settle(future: "asyncio.Future[SendResult]", outcome: SendResult | ClientError) -> None:
     if future.done():
@@ -152,10 +129,6 @@ def _settle(future: "asyncio.Future[SendResult]", outcome: SendResult | ClientEr
         future.set_result(outcome)
     else:
         future.set_exception(outcome)
-
-
-def _ignore(outcome: SendResult | ClientError) -> None:
-    """A trace that could not be sent is dropped."""
 
 
 def _each(batch: Batch, result: SendResult) -> list[SendResult]:

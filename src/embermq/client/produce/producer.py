@@ -14,7 +14,7 @@ from typing import Any, Self, Unpack
 from embermq.client.calls import Decision
 from embermq.client.message_queue import MessageQueue
 from embermq.client.namespaces import with_namespace
-from embermq.client.produce.core import ProducerCore, new_ids
+from embermq.client.produce.core import ProducerCore
 from embermq.client.produce.outgoing import Packer
 from embermq.client.produce.queue_choice import QueueBy
 from embermq.client.produce.results import SendResult, TransactionResult
@@ -28,6 +28,7 @@ from embermq.client.produce.transactions import (
     pack_half,
     send_half,
 )
+from embermq.client.produce.unique_ids import new_ids
 from embermq.client.received import ReceivedMessage
 from embermq.errors import ClientClosed
 from embermq.model.message import Message

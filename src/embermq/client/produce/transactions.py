@@ -80,9 +80,12 @@ class Checks:
             decision = decision_of(await self._check(message))
         except Exception:
             log.exception("event=transaction_check_failed message_id=%s", header.msg_id)
-            decision = Decision.UNKNOWN
+            return  # Not known: the broker asks again.
         if decision is Decision.UNKNOWN:
             return  # The broker would do nothing with it, and asks again anyhow.
+        assert self.core is not None
+        if self.core.traced_ends is not None:
+            self.core.traced_ends.answered(message, header.transaction_id or "", str(call.peer.host), decision)
         ended = EndTransaction(
             self._group,
             header.tran_state_table_offset,
@@ -93,7 +96,6 @@ class Checks:
             transaction_id=header.transaction_id,
         )
         request = Command(RequestCode.END_TRANSACTION, ext=encode_header(ended))
-        assert self.core is not None
         self.core.instance.caller.sign(request)
         call.peer.tell(request)
 
@@ -108,6 +110,8 @@ def pack_half(message: Message, packer: Packer, group: str) -> Outgoing:
 async def send_half(
     core: ProducerCore, outgoing: Outgoing, by: QueueBy | MessageQueue | None, seconds: float | None
 ) -> SendResult:
+    if core.traced_ends is not None:
+        core.traced_ends.prepared(outgoing.message_id, outgoing.message)
     sent = await core.submit(outgoing, by=by, seconds=seconds)
     return msgspec.structs.replace(sent, transaction_id=sent.transaction_id or outgoing.message_id)
 
@@ -118,6 +122,8 @@ async def end_half(core: ProducerCore, sent: SendResult, decision: Decision) -> 
     is_ended = False
     if decision is not Decision.UNKNOWN and master is not None:
         is_ended = await _ended(core, master, sent, decision)
+    if core.traced_ends is not None:
+        core.traced_ends.ended(sent, decision, "" if master is None else master.address)
     return TransactionResult(sent, decision, is_ended)
 
 

@@ -11,6 +11,7 @@ import random
 from datetime import datetime
 from itertools import count
 
+from embermq.client.settings import ClientSettings, own_address
 from embermq.clock import Clock, SystemClock
 
 
@@ -39,3 +40,8 @@ class UniqueIds:
         year, month = divmod(first.month, 12)
         following = first.replace(year=first.year + year, month=month + 1)
         return int(first.timestamp()) * 1000, int(following.timestamp()) * 1000
+
+
+def new_ids(client: ClientSettings) -> UniqueIds:
+    """Ids of a client, told apart from those of others by the address from which it reaches the cluster."""
+    return UniqueIds(own_address(client.name_servers[0]))

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from embermq.client import Decision, TransactionProducer
+from embermq.client.admin import TraceStep
+from embermq.client.aio import Admin as AsyncAdmin
 from embermq.client.aio import Message
 from embermq.client.aio import TransactionProducer as AsyncTransactionProducer
 from embermq.client.produce.transactions import Verdict, decision_of
 from embermq.client.received import ReceivedMessage
 from embermq.errors import ClientClosed, MessageRejected
 from embermq.testing import ManualClock
+from tests.support.brokers import until
 from tests.support.clusters import Cluster, cluster_on_thread, play
 
 M = Message("orders", b"paid", keys=["o-1"])
@@ -124,6 +127,42 @@ def test_a_check_that_fails_decides_nothing(tmp_path: Path) -> None:
         assert len(cluster.broker.broker.transactions.undecided) == 1
 
     play(scenario, tmp_path, clock=clock)
+
+
+def test_ends_of_transactions_are_traced(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def scenario(cluster: Cluster) -> None:
+        async def check(message: ReceivedMessage) -> Verdict:
+            return False
+
+        async with AsyncTransactionProducer(cluster.name_server, "g", check, trace=True) as producer:
+            asked = await producer.prepare(Message("orders", b"", tags="t", keys=["o-2"]))
+            await producer.producer.core.instance.beat()
+            clock.advance(s=2 * MINUTE)
+            transactions = cluster.broker.broker.transactions
+            await transactions.check()
+            await until(lambda: not len(transactions.undecided))
+            committed = await producer.end(await producer.prepare(M), True)
+        async with AsyncAdmin(name_server=cluster.name_server) as admin:
+            first, second = committed.sent, asked
+            found = [await ended(admin, one.message_id) for one in (first, second)]
+            keyed = await admin.traces.of_key("o-2")
+        address = cluster.broker.address
+        assert [(one.status, one.from_check, one.keys, one.topic, one.transaction_id) for one in found] == [
+            ("commit_message", False, "o-1", "orders", first.transaction_id),
+            ("rollback_message", True, "o-2", "orders", second.transaction_id),
+        ]
+        assert {one.store_host for one in found} == {address}
+        assert [step.what for step in keyed] == ["send", "end transaction"]
+
+    play(scenario, tmp_path, clock=clock)
+
+
+async def ended(admin: AsyncAdmin, message_id: str) -> TraceStep:
+    """The one step with which a transaction ended."""
+    (found,) = [step for step in await admin.traces.of_message(message_id) if step.what == "end transaction"]
+    return found
 
 
 def test_the_blocking_face(tmp_path: Path) -> None:

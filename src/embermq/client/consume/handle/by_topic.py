@@ -1,9 +1,10 @@
 """Handlers by topic, and messages in the groups in which handlers get them. The loop's thread only."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from embermq.client.consume.handle.handlers import AnyHandler, Context, is_async
+from embermq.client.consume.handle.hooks import ConsumeHook, hooked
 from embermq.client.consume.handle.workers import HandlerCall
 from embermq.client.received import ReceivedMessage
 
@@ -13,12 +14,13 @@ log = logging.getLogger(__name__)
 class Handlers:
     """The handler of each topic, by its name as the user knows it."""
 
-    def __init__(self) -> None:
+    def __init__(self, hooks: Sequence[ConsumeHook] = ()) -> None:
+        self._hooks = hooks
         self._by_topic: dict[str, AnyHandler] = {}
         self._coroutines: set[str] = set()  # topics whose handler is a coroutine function
 
     def put(self, topic: str, handler: AnyHandler) -> None:
-        self._by_topic[topic] = handler
+        self._by_topic[topic] = hooked(handler, self._hooks)
         (self._coroutines.add if is_async(handler) else self._coroutines.discard)(topic)
 
     def is_async(self, topic: str) -> bool:
