@@ -11,14 +11,15 @@ from rich.live import Live
 from rich.table import Table
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
+from embermq.cli.quantities import Duration, Size
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.spark.ship import Asked
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
-from embermq.errors import StoreError
-from embermq.spark.lake import LakeFormat, schemas_in_words
+from embermq.errors import OptionInvalid, StoreError
+from embermq.spark.lake import LakeFormat, TopicFilter, schemas_in_words
 from embermq.spark.pipelines import BatchProgress, ReportSink, pipeline_report
 from embermq.spark.pipelines import pipeline as make_pipeline
 from embermq.spark.report import check_report_place, write_report
@@ -34,9 +35,31 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 @stores_argument
 @click.option("--into", metavar="LAKE", help="Where lake, statistics and progress go.")
 @click.option("--derive", default="lake,stats", show_default=True, help="Of queues, index, lake, stats.")
-@click.option("--follow/--once", default=False, help="Go on for ever, or stop at the end of the logs (the default).")
+@click.option("--follow/--once", default=None, help="Go on for ever, or stop at the end of the logs (the default).")
+@click.option(
+    "--every",
+    type=Duration(0.5),
+    metavar="DURATION",
+    help="Follow, with a batch as often as this (60s, 5m), or as soon as a full one is there: fewer, larger files.",
+)
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only these topics: name or pattern (orders*). Repeatable.",
+)
+@click.option("--exclude", multiple=True, metavar="TOPIC", help="Not these topics: name or pattern. Repeatable.")
 @click.option("--checkpoint", metavar="DIR", help="Where progress is kept; the default is in the lake.")
-@click.option("--batch-bytes", default=512 << 20, show_default=True, type=click.IntRange(1 << 16), help="At most.")
+@click.option(
+    "--batch-bytes", default=512 << 20, show_default="512MiB", type=Size(1 << 16), metavar="SIZE", help="At most."
+)
+@click.option(
+    "--file-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Wanted size of the lake's files (128MiB); small ones are joined.",
+)
 @lake_options
 @click.option("--drop-bodies", is_flag=True, help="Keep no body in the lake where its JSON was decoded.")
 @click.option("--report", metavar="FILE.html", help="Also write a page to look at; with --follow again and again.")
@@ -51,9 +74,13 @@ def pipeline(
     paths: tuple[str, ...],
     into: str | None,
     derive: str,
-    follow: bool,
+    follow: bool | None,
+    every: float | None,
+    topics: tuple[str, ...],
+    exclude: tuple[str, ...],
     checkpoint: str | None,
     batch_bytes: int,
+    file_size: int | None,
     ignore_data_loss: bool,
     master: str | None,
     lake_format: LakeFormat | None,
@@ -69,9 +96,13 @@ def pipeline(
 
     \b
     embermq spark pipeline /data/broker-a --into /data/lake --follow
+    embermq spark pipeline /data/broker-a --into /data/lake --every 60s --topic 'orders*' --exclude '*-test'
     embermq spark pipeline /data/broker-a --into /data/lake --json orders='id string, amount decimal(10,2)'
     embermq spark pipeline /data/log-only --derive queues,index --checkpoint /data/progress
     """
+    if every is not None and follow is False:
+        raise OptionInvalid("every", "has no meaning with --once")
+    follow = follow or every is not None
     run = _RunSummary()
     settings = settings_for(Path(paths[0]), config_file, changes)
     schemas = schemas_in_words(json_words)
@@ -91,8 +122,13 @@ def pipeline(
             catalog=catalog,
             json=schemas,
             drop_bodies=drop_bodies,
+            topics=TopicFilter.of(topics, exclude) if topics or exclude else None,
+            every_seconds=every or 0.0,
+            file_bytes=file_size,
             sinks=[page.sink] if page is not None else [],
         )
+        if page is not None:
+            page.sink.topics = made.topics
         try:
             made.check()
         except StoreError as problem:

@@ -9,6 +9,7 @@ from types import FrameType
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
+from embermq.cli.quantities import Duration
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store import BadInput
 from embermq.errors import OptionInvalid, StoreError
@@ -26,9 +27,9 @@ from embermq.spark.shipped import shown
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, whole log files and the tail.")
 @click.option(
     "--every",
-    type=click.FloatRange(0.1),
-    metavar="SECONDS",
-    help=f"With --follow, how often to look for what is new; the default is {EVERY_SECONDS:g}.",
+    type=Duration(0.1),
+    metavar="DURATION",
+    help=f"With --follow, how often to look for what is new; the default is {EVERY_SECONDS:g}s.",
 )
 @click.option("--ignore-data-loss", is_flag=True, help="Go on where the log has lost what comes next, with a gap.")
 @master_option

@@ -16,6 +16,7 @@
     iceberg.py       ... of Iceberg
     frames.py        a lake's rows as a DataFrame
     spark_paths.py   its files as Spark names them
+    topic_filter.py  which topics a lake is about
 
 A log range goes in once: files are named after the range they hold, a commit lists them, and what no commit lists is
 not there. Readers that know nothing of commits see only whole files, and after a crash at most some that will be
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from embermq.spark.lake.json_schemas import schemas_in_words
     from embermq.spark.lake.lakes import Lake
     from embermq.spark.lake.tables import FORMATS
+    from embermq.spark.lake.topic_filter import TopicFilter
 
-__all__ = ["FORMATS", "Lake", "LakeCommit", "LakeFile", "LakeFormat", "LakeRange", "schemas_in_words"]
+__all__ = ["FORMATS", "Lake", "LakeCommit", "LakeFile", "LakeFormat", "LakeRange", "TopicFilter", "schemas_in_words"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
@@ -44,6 +46,7 @@ if not TYPE_CHECKING:
             "LakeFile": "embermq.spark.lake.commits",
             "LakeFormat": "embermq.spark.lake.commits",
             "LakeRange": "embermq.spark.lake.commits",
+            "TopicFilter": "embermq.spark.lake.topic_filter",
             "schemas_in_words": "embermq.spark.lake.json_schemas",
         },
     )

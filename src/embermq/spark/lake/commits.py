@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from embermq.spark.lake.topic_filter import TopicFilter
+
 LakeFormat = Literal["parquet", "delta", "iceberg"]
 
 
@@ -69,6 +71,7 @@ class LakeHead(msgspec.Struct, frozen=True):
     format: LakeFormat = "parquet"
     catalog: str = ""  # of Iceberg: name and namespace as the user gave them; empty for one of the lake's own
     lake_id: str = ""  # tells lakes apart that share a catalog
+    topics: TopicFilter = TopicFilter()  # what it has at all; version 2 if that is not everything
 
 
 class Pending(msgspec.Struct, frozen=True):

@@ -13,9 +13,9 @@ from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_bodies import VALUE, conform, value_type
 from embermq.spark.lake.writing import SliceRows, check_file, clear_disk_errors, write_table
 
-SMALL_FILE_BYTES = 32 << 20
 COMPACT_FILES_MIN = 4
 JOINED_BYTES_MAX = 128 << 20  # compressed: a task has all of it in memory
+_SMALL_PART = 4  # a file below this part of the wanted size is small
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,29 @@ class Joining:
     schema: StructType | None = None  # of the topic's JSON bodies
 
 
-def groups_of_small_files(files: Sequence[LakeFile]) -> tuple[int, list[list[LakeFile]]]:
-    """How many small files there are, and those that are worth joining."""
+def groups_of_small_files(
+    files: Sequence[LakeFile], size: int = JOINED_BYTES_MAX, *, full_only: bool = False
+) -> tuple[int, list[list[LakeFile]]]:
+    """How many small files there are, and those that are worth joining into files of `size` bytes; with `full_only`
+    just those that come near to it, which then are not joined again."""
     small = sorted(
-        (file for file in files if file.bytes < SMALL_FILE_BYTES), key=lambda file: (file.topic, file.date, file.path)
+        (file for file in files if file.bytes < size // _SMALL_PART),
+        key=lambda file: (file.topic, file.date, file.path),
     )
     days = [list(found) for _, found in groupby(small, key=lambda file: (file.topic, file.date))]
-    groups = [group for day in days for group in _cut(day)]
-    return len(small), [group for group in groups if len(group) >= COMPACT_FILES_MIN]
+    groups = [group for day in days for group in _cut(day, size)]
+    least = size // 2 if full_only else 0
+    return len(small), [
+        group for group in groups if len(group) >= COMPACT_FILES_MIN and sum(file.bytes for file in group) >= least
+    ]
 
 
-def _cut(files: Sequence[LakeFile]) -> Iterator[list[LakeFile]]:
+def _cut(files: Sequence[LakeFile], size: int) -> Iterator[list[LakeFile]]:
     """In parts that make a file of a handy size."""
     part: list[LakeFile] = []
     octets = 0
     for file in files:
-        if part and octets + file.bytes > JOINED_BYTES_MAX:
+        if part and octets + file.bytes > size:
             yield part
             part, octets = [], 0
         part.append(file)

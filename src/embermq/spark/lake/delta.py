@@ -97,7 +97,7 @@ class DeltaTables:
             table = self._known(topic)
             return 0 if table is None else table.count()
 
-    def compact(self, topic: str) -> tuple[int, int]:
+    def compact(self, topic: str, file_bytes: int | None) -> tuple[int, int]:
         """Delta's own way. Files that were joined stay for a week, as Delta keeps them for those who read old versions,
         and are removed by a later compaction."""
         with _clear_errors(topic):
@@ -105,7 +105,7 @@ class DeltaTables:
             if table is None:
                 return 0, 0
             before = len(table.file_uris())
-            table.optimize.compact()
+            table.optimize.compact(target_size=file_bytes)
             table.vacuum(dry_run=False)
             return before, len(table.file_uris())
 

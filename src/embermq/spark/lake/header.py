@@ -9,8 +9,10 @@ from embermq.spark.lake.commits import LakeFormat, LakeHead
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import HALF, LAKE, LOCK
 from embermq.spark.lake.tables import open_tables, require_format
+from embermq.spark.lake.topic_filter import TopicFilter
 
 VERSION = 1
+VERSION_OF_SOME_TOPICS = 2  # Older ones would take what it leaves out for not there.
 
 
 def load_head(files: LakeFiles) -> LakeHead | None:
@@ -26,14 +28,23 @@ def load_head(files: LakeFiles) -> LakeHead | None:
         head = msgspec.json.decode(files.read(LAKE), type=LakeHead)
     except msgspec.DecodeError as problem:
         raise StoreError(f"{files.full(LAKE)}: {problem}; restore it") from None
-    if head.version != VERSION:
+    if head.version not in (VERSION, VERSION_OF_SOME_TOPICS):
         raise StoreError(f"{files.full(LAKE)}: version {head.version} is not known here; a newer EmberMQ wrote it")
     return head
 
 
-def make_head(files: LakeFiles, include_system: bool, format_: LakeFormat, catalog: str, made_ms: int) -> LakeHead:
+def make_head(
+    files: LakeFiles,
+    include_system: bool,
+    format_: LakeFormat,
+    catalog: str,
+    made_ms: int,
+    topics: TopicFilter | None = None,
+) -> LakeHead:
     """A new lake. Nothing is written when it cannot be."""
-    head = LakeHead(VERSION, include_system, made_ms, format_, catalog, uuid.uuid4().hex)
+    wanted = topics or TopicFilter()
+    version = VERSION if wanted.is_everything else VERSION_OF_SOME_TOPICS
+    head = LakeHead(version, include_system, made_ms, format_, catalog, uuid.uuid4().hex, wanted)
     if catalog and format_ != "iceberg":
         raise OptionInvalid("catalog", "only lakes of the format iceberg have one", value=catalog)
     require_format(format_)
@@ -47,13 +58,22 @@ def make_head(files: LakeFiles, include_system: bool, format_: LakeFormat, catal
 
 
 def check_head(
-    head: LakeHead, root: str, include_system: bool | None, format_: LakeFormat | None, catalog: str | None
+    head: LakeHead,
+    root: str,
+    include_system: bool | None,
+    format_: LakeFormat | None,
+    catalog: str | None,
+    topics: TopicFilter | None = None,
 ) -> None:
     """OptionInvalid if this lake is another kind than the one that is asked for; None asks for nothing."""
     if include_system is not None and include_system != head.include_system:
         has = "has" if head.include_system else "leaves out"
         raise OptionInvalid(
             "lake", f"this lake {has} what no consumer sees; choose the same or another lake", value=root
+        )
+    if topics is not None and topics != head.topics:
+        raise OptionInvalid(
+            "topic", f"the lake {root} has {head.topics}; choose the same, or another lake", value=str(topics)
         )
     if format_ is not None and format_ != head.format:
         raise OptionInvalid(

@@ -56,6 +56,7 @@ from embermq.spark.lake.names import (
 )
 from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
+from embermq.spark.lake.topic_filter import TopicFilter
 from embermq.spark.lake.writer_lock import alone
 from embermq.spark.lake.writing import LakeSlice, SliceRows, clear_disk_errors, write_slice
 from embermq.store.log import LogSegment
@@ -76,6 +77,7 @@ class Lake:
         self._given: dict[str, StructType] = {}  # schemas that no commit has yet
         self._drop_bodies = False
         self._let_go = 0  # commits whose replaced files are gone
+        self._file_bytes: int | None = None
 
     @classmethod
     def open(
@@ -89,11 +91,14 @@ class Lake:
         catalog: str | None = None,
         schemas: Mapping[str, StructType] | None = None,
         drop_bodies: bool = False,
+        topics: TopicFilter | None = None,
+        file_bytes: int | None = None,
     ) -> "Lake":
         """The lake at `root`; made if there is none (and `make`). OptionInvalid if the place holds something else.
 
-        `include_system`, `lake_format` and `catalog` are what a new lake has, and must be what an old one has, if
-        given. `schemas` are of JSON bodies, by topic; they are joined with those that the lake knows.
+        `include_system`, `lake_format`, `catalog` and `topics` are what a new lake has, and must be what an old one
+        has, if given. `schemas` are of JSON bodies, by topic; they are joined with those that the lake knows.
+        `file_bytes` is the size that files should have, of what this process writes.
         """
         files, clock = LakeFiles(str(root)), clock or SystemClock()
         try:
@@ -101,11 +106,14 @@ class Lake:
             if head is None:
                 if not make:
                     raise OptionInvalid("lake", "there is no lake here", value=root)
-                head = make_head(files, bool(include_system), lake_format or "parquet", catalog or "", clock.now_ms())
+                head = make_head(
+                    files, bool(include_system), lake_format or "parquet", catalog or "", clock.now_ms(), topics
+                )
         except OSError as problem:
             raise OptionInvalid("lake", f"cannot be used: {problem.strerror or problem}", value=root) from None
-        check_head(head, root, include_system, lake_format, catalog)
+        check_head(head, root, include_system, lake_format, catalog, topics)
         lake = cls(files, head, clock)
+        lake._file_bytes = file_bytes
         lake.refresh()
         if make:  # Who writes learns at once whether that is possible; who only asks what is covered needs no tables.
             lake._tables  # noqa: B018
@@ -312,7 +320,9 @@ class Lake:
         """Even parts that begin where records begin, as many as cores unless that makes them too large or small."""
         if start >= end:
             return []
-        count = slice_count(end - start, cores, SLICE_BYTES_MIN, SLICE_BYTES_MAX)
+        # A slice makes a file of each topic and day: who wants large files gets fewer slices.
+        least = min(max(self._file_bytes or 0, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+        count = slice_count(end - start, cores, least, SLICE_BYTES_MAX)
         starts = record_starts(start, end, count, survey.record_start)
         as_tables, schemas = self._tables is not None, self.schemas
         return [
@@ -326,6 +336,7 @@ class Lake:
                 as_tables,
                 schemas,
                 self._drop_bodies,
+                self.head.topics,
             )
             for low, high in pairwise([*starts, end])
         ]
@@ -410,16 +421,21 @@ class Lake:
                 raise StoreError(f"the table of topic {topic} has {found:,} rows, and the commits say {wanted:,}")
         return sum(len(self._tables.paths(topic)) for topic in {file.topic for file in files})
 
-    def compact(self, spark: SparkSession, on_progress: ProgressReport | None = None) -> Compacted:
-        """Join the small files of each topic and day. The rows stay the same; readers see one or the other."""
+    def compact(
+        self, spark: SparkSession, on_progress: ProgressReport | None = None, *, full_only: bool = False
+    ) -> Compacted:
+        """Join the small files of each topic and day; with `full_only` those that make a file of the wanted size. The
+        rows stay the same; readers see one or the other."""
         with self._turn():
-            return self._compact(spark, on_progress)
+            return self._compact(spark, on_progress, full_only)
 
-    def _compact(self, spark: SparkSession, on_progress: ProgressReport | None) -> Compacted:
+    def _compact(self, spark: SparkSession, on_progress: ProgressReport | None, full_only: bool) -> Compacted:
+        size = self._file_bytes or joining.JOINED_BYTES_MAX
         if self._tables is not None:
-            counts = [self._tables.compact(topic) for topic in sorted({file.topic for file in self.live_files()})]
+            topics = sorted({file.topic for file in self.live_files()})
+            counts = [self._tables.compact(topic, self._file_bytes) for topic in topics]
             return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))
-        small, groups = joining.groups_of_small_files(self.live_files())
+        small, groups = joining.groups_of_small_files(self.live_files(), size, full_only=full_only)
         number, schemas = len(self._commits) + 1, self.schemas
         pieces = [
             Joining(self.files, tuple(group), self._joined_name(group[0], number, place), schemas.get(group[0].topic))

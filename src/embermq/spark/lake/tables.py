@@ -37,8 +37,8 @@ class LakeTables(Protocol):
     def rows(self, topic: str) -> int:
         """How many rows a table has."""
 
-    def compact(self, topic: str) -> tuple[int, int]:
-        """Join small files; how many files there were and are."""
+    def compact(self, topic: str, file_bytes: int | None) -> tuple[int, int]:
+        """Join small files, into such of this size if it is given; how many files there were and are."""
 
 
 def require_format(format_: str) -> None:

@@ -22,6 +22,7 @@ from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.names import date_of, file_name
+from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter, rows_of
 from embermq.spark.options.schema import spark_schema
 from embermq.spark.reading.arrow import BatchBuilder
 from embermq.store.log import DamagedRange, LogSegment, scan_segments
@@ -44,6 +45,7 @@ class LakeSlice:
     as_tables: bool = False  # each topic is a table by itself: its files have the topic as a column
     schemas: Mapping[str, StructType] = field(default_factory=dict)  # of JSON bodies, by topic
     drop_bodies: bool = False  # where a body was decoded
+    topics: TopicFilter = EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +119,10 @@ def _batches(
         damages.append(DamagedRange(start, end, reason))
 
     select = select_for(Selection(include_system=piece.include_system), piece.end - piece.start)
+    chosen = rows_of(piece.topics)
     for item in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(item, RecordColumns):
-            yield builder.build(item, select(item), note), len(item)
+            yield builder.build(item, chosen(item, select(item)), note), len(item)
         else:
             damages.append(item)
 

@@ -16,6 +16,7 @@ from embermq.errors import OptionInvalid
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import HALF
 from embermq.spark.lake.spark_paths import has_file_system
+from embermq.spark.lake.topic_filter import TopicFilter
 from embermq.spark.shipped.places import shown
 
 CHECKPOINT = "_checkpoint"
@@ -25,6 +26,7 @@ _OFFSETS = "offsets"  # Spark's: a file for each batch that was begun
 
 class _Sinks(msgspec.Struct, frozen=True):
     sinks: list[str]
+    topics: TopicFilter = TopicFilter()
 
 
 def checkpoint_in(spark: SparkSession, into: str) -> str:
@@ -60,16 +62,23 @@ def check_writable(place: str, option: str) -> None:
         raise OptionInvalid(option, f"cannot be written: {problem.strerror}", value=place) from None
 
 
-def check_sinks(checkpoint: str, names: Collection[str]) -> None:
-    """OptionInvalid if the progress kept there is not that of all these sinks."""
+def check_sinks(checkpoint: str, names: Collection[str], topics: TopicFilter | None) -> TopicFilter | None:
+    """The topics that the progress kept there is of; None if there is none. OptionInvalid if it is not that of all
+    these sinks, or of other topics than those given."""
     files = _files_at(checkpoint)
     if files is None or not files.exists(_NOTE) or not files.list(_OFFSETS):
-        return
+        return None
     try:
-        known = msgspec.json.decode(files.read(_NOTE), type=_Sinks).sinks
+        noted = msgspec.json.decode(files.read(_NOTE), type=_Sinks)
     except msgspec.DecodeError as problem:
         raise OptionInvalid("checkpoint", f"{_NOTE}: {problem}; name another place", value=checkpoint) from None
-    new = [name for name in names if name not in known]
+    if topics is not None and topics != noted.topics:
+        raise OptionInvalid(
+            "topic",
+            f"the progress in {checkpoint} is that of {noted.topics}; choose the same, or another lake and checkpoint",
+            value=str(topics),
+        )
+    new = [name for name in names if name not in noted.sinks]
     if new:
         raise OptionInvalid(
             "checkpoint",
@@ -77,13 +86,14 @@ def check_sinks(checkpoint: str, names: Collection[str]) -> None:
             " Name another place, and all of it comes again: nothing is derived twice",
             value=checkpoint,
         )
+    return noted.topics
 
 
-def note_sinks(checkpoint: str, names: Collection[str]) -> None:
-    """From now on progress is that of these sinks alone."""
+def note_sinks(checkpoint: str, names: Collection[str], topics: TopicFilter) -> None:
+    """From now on progress is that of these sinks alone, and of these topics."""
     files = _files_at(checkpoint)
     if files is not None:
-        files.write(_NOTE, msgspec.json.encode(_Sinks(sorted(names))))
+        files.write(_NOTE, msgspec.json.encode(_Sinks(sorted(names), topics)))
 
 
 def _files_at(place: str) -> LakeFiles | None:

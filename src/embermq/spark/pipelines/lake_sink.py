@@ -7,6 +7,7 @@ from pyspark.sql.types import StructType
 from embermq.inspect import Survey
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
+from embermq.spark.lake.topic_filter import TopicFilter
 from embermq.spark.pipelines.batches import LogBatch, LogRange
 from embermq.spark.pipelines.sinks import SinkFigures
 
@@ -26,9 +27,20 @@ class LakeSink:
         schemas: Mapping[str, StructType] | None = None,
         drop_bodies: bool = False,
         fail_on_data_loss: bool = True,
+        topics: TopicFilter | None = None,
+        file_bytes: int | None = None,
     ) -> None:
-        self._lake = Lake.open(root, lake_format=lake_format, catalog=catalog, schemas=schemas, drop_bodies=drop_bodies)
+        self._lake = Lake.open(
+            root,
+            lake_format=lake_format,
+            catalog=catalog,
+            schemas=schemas,
+            drop_bodies=drop_bodies,
+            topics=topics,
+            file_bytes=file_bytes,
+        )
         self._compact_every, self._fail_on_data_loss = compact_every, fail_on_data_loss
+        self._has_wanted_size = file_bytes is not None
 
     def process(self, batch: LogBatch) -> SinkFigures:
         records = files = undecoded = 0
@@ -46,8 +58,9 @@ class LakeSink:
                 lost = sum(part.damaged_bytes for part in commit.ranges)
                 if lost:
                     damages.append(f"{one.path}: {lost:,} bytes between {one.start:,} and {one.end:,} are no records")
-        if self._compact_every and batch.number % self._compact_every == self._compact_every - 1:
-            self._lake.compact(batch.spark, batch.on_progress)
+        is_turn = self._compact_every and batch.number % self._compact_every == self._compact_every - 1
+        if is_turn or self._has_wanted_size:
+            self._lake.compact(batch.spark, batch.on_progress, full_only=not is_turn)
         return SinkFigures(records, files, damages, undecoded)
 
     def _start(self, one: LogRange, survey: Survey) -> int | None:

@@ -11,18 +11,21 @@ comes again after a kill or all of them do for a new checkpoint.
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from embermq.columns import RecordColumns, Selection, select_for
-from embermq.errors import StoreReplaced
+from embermq.errors import OptionInvalid, StoreReplaced
 from embermq.inspect import Survey
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import SUFFIX, plain, stem
+from embermq.spark.lake.topic_filter import TopicFilter, rows_of
 from embermq.spark.lake.writer_lock import alone
 from embermq.spark.lake.writing import clear_disk_errors
 from embermq.spark.options.schema import spark_schema
@@ -44,6 +47,7 @@ _SUMS = [
 ]
 _MINUTE_US = 60_000_000
 _IDENTITY = b"embermq.identity"  # of the log, as Survey.identity gives it; a file's metadata has it
+_TOPICS = b"embermq.topics"  # which were counted; not there if all were
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,8 @@ class MinutesSink:
 
     name = "stats"
 
-    def __init__(self, root: str) -> None:
-        self._files = LakeFiles(root)
+    def __init__(self, root: str, topics: TopicFilter) -> None:
+        self._files, self._topics = LakeFiles(root), topics
         self._listed: list[str] = []  # file names, as they were when the folder had the time `_listed_at`
         self._listed_at: int | None = None
 
@@ -69,7 +73,7 @@ class MinutesSink:
 
     def _count(self, ranges: list[LogRange], batch: LogBatch) -> SinkFigures:
         slices = replace(batch, ranges=tuple(ranges)).slices()
-        counted = run(batch.spark, count_slice, slices, "counting", batch.on_progress)
+        counted = run(batch.spark, partial(count_slice, topics=self._topics), slices, "counting", batch.on_progress)
         for one in ranges:
             mine = [
                 part.table
@@ -115,12 +119,20 @@ class MinutesSink:
                 survey.path,
                 f"{self._files.root} has statistics of another log named {wanted.broker_name}; use another place",
             )
+        counted = msgspec.json.decode(noted[_TOPICS], type=TopicFilter) if _TOPICS in noted else TopicFilter()
+        if counted != self._topics:
+            raise OptionInvalid(
+                "topic", f"the statistics at {self._files.root} are of {counted}; choose the same, or another place"
+            )
 
     def _name(self, broker_name: str, start: int, end: int) -> str:
         return f"{FOLDER}/{stem(broker_name, start, end)}{SUFFIX}"
 
     def _write(self, one: LogRange, table: pa.Table, survey: Survey) -> None:
-        noted = table.replace_schema_metadata({_IDENTITY: survey.identity})
+        notes = {_IDENTITY: survey.identity.encode()}
+        if not self._topics.is_everything:
+            notes[_TOPICS] = msgspec.json.encode(self._topics)
+        noted = table.replace_schema_metadata(notes)
 
         def put(place: str) -> None:
             pq.write_table(noted, place, filesystem=self._files.arrow, compression="zstd")
@@ -131,17 +143,17 @@ class MinutesSink:
         self._listed_at = self._files.changed_at(FOLDER)
 
 
-def count_slice(piece: RangeSlice) -> _CountedSlice:
+def count_slice(piece: RangeSlice, topics: TopicFilter) -> _CountedSlice:
     """Counts one slice, in a worker."""
     whole = spark_schema("rocketmq")
     schema = type(whole)([whole[name] for name in _COLUMNS])
     builder = BatchBuilder(schema, mode="rocketmq", broker_name=piece.broker_name, decompress=False)
-    select = select_for(Selection(), piece.end - piece.start)
+    select, chosen = select_for(Selection(), piece.end - piece.start), rows_of(topics)
     tables, damages, records = [], [], 0
     for item in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(item, RecordColumns):
             records += len(item)
-            tables.append(_counted(builder.build(item, select(item))))
+            tables.append(_counted(builder.build(item, chosen(item, select(item)))))
         else:
             assert isinstance(item, DamagedRange)
             damages.append(f"{piece.broker_name}: {item.start:,} to {item.end:,}: {item.reason}")

@@ -10,7 +10,9 @@ Spark runs the reader in a Python process of its own on the driver, for as long 
 
 import json
 import logging
-from collections.abc import Iterator
+import math
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +61,25 @@ class LogRanges(DataSource):
             int(options["maxBytesPerTrigger"]),
             options["failOnDataLoss"] == "true",
             json.loads(options.get("startingPositions", "{}")),
+            float(options.get("everySeconds", "0")),
         )
 
 
 class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Where the logs end, and how much of them is the next batch."""
 
-    def __init__(self, stores: dict[str, str], bytes_max: int, fail_on_loss: bool, starts: dict[str, int]) -> None:
+    def __init__(
+        self,
+        stores: dict[str, str],
+        bytes_max: int,
+        fail_on_loss: bool,
+        starts: dict[str, int],
+        every_seconds: float = 0.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`every_seconds` lie between batches that are not full; Spark's own interval would hold up full ones, too."""
         self._stores, self._bytes_max, self._fail_on_loss, self._starts = stores, bytes_max, fail_on_loss, starts
+        self._every_seconds, self._now, self._last_at = every_seconds, now, -math.inf
         self._surveys: dict[str, Survey] = {}
         self._ends: dict[str, int] | None = None  # of Trigger.AvailableNow
 
@@ -108,6 +121,8 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[name] = survey.log_end if self._ends is None else min(self._ends[name], survey.log_end)
             starts[name] = self._checked(name, survey, start)
         left = sum(max(ends[name] - starts[name], 0) for name in ends)
+        if self._is_held_back(left):
+            return start
         positions = {}
         for name, survey in surveys.items():
             end = max(ends[name], starts[name])
@@ -116,6 +131,15 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = min(survey.record_start(starts[name] + share), end) if end > starts[name] else end
             positions[name] = (survey.identity, end)
         return {"stores": start["stores"] | _offset(positions)["stores"]}
+
+    def _is_held_back(self, left: int) -> bool:
+        """Whether what is there waits for more to come."""
+        if self._ends is not None or not left:
+            return False
+        if left < self._bytes_max and self._now() - self._last_at < self._every_seconds:
+            return True
+        self._last_at = self._now()
+        return False
 
     def _checked(self, name: str, survey: Survey, start: Offset) -> int:
         """Where to go on in a log, after a look whether that is still possible."""

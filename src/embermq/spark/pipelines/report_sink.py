@@ -7,12 +7,14 @@ counted in coarser steps when there are too many, delays by classes that are a t
 import copy
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, QueueSlots, RecordColumns
 from embermq.spark.jobs.cluster_tasks import run
+from embermq.spark.lake.topic_filter import TopicFilter, rows_of
 from embermq.spark.pipelines.batches import LogBatch, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.log import DamagedRange, scan_segments
@@ -97,13 +99,14 @@ class ReportSink:
 
     name = "report"
 
-    def __init__(self) -> None:
+    def __init__(self, topics: TopicFilter | None = None) -> None:
+        self.topics = topics or TopicFilter()
         self._figures = RunFigures()
         self._adding = threading.Lock()
 
     def process(self, batch: LogBatch) -> SinkFigures:
         slices = batch.slices()
-        counted = run(batch.spark, count_slice, slices, "counting", batch.on_progress)
+        counted = run(batch.spark, partial(count_slice, topics=self.topics), slices, "counting", batch.on_progress)
         with self._adding:
             for one in batch.ranges:
                 log = self._figures.logs.setdefault(one.broker_name, LogFigures(one.start, one.end))
@@ -121,14 +124,19 @@ class ReportSink:
             return copy.deepcopy(self._figures)
 
 
-def count_slice(piece: RangeSlice) -> SliceFigures:
+def count_slice(piece: RangeSlice, topics: TopicFilter) -> SliceFigures:
     """Counts one slice, in a worker."""
-    found, routes = SliceFigures(), QueueSlots()
+    found, routes, chosen = SliceFigures(), QueueSlots(), rows_of(topics)
     for scanned in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(scanned, DamagedRange):
             found.damages.append(scanned)
             continue
         found.records += len(scanned)
+        if not topics.is_everything:
+            rows = chosen(scanned, np.arange(len(scanned), dtype=np.int64))
+            scanned = RecordColumns(scanned.data, scanned.base, scanned.rows[rows])
+        if not len(scanned):
+            continue
         numbers = routes.route(scanned).astype(np.int64)
         _count_topics(found, scanned, numbers, routes)
         _count_over_time(found, scanned)

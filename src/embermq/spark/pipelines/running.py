@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -27,7 +27,11 @@ from embermq.errors import EmberError, OptionInvalid, StoreError
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.lake.commits import LakeFormat
+from embermq.spark.lake.files import LakeFiles
+from embermq.spark.lake.header import load_head
 from embermq.spark.lake.json_schemas import JsonSchemas
+from embermq.spark.lake.names import LAKE
+from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter
 from embermq.spark.pipelines.batches import LogBatch, LogRange
 from embermq.spark.pipelines.checkpoints import check_sinks, check_writable, checkpoint_in, note_sinks
 from embermq.spark.pipelines.derive import DerivedSink
@@ -46,6 +50,7 @@ from embermq.spark.runtime.error_parsing import error_in
 
 BATCH_BYTES_MAX = 512 << 20
 COMPACT_EVERY = 20
+FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 20, 1 << 30
 FOLLOW_INTERVAL = "500 milliseconds"
 _WAIT_SECONDS = 0.05
 _COMMIT_SECONDS = 5.0  # for Spark to note that a batch is done
@@ -83,6 +88,8 @@ class Pipeline:
     fail_on_data_loss: bool = True
     starting_positions: dict[str, int] = field(default_factory=dict)
     on_progress: ProgressReport | None = None
+    topics: TopicFilter = EVERYTHING  # of lake and statistics
+    every_seconds: float = 0.0  # between batches that are not full, while it follows
     _done: "queue.SimpleQueue[BatchProgress]" = field(default_factory=queue.SimpleQueue)
     kept: Sequence[str] = ()  # which of the sinks the progress is noted for
     _turn: threading.Lock = field(default_factory=threading.Lock)  # held by a batch
@@ -117,7 +124,7 @@ class Pipeline:
     ) -> Iterator[BatchProgress]:
         self.check()
         check_writable(self.checkpoint, "checkpoint")
-        note_sinks(self.checkpoint, self.kept)
+        note_sinks(self.checkpoint, self.kept, self.topics)
         self._failure, self._is_ending = None, False
         self._next_waits.clear()
         self._surveyed = SurveyedStores(self.stores)
@@ -148,6 +155,7 @@ class Pipeline:
             .option("maxBytesPerTrigger", str(self.batch_bytes_max))
             .option("failOnDataLoss", str(self.fail_on_data_loss).lower())
             .option("startingPositions", json.dumps(self.starting_positions))
+            .option("everySeconds", str(self.every_seconds))
             .load()
         )
         writer = frame.writeStream.foreachBatch(self._process).option("checkpointLocation", self.checkpoint)
@@ -248,24 +256,36 @@ def pipeline(
     catalog: str | None = None,
     json: JsonSchemas | None = None,
     drop_bodies: bool = False,
+    topics: TopicFilter | None = None,
+    every_seconds: float = 0.0,
+    file_bytes: int | None = None,
 ) -> Pipeline:
     """Set up a pipeline over these stores. `derive` names sinks that come along, `sinks` are your own.
 
     For the lake: `json` has a schema for the bodies of a topic, which become a typed column `value`; `drop_bodies`
-    keeps no body beside a value. `lake_format` is parquet, delta or iceberg, `catalog` of Iceberg.
+    keeps no body beside a value. `lake_format` is parquet, delta or iceberg, `catalog` of Iceberg. `topics` are those
+    that lake and statistics are about; None for what they were before, or all. `file_bytes` is the size that files of
+    the lake should have.
+
+    `every_seconds` lets a pipeline that follows wait so long between batches, unless a full one is there.
     """
     places = find_stores(paths)
     names = list(derive)
+    if file_bytes is not None and not FILE_BYTES_MIN <= file_bytes <= FILE_BYTES_MAX:
+        raise OptionInvalid("file-size", "from 1 MiB to 1 GiB: a task has a whole file in memory", value=file_bytes)
+    if "lake" not in names and (lake_format or catalog or json or drop_bodies or file_bytes):
+        raise OptionInvalid("derive", "a lake's format, file size and JSON need the lake among what is derived")
+    if topics is not None and (not names or not set(names) <= set(KEPT)):
+        raise OptionInvalid("topic", "only lake and stats can be of some topics; queues and index are of all")
     context = SinkContext(
         into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies, fail_on_data_loss
     )
-    if "lake" not in names and (lake_format or catalog or json or drop_bodies):
-        raise OptionInvalid("derive", "a lake's format and JSON need the lake among what is derived")
     if names or not sinks:
         check_names(names, context)
     kept = [name for name in names if name in KEPT]
-    checkpoint = _checked_checkpoint(spark, checkpoint, into, kept)
-    made = make_sinks(names, context)
+    checkpoint, known = _checked_checkpoint(spark, checkpoint, into, kept, topics)
+    wanted = topics or known or _topics_of_lake(into)
+    made = make_sinks(names, replace(context, topics=wanted, file_bytes=file_bytes))
     stores = {place.broker_name: str(place.path) for place in places}
     return Pipeline(
         spark,
@@ -275,12 +295,23 @@ def pipeline(
         batch_bytes_max,
         fail_on_data_loss,
         on_progress=on_progress,
+        topics=wanted,
+        every_seconds=every_seconds,
         kept=kept,
     )
 
 
-def _checked_checkpoint(spark: SparkSession, given: str | None, into: str | None, kept: Sequence[str]) -> str:
-    """Where progress is kept, before anything is made: a lake is not begun that cannot go on."""
+def _topics_of_lake(into: str | None) -> TopicFilter:
+    """What the lake that is there has; everything if there is none."""
+    head = load_head(LakeFiles(into)) if into is not None and LakeFiles(into).exists(LAKE) else None
+    return EVERYTHING if head is None else head.topics
+
+
+def _checked_checkpoint(
+    spark: SparkSession, given: str | None, into: str | None, kept: Sequence[str], topics: TopicFilter | None
+) -> tuple[str, TopicFilter | None]:
+    """Where progress is kept, before anything is made: a lake is not begun that cannot go on. And, if there is some,
+    of which topics it is."""
     if given is None and into is None:
         raise OptionInvalid("checkpoint", "without a lake to write to, say where progress is to be kept")
     if given is not None:
@@ -288,5 +319,4 @@ def _checked_checkpoint(spark: SparkSession, given: str | None, into: str | None
     if into is not None and "stats" in kept and "lake" not in kept:  # A lake looks for itself, and makes what it needs.
         check_writable(into, "into")
     place = given if given is not None else checkpoint_in(spark, str(into))
-    check_sinks(place, kept)
-    return place
+    return place, check_sinks(place, kept, topics)

@@ -21,6 +21,7 @@ from embermq.errors import OptionInvalid
 from embermq.settings import StoreSettings
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
+from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter
 from embermq.spark.pipelines.batches import LogBatch
 
 
@@ -54,6 +55,8 @@ class SinkContext:
     json: JsonSchemas | None = None
     drop_bodies: bool = False
     fail_on_data_loss: bool = True
+    topics: TopicFilter = EVERYTHING
+    file_bytes: int | None = None  # that files of the lake should have
 
 
 def check_names(names: list[str], context: SinkContext) -> None:
@@ -90,13 +93,15 @@ def _lake(context: SinkContext, names: list[str]) -> PipelineSink:
         schemas=read_schemas(context.json),
         drop_bodies=context.drop_bodies,
         fail_on_data_loss=context.fail_on_data_loss,
+        topics=context.topics,
+        file_bytes=context.file_bytes,
     )
 
 
 def _minutes(context: SinkContext, names: list[str]) -> PipelineSink:
     from embermq.spark.pipelines.minute_statistics import MinutesSink
 
-    return MinutesSink(_into(context, "stats"))
+    return MinutesSink(_into(context, "stats"), context.topics)
 
 
 def _into(context: SinkContext, name: str) -> str:

@@ -24,6 +24,7 @@ from embermq.spark.lake import Lake, LakeRange
 from embermq.spark.lake.frames import with_values
 from embermq.spark.lake.json_bodies import VALUE
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
+from embermq.spark.lake.topic_filter import TopicFilter, as_regex
 from embermq.spark.options.schema import COLUMNS
 from embermq.spark.planning.stores import StorePlace, find_stores
 from embermq.spark.reading.shipped_views import copies_at, with_copies
@@ -160,11 +161,31 @@ def _live(
                 f"{place.shown}: the lake ends at {last.end:,} and the log begins at {survey.log_min:,}; what lies"
                 " between is gone. Set fail_on_data_loss=False to read what is left"
             )
-        start = first_outside(held, survey.log_min)
-        options["startingPhysicalOffset"] = start
-        held = [one for one in held if one.start > start]
+        if _has_all(lake, topics):
+            start = first_outside(held, survey.log_min)
+            options["startingPhysicalOffset"] = start
+            held = [one for one in held if one.start > start]
     frame = table(spark, place.source, **options).withColumn("brokerName", F.lit(place.broker_name))
-    return frame.where(~reduce(lambda one, other: one | other, map(_inside, held))) if held else frame
+    if not held or lake is None:
+        return frame
+    outside = ~reduce(lambda one, other: one | other, map(_inside, held))
+    return frame.where(outside if _has_all(lake, topics) else outside | ~_is_kept(lake.head.topics))
+
+
+def _has_all(lake: Lake, topics: Sequence[str] | None) -> bool:
+    """Whether the ranges of a lake hold all that is asked for."""
+    kept = lake.head.topics
+    return kept.is_everything or (topics is not None and all(map(kept.wants, topics)))
+
+
+def _is_kept(topics: TopicFilter) -> Column:
+    """Whether a lake of these topics has a row's."""
+    topic = F.col("topic")
+    chosen = [topic.rlike(as_regex(one)) for one in topics.include]
+    wanted = reduce(lambda one, other: one | other, chosen) if chosen else F.lit(True)
+    for one in topics.exclude:
+        wanted = wanted & ~topic.rlike(as_regex(one))
+    return wanted
 
 
 def first_outside(held: Sequence[LakeRange], place: int) -> int:
