@@ -15,7 +15,7 @@ PYTEST  := $(BIN)/python -m pytest
 # Several processes share the tests, a file at a time, those with the most work first (tests/conftest.py).
 SHARED  := --dist loadfile --no-loadscope-reorder
 CODE    := src tests tools examples $(wildcard bench)
-KERNEL_SOURCES := $(wildcard $(addprefix src/embermq/,columns/*.py columns/compiled/*.py columns/plain/*.py \
+KERNEL_SOURCES := $(wildcard $(addprefix src/embermq/,columns/*.py columns/compiled/*.py columns/compiled/*/*.py columns/plain/*.py \
                   format/*.py model/flags.py))
 
 # Hundreds of processes of the tests import the same modules: compiled code is kept, whatever is set elsewhere.

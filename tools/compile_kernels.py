@@ -21,7 +21,7 @@ def load(name: str) -> None:
 
 def main() -> None:
     package = embermq.columns.compiled
-    names = [module.name for module in pkgutil.iter_modules(package.__path__, package.__name__ + ".")]
+    names = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
     began = time.monotonic()
     with multiprocessing.get_context("spawn").Pool() as pool:
         # One by one: what another module has compiled meanwhile is found in the cache.

@@ -12,15 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 import embermq.columns.compiled.scan
-from embermq.columns.compiled import compiling
+from embermq.columns.compiled.parts import compiling
 
-PROBE = "import embermq.columns.compiled.compiling as c; print(c.CACHE_DIRECTORY)"
+PROBE = "import embermq.columns.compiled.parts.compiling as c; print(c.CACHE_DIRECTORY)"
 
 
 def chosen(**environment: str) -> Path:
     """The cache directory a fresh process with this environment chooses."""
     keep = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TMPDIR") if name in os.environ}
-    source = str(Path(compiling.__file__).parents[3])
+    source = str(Path(compiling.__file__).parents[4])
     done = subprocess.run(
         [sys.executable, "-c", PROBE], env=keep | {"PYTHONPATH": source} | environment, capture_output=True, text=True
     )

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.columns.compiled import crc
-from embermq.columns.compiled.compiling import READ_BYTES, kernel
+from embermq.columns.compiled.parts import crc
+from embermq.columns.compiled.parts.compiling import READ_BYTES, kernel
 
 
 @kernel(f"int64({READ_BYTES}, int64, int64)")

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from embermq import Host, Message
 from embermq.columns.compiled import messages as compiled
-from embermq.columns.compiled import objects, values
+from embermq.columns.compiled import values
+from embermq.columns.compiled.parts import objects
 from embermq.columns.compiled.queue_table import QueueTable
 from embermq.columns.plain import messages as plain
 from embermq.columns.plain import runs as r

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embermq.columns.compiled.queue_table import QueueTable
-from embermq.columns.compiled.replies import write_replies
-from embermq.columns.compiled.sends import SendReader
+from embermq.columns.compiled.sends.frames import SendReader
+from embermq.columns.compiled.sends.replies import write_replies
 from embermq.columns.plain import replies as plain_replies
 from embermq.columns.plain import runs as r
 from embermq.columns.plain import sends as s

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embermq.columns.compiled.compiling import READ_BYTES, kernel
-from embermq.columns.compiled.text import hash_text, signed32
+from embermq.columns.compiled.parts.compiling import READ_BYTES, kernel
+from embermq.columns.compiled.parts.text import hash_text, signed32
 from embermq.format.java import string_hash_utf8
 from tests.columns.guarded import GuardedMemory
 

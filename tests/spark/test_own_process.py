@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from embermq.columns.compiled.compiling import CACHE_DIRECTORY
+from embermq.columns.compiled.parts.compiling import CACHE_DIRECTORY
 from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.orders import orders
 

@@ -30,7 +30,7 @@ Kernels = Literal[
     "json_lines",
     "messages",
     "repeats",
-    "sends",
+    "sends.frames",
 ]
 
 # From how much work on loading pays, in the unit of the operation: bytes of log, rows, entries or messages.
@@ -48,7 +48,7 @@ WORTH_LOADING: dict[Kernels, int] = {
     "links": 20_000,  # entries
     "messages": 20_000,  # messages
     "repeats": 128 << 10,  # keys
-    "sends": 500,  # frames: a server that gets so many will get more
+    "sends.frames": 500,  # frames: a server that gets so many will get more
 }
 
 _loading = threading.RLock()

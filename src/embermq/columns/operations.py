@@ -43,7 +43,7 @@ from embermq.settings import KernelUse
 if TYPE_CHECKING:
     from embermq.columns.compiled.check_log import LogCheck
     from embermq.columns.compiled.queue_table import QueueTable
-    from embermq.columns.compiled.sends import SendReader
+    from embermq.columns.compiled.sends.frames import SendReader
 
 Numbers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -321,13 +321,23 @@ class SendLoops:
 def send_loops() -> SendLoops:
     with loading():
         from embermq.columns.compiled.queue_table import QueueTable
-        from embermq.columns.compiled.replies import write_replies
-        from embermq.columns.compiled.sends import SendReader
+        from embermq.columns.compiled.sends.frames import SendReader
+        from embermq.columns.compiled.sends.replies import write_replies
     return SendLoops(QueueTable(), SendReader(), write_replies)
 
 
 # What a server uses while messages come in and go out: appending runs, dispatch, reads of stored bytes.
-SERVER_KERNELS = ("sends", "replies", "messages", "admit", "scan", "derive", "queue_table", "stored", "screen")
+SERVER_KERNELS = (
+    "sends.frames",
+    "sends.replies",
+    "messages",
+    "admit",
+    "scan",
+    "derive",
+    "queue_table",
+    "stored",
+    "screen",
+)
 
 
 def load_server_kernels(is_wanted: Callable[[], bool]) -> bool:

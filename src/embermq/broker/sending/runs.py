@@ -97,10 +97,10 @@ class SendRuns:
         if use is KernelUse.NEVER or self._is_stopped:
             return False
         self._seen += frames
-        if pays("sends", 0, use) and (self._loader is None or not self._loader.is_alive()):
+        if pays("sends.frames", 0, use) and (self._loader is None or not self._loader.is_alive()):
             self._loops = send_loops()
             return self._sends.takes_runs()
-        if self._loader is None and pays("sends", self._seen, use):
+        if self._loader is None and pays("sends.frames", self._seen, use):
             self._loader = threading.Thread(target=self._load, name="embermq-kernels", daemon=True)
             self._loader.start()
         return False

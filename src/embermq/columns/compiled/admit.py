@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from embermq.columns.compiled.compiling import READ_BYTES, READ_ROWS, ROWS, inlined, kernel
 from embermq.columns.compiled.encode import has_sound_parts, row_record_size
-from embermq.columns.compiled.memory import cell, set_cell
-from embermq.columns.compiled.property_text import has_meaning
+from embermq.columns.compiled.parts.compiling import READ_BYTES, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, set_cell
+from embermq.columns.compiled.parts.property_text import has_meaning
 from embermq.columns.compiled.queue_table import QueueTable, find_queue
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.admit import RowsAdmitted

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
 from embermq.columns.compiled.derive import _collect_keys
-from embermq.columns.compiled.memory import cell, i32_at, i64_at, set_cell
+from embermq.columns.compiled.parts.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, i32_at, i64_at, set_cell
 from embermq.columns.plain.check import (
     Q_COLUMNS,
     Q_FIRST,

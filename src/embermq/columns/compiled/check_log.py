@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from embermq.columns import rows as c
 from embermq.columns.compiled.check import PENDING_KEYS, check_entry, check_keys_of
-from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell
+from embermq.columns.compiled.parts.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell
 from embermq.columns.compiled.queue_table import queue_of_row
 from embermq.columns.compiled.scan import scan_records
 from embermq.columns.plain.check import (

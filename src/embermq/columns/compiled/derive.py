@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import BYTES, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.memory import (
+from embermq.columns.compiled.parts.compiling import BYTES, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import (
     cell,
     i32_at,
     i64_at,
@@ -22,7 +22,7 @@ from embermq.columns.compiled.memory import (
     stores_before,
     u8_at,
 )
-from embermq.columns.compiled.text import hash_text, signed32
+from embermq.columns.compiled.parts.text import hash_text, signed32
 from embermq.columns.rows import RecordColumns
 from embermq.format.index import ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, index_file_bytes
 from embermq.model.flags import ROLLBACK, TRANSACTION_MASK

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.crc import crc32_at
-from embermq.columns.compiled.memory import (
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.crc import crc32_at
+from embermq.columns.compiled.parts.memory import (
     cell,
     copy_bytes,
     i32_at,

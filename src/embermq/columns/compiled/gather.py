@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell, copy_bytes, i32_at, i64_at, put_i8, put_i64, set_cell, u8_at
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, i32_at, i64_at, put_i8, put_i64, set_cell, u8_at
 from embermq.columns.plain.gather import (
     BODY_CRC_AT,
     BORN_HOST_AT,

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_ROWS, inlined, kernel
-from embermq.columns.compiled.json_text import (
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_BYTES, READ_ROWS, inlined, kernel
+from embermq.columns.compiled.parts.json_text import (
     CLOSE,
     COLON,
     COMMA,
@@ -27,7 +27,7 @@ from embermq.columns.compiled.json_text import (
     put_number,
     put_text,
 )
-from embermq.columns.compiled.memory import cell, copy_bytes, i32_at, i64_at, put_i8, u8_at
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, i32_at, i64_at, put_i8, u8_at
 from embermq.columns.plain.json_lines import LineStop
 from embermq.columns.rows import Rows, as_bytes_array
 from embermq.format.message_json import KEYS, BodyForm

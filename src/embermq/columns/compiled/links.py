@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import READ_BYTES, kernel
-from embermq.columns.compiled.memory import i32_at
+from embermq.columns.compiled.parts.compiling import READ_BYTES, kernel
+from embermq.columns.compiled.parts.memory import i32_at
 from embermq.columns.plain.links import NONE, LinkCheck
 from embermq.columns.rows import as_bytes_array
 from embermq.format.index import ENTRY_BYTES

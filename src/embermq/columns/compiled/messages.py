@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import BYTES, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
 from embermq.columns.compiled.encode import row_record_size
-from embermq.columns.compiled.memory import cell, copy_bytes, i32_at, put_i8, put_i32, set_cell, u8_at
-from embermq.columns.compiled.objects import (
+from embermq.columns.compiled.parts.compiling import BYTES, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, i32_at, put_i8, put_i32, set_cell, u8_at
+from embermq.columns.compiled.parts.objects import (
     FIELDS,
     K_BYTES,
     K_DICT,
@@ -39,9 +39,9 @@ from embermq.columns.compiled.objects import (
     tuple_item,
     tuple_size,
 )
-from embermq.columns.compiled.property_text import has_meaning, has_separator, is_meaningful
+from embermq.columns.compiled.parts.property_text import has_meaning, has_separator, is_meaningful
+from embermq.columns.compiled.parts.text import hash_text
 from embermq.columns.compiled.queue_table import QueueTable, find_queue
-from embermq.columns.compiled.text import hash_text
 from embermq.columns.plain import messages as m
 from embermq.columns.plain import runs as r
 from embermq.columns.plain.messages import MessageReading

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_I64, kernel
 from embermq.columns.compiled.encode import is_inside
-from embermq.columns.compiled.memory import copy_bytes, put_i8
-from embermq.columns.compiled.property_text import has_separator
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_BYTES, READ_I64, kernel
+from embermq.columns.compiled.parts.memory import copy_bytes, put_i8
+from embermq.columns.compiled.parts.property_text import has_separator
 from embermq.columns.plain.pairs import ALL_PUT, ValueColumn
 from embermq.columns.rows import as_bytes_array
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_I64, ROWS, kernel
+from embermq.columns.compiled.parts.compiling import I64, READ_BYTES, READ_I64, ROWS, kernel
 from embermq.columns.compiled.scan import _record
 from embermq.columns.plain.pick import ANY_SIZE
 from embermq.columns.rows import N_COLUMNS, Rows, as_bytes_array

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import BYTES, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell, copy_bytes, i64_at, set_cell, u8_at
+from embermq.columns.compiled.parts.compiling import BYTES, READ_BYTES, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, i64_at, set_cell, u8_at
 from embermq.columns.rows import RecordColumns, Rows
 
 _CODE, _NUMBER, _TOPIC_AT, _TOPIC_LEN, _QUEUE_ID = range(5)

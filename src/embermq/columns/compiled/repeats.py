@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from embermq.columns.compiled.compiling import I64, READ_I64, READ_ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell
+from embermq.columns.compiled.parts.compiling import I64, READ_I64, READ_ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell
 from embermq.columns.plain.repeats import Pairs
 from embermq.columns.plain.text_hashes import Hashes
 

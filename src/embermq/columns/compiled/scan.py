@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import READ_BYTES, READ_I64, ROWS, inlined, kernel
-from embermq.columns.compiled.crc import crc32_at
-from embermq.columns.compiled.memory import i8_at, i16_at, i32_at, i64_at, set_cell, u8_at
-from embermq.columns.compiled.text import hash_text, signed32
+from embermq.columns.compiled.parts.compiling import READ_BYTES, READ_I64, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.crc import crc32_at
+from embermq.columns.compiled.parts.memory import i8_at, i16_at, i32_at, i64_at, set_cell, u8_at
+from embermq.columns.compiled.parts.text import hash_text, signed32
 from embermq.columns.rows import N_COLUMNS, Rows, as_bytes_array, new_rows
 from embermq.format.frame import (
     BLANK_MAGIC,

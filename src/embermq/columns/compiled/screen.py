@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import BYTES, READ_BYTES, READ_I64, ROWS, inlined, kernel
-from embermq.columns.compiled.memory import i16_at, i32_at, i64_at, set_cell, u8_at
+from embermq.columns.compiled.parts.compiling import BYTES, READ_BYTES, READ_I64, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import i16_at, i32_at, i64_at, set_cell, u8_at
 from embermq.columns.plain.screen import N_SPAN_COLUMNS, Needles
 from embermq.columns.rows import Rows, as_bytes_array
 from embermq.format.frame import BODY_AT, FIXED_BYTES, MESSAGE_MAGIC

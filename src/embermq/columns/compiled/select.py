@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell, i64_at, u8_at
-from embermq.columns.compiled.text import hash_text
+from embermq.columns.compiled.parts.compiling import I64, READ_BYTES, READ_I64, READ_ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, i64_at, u8_at
+from embermq.columns.compiled.parts.text import hash_text
 from embermq.columns.plain.select import I64_MAX, I64_MIN, SYSTEM_PREFIXES, SYSTEM_TOPICS, Selection, select_rows
 from embermq.columns.rows import RecordColumns
 from embermq.format.java import string_hash_utf8, wrap_i64

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns import rows as c
-from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_I64, ROWS, kernel
-from embermq.columns.compiled.memory import cell, copy_bytes, i32_at, i64_at, set_cell, u8_at
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_BYTES, READ_I64, ROWS, kernel
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, i32_at, i64_at, set_cell, u8_at
 from embermq.columns.compiled.scan import _record
 from embermq.columns.plain.stored import (
     BILLING_BYTES,

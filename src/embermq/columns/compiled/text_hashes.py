@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import I64, READ_BYTES, READ_ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell, u8_at, word_at
+from embermq.columns.compiled.parts.compiling import I64, READ_BYTES, READ_ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, u8_at, word_at
 from embermq.columns.plain.text_hashes import LAST, ODD, SEED, Hashes
 from embermq.columns.rows import Rows
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from embermq.columns.compiled.compiling import BYTES, I64, READ_I64, inlined, kernel
-from embermq.columns.compiled.memory import copy_bytes
-from embermq.columns.compiled.objects import (
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_I64, inlined, kernel
+from embermq.columns.compiled.parts.memory import copy_bytes
+from embermq.columns.compiled.parts.objects import (
     K_BYTES,
     K_NONE,
     K_TEXT,

@@ -13,8 +13,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core.registry import cpu_target
 
-from embermq.columns.compiled.compiling import READ_BYTES, cgutils, inlined, intrinsic, kernel, types
-from embermq.columns.compiled.memory import address_of, u8_at
+from embermq.columns.compiled.parts.compiling import READ_BYTES, cgutils, inlined, intrinsic, kernel, types
+from embermq.columns.compiled.parts.memory import address_of, u8_at
 from embermq.columns.rows import as_bytes_array
 
 _POLYNOMIAL = 0xEDB88320

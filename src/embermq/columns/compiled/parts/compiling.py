@@ -44,13 +44,13 @@ _OPTIONS: dict[str, Any] = {
 
 
 def _sources_digest() -> str:
-    here = Path(__file__).parent
+    kernels = Path(__file__).parent.parent
     digest = hashlib.sha256()
-    columns, package = here.parent, here.parent.parent
+    columns, package = kernels.parent, kernels.parent.parent
     plain = (*sorted((columns / "plain").glob("*.py")), columns / "rows.py", *sorted((package / "format").glob("*.py")))
     model = (package / "model" / name for name in ("flags.py", "hosts.py", "message.py"))
-    for path in (*sorted(here.glob("*.py")), *plain, *model):
-        digest.update(path.name.encode())
+    for path in (*sorted(kernels.rglob("*.py")), *plain, *model):
+        digest.update(str(path.relative_to(package)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 

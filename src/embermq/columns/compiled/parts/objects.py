@@ -19,7 +19,7 @@ import numpy as np
 from llvmlite import ir
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import cgutils, inlined, intrinsic, types
+from embermq.columns.compiled.parts.compiling import cgutils, inlined, intrinsic, types
 from embermq.model.hosts import Host
 from embermq.model.message import NO_PROPERTIES, Message
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from embermq.columns.compiled.compiling import inlined
-from embermq.columns.compiled.memory import i32_at, i64_at, put_i8, put_i16, put_i64, u8_at
+from embermq.columns.compiled.parts.compiling import inlined
+from embermq.columns.compiled.parts.memory import i32_at, i64_at, put_i8, put_i16, put_i64, u8_at
 
 _DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 # Two letters for every twelve bits.

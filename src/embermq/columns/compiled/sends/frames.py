@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled import send_header as h
-from embermq.columns.compiled.compiling import BYTES, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.memory import cell, i32_at, set_cell, u8_at
+from embermq.columns.compiled.parts.compiling import BYTES, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
+from embermq.columns.compiled.parts.memory import cell, i32_at, set_cell, u8_at
 from embermq.columns.compiled.queue_table import QueueTable, find_queue
-from embermq.columns.compiled.send_header import is_familiar, read_binary, read_json
-from embermq.columns.compiled.send_properties import (
+from embermq.columns.compiled.sends import header as h
+from embermq.columns.compiled.sends.header import is_familiar, read_binary, read_json
+from embermq.columns.compiled.sends.properties import (
     N_PAIR_COLUMNS,
     collect_properties,
     properties_bytes,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from embermq.columns.compiled.compiling import inlined
-from embermq.columns.compiled.memory import i64_at, u8_at
+from embermq.columns.compiled.parts.compiling import inlined
+from embermq.columns.compiled.parts.memory import i64_at, u8_at
 
 _REPLACEMENT = 0xFFFD
 _TOP_BITS = 0x8080_8080_8080_8080 - (1 << 64)

@@ -9,7 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from embermq.columns.compiled.compiling import cgutils, intrinsic, types
+from embermq.columns.compiled.parts.compiling import cgutils, intrinsic, types
 
 _I64 = ir.IntType(64)
 

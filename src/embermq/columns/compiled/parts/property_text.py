@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from embermq.columns.compiled.compiling import inlined
-from embermq.columns.compiled.memory import i32_at, i64_at, u8_at
+from embermq.columns.compiled.parts.compiling import inlined
+from embermq.columns.compiled.parts.memory import i32_at, i64_at, u8_at
 from embermq.columns.compiled.queue_table import is_same
 
 _DELAY, _WAIT, _MULTI = (

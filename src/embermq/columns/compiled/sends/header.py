@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from embermq.columns.compiled.compiling import inlined
-from embermq.columns.compiled.json_text import CLOSE, COLON, COMMA, OPEN, QUOTE
-from embermq.columns.compiled.memory import cell, i16_at, i32_at, set_cell, u8_at
+from embermq.columns.compiled.parts.compiling import inlined
+from embermq.columns.compiled.parts.json_text import CLOSE, COLON, COMMA, OPEN, QUOTE
+from embermq.columns.compiled.parts.memory import cell, i16_at, i32_at, set_cell, u8_at
 from embermq.columns.compiled.queue_table import is_same
 from embermq.columns.plain import sends as s
 from embermq.columns.plain.runs import I32_MAX, I32_MIN

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from embermq.columns.compiled.compiling import inlined
-from embermq.columns.compiled.json_text import is_utf8
-from embermq.columns.compiled.memory import cell, copy_bytes, i32_at, put_i8, set_cell, u8_at
-from embermq.columns.compiled.property_text import is_meaningful
+from embermq.columns.compiled.parts.compiling import inlined
+from embermq.columns.compiled.parts.json_text import is_utf8
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, i32_at, put_i8, set_cell, u8_at
+from embermq.columns.compiled.parts.property_text import is_meaningful
+from embermq.columns.compiled.parts.text import hash_text
 from embermq.columns.compiled.queue_table import is_same
-from embermq.columns.compiled.text import hash_text
 from embermq.columns.plain.messages import HASH_BUCKETS
 from embermq.columns.plain.sends import CHAIN_MAX, CLUSTER_BUCKET, PAIRS_MAX
 

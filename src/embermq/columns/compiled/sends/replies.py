@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.compiled.compiling import BYTES, I64, READ_BYTES, READ_I64, READ_ROWS, inlined, kernel
-from embermq.columns.compiled.json_text import put_hex, put_number
-from embermq.columns.compiled.memory import cell, copy_bytes, put_i32
+from embermq.columns.compiled.parts.compiling import BYTES, I64, READ_BYTES, READ_I64, READ_ROWS, inlined, kernel
+from embermq.columns.compiled.parts.json_text import put_hex, put_number
+from embermq.columns.compiled.parts.memory import cell, copy_bytes, put_i32
 from embermq.columns.plain import replies as p
 from embermq.columns.plain import runs as r
 from embermq.columns.plain import sends as s
