@@ -312,7 +312,7 @@ class Broker:
         await asyncio.to_thread(self._saver.save_all)
 
     async def abort(self) -> None:
-        """End at once, as a process does that is killed: nothing is answered, nothing saved, no name server told."""
+        """End at once, like a killed process: no answer is sent, nothing is saved, no name server is notified."""
         self.server.abort("the broker ends at once")
         for task in self._tasks:
             task.cancel()

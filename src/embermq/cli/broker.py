@@ -143,7 +143,7 @@ def broker(
 
 
 def _refuse_options_before(context: click.Context) -> None:
-    """Options before the verb would be those of a broker that is to run: nobody means that."""
+    """Options before the verb would be those of a broker that is to run, and are refused."""
     given = [
         name for name in context.params if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]

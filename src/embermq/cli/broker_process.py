@@ -242,7 +242,8 @@ def _say_ready(facts: dict[str, Any], started: Started, as_json: bool) -> None:
 def _replication_text(facts: dict[str, Any]) -> str:
     if facts["role"] == BrokerRole.SLAVE:
         return "the log of the master that the name server says"
-    return f"to slaves that connect to port {facts['haListen']}" if facts["haListen"] else "to nobody: no port"
+    port = facts["haListen"]
+    return f"to slaves that connect to port {port}" if port else "no port: slaves cannot connect"
 
 
 def _notify(state: str) -> None:

@@ -1,7 +1,7 @@
 """A sender: one thread that gives one slave the log and takes its acknowledgements.
 
 At most one piece of the log (PIECE_BYTES) is on its way to the socket: a slave that reads slowly holds up itself and
-nothing else. One that says nothing for haHousekeepingInterval is dropped. Without SYNC_MASTER nobody waits for the
+nothing else. One that says nothing for haHousekeepingInterval is dropped. Without SYNC_MASTER no send waits for the
 slave, so small pieces are gathered for a moment: fewer, larger transfers, and fewer turns taken from the broker.
 """
 

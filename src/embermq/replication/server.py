@@ -1,7 +1,7 @@
 """The port that slaves connect to: a thread that accepts, and a sender for each slave (sender.py).
 
-There is no authentication in RocketMQ's protocol: whoever reaches this port gets the whole log. It listens where the
-broker listens, on loopback unless that is changed. Connections past `slaves_max` are closed at once.
+There is no authentication in RocketMQ's protocol: any host that reaches this port gets the whole log. It listens where
+the broker listens, on loopback unless that is changed. Connections past `slaves_max` are closed at once.
 """
 
 import logging
@@ -33,7 +33,7 @@ def session_limits(settings: StoreSettings) -> SessionLimits:
 
 
 class ReplicationServer:
-    """Sends the log of a store to whoever connects. Started and stopped by one thread."""
+    """Sends the log of a store to every slave that connects. Started and stopped by one thread."""
 
     def __init__(self, store: MessageStore, replicas: Replicas, bound: socket.socket) -> None:
         """`bound`: a socket that has its port, and is closed with this."""

@@ -139,8 +139,8 @@ class LocalBroker:
     # -- faults --------------------------------------------------------------------------------------------------
 
     def fail_next_fsync(self) -> None:
-        """Let the next sync of the log fail. The store then refuses appends until `kill_and_restart`, because nobody
-        knows what the disk has."""
+        """Let the next sync of the log fail. The store then refuses appends until `kill_and_restart`, because the
+        state of the disk is unknown."""
         self._running.files.fail("sync", path_contains="commitlog")
 
     def disk_full(self, full: bool = True) -> None:

@@ -60,7 +60,7 @@ class LoopThread:
         return not self._resumed.is_set()
 
     def pause(self) -> None:
-        """Let nothing happen on the loop until `resume`; sockets stay open, and nobody reads them."""
+        """Let nothing happen on the loop until `resume`; sockets stay open and are not read."""
         if self.is_paused:
             return
         self._resumed.clear()

@@ -32,7 +32,7 @@ SILENCE_SECONDS_MAX = 120.0
 
 
 class Acknowledged(NamedTuple):
-    """What a producer was told about one message."""
+    """The answer that a producer got for one message."""
 
     message_id: str
     queue_offset: int

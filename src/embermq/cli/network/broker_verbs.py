@@ -75,8 +75,8 @@ def get(output: Output, admin: Admin, names: tuple[str, ...], match: str, cluste
 def update(output: Output, admin: Admin, changes: tuple[str, ...], cluster: str, broker: str) -> None:
     """Change settings of running brokers, of one or of all.
 
-    EmberMQ changes what is safe to change while it runs, and refuses the rest; Apache RocketMQ 4.9 changes what it is
-    told and writes its broker.conf.
+    EmberMQ changes what is safe to change while it runs, and refuses the rest; Apache RocketMQ 4.9 changes what it
+    is given and writes its broker.conf.
 
     \b
     embermq broker config update traceOn=false --broker broker-a

@@ -45,8 +45,8 @@ def reset_offsets(
 ) -> None:
     """Have a group consume again, or skip, from a time on.
 
-    Members that are online are told to drop what they hold and go on there; the offsets of a group that is not online
-    are set at the brokers.
+    Members that are online are notified to drop what they hold and go on there; the offsets of a group that is not
+    online are set at the brokers.
 
     \b
     embermq group reset-offsets billing --topic orders --to 2024-01-31T12:00:00 --dry-run
@@ -68,7 +68,7 @@ def reset_offsets(
     for key, value in (("group", group_name), ("online", found.is_online), ("dryRun", dry_run)):
         output.record(key, value)
     if found.is_online and not dry_run:
-        output.say("members were told; the group's progress changes when they commit")
+        output.say("members were notified; the group's progress changes when they commit")
 
 
 def _set(admin: Admin, group_name: str, queue: MessageQueue, offset: int, dry_run: bool, yes: bool) -> Reset:

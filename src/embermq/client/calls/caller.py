@@ -1,4 +1,4 @@
-"""Caller: every request of a client goes through here: signed, sent, and its failure told with broker and topic.
+"""Caller: every request of a client goes through here: signed, sent, and its failure reported with broker and topic.
 
     answer = await caller.call(to, Command(...), 3.0, topic="orders")      # BrokerUnreachable when there is none
     if answer.code != ResponseCode.SUCCESS:

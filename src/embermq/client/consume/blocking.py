@@ -188,7 +188,7 @@ class PullConsumer:
         return self._loop.run(self._aio.topic_queues(topic))
 
     def assign(self, queues: Iterable[MessageQueue], expression: str | None = ALL, *, sql: str | None = None) -> None:
-        """Read these queues and no others, whoever else reads them. ClientError when one cannot be begun."""
+        """Read these queues and no others, regardless of other readers. ClientError when one cannot be begun."""
         self._loop.run(self._aio.assign(queues, expression, sql=sql))
 
     @property

@@ -90,7 +90,7 @@ class PullConsumer:
     async def assign(
         self, queues: Iterable[MessageQueue], expression: str | None = ALL, *, sql: str | None = None
     ) -> None:
-        """Read these queues and no others, whoever else reads them. ClientError when one cannot be begun."""
+        """Read these queues and no others, regardless of other readers. ClientError when one cannot be begun."""
         core = self._running()
         listed = sorted(set(queues))
         if len(core.subscriptions) and not core.is_assigned:

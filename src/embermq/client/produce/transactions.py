@@ -3,7 +3,7 @@
     1. a half message is stored; no consumer sees it
     2. the local transaction runs
     3. COMMIT makes the message visible, ROLLBACK drops it, UNKNOWN leaves it to the broker, which asks later
-    4. whoever of the group is asked answers from what the local transaction left behind
+    4. the member of the group that is asked answers from what the local transaction left behind
 
 A half message that was stored with a reservation (SendStatus) is rolled back, as in RocketMQ's clients.
 """

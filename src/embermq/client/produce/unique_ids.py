@@ -43,5 +43,5 @@ class UniqueIds:
 
 
 def new_ids(client: ClientSettings) -> UniqueIds:
-    """Ids of a client, told apart from those of others by the address from which it reaches the cluster."""
+    """Ids of a client, distinct from those of others by the address from which it reaches the cluster."""
     return UniqueIds(own_address(client.name_servers[0]))

@@ -23,7 +23,7 @@ _RECORD_BYTES_MIN = 91
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """Bytes of an answer that are no record: [start, end) of the broker's log, as far as that can be told."""
+    """Bytes of an answer that are no record: [start, end) of the broker's log, as far as that is known."""
 
     start: int
     end: int

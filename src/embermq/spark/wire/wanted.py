@@ -82,7 +82,7 @@ def chosen_queues(options: ReadOptions, ends: Iterable[QueueRange]) -> list[Queu
 
 
 def times_asked(options: ReadOptions, ends: Iterable[QueueRange]) -> list[TimeKey]:
-    """Which times have to be looked up in which queues before ranges can be told."""
+    """Which times have to be looked up in which queues before ranges are known."""
     return [(one, time_ms) for one in ends for limit in (options.start, options.end) for time_ms in _times(limit, one)]
 
 

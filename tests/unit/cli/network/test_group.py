@@ -112,7 +112,7 @@ def test_members_that_are_online_are_told(cluster: ProbedCluster, command: Comma
     member = cluster.join("g-told", "g-told-topic", client_id="c-told")
     done = command("group reset-offsets g-told --topic g-told-topic --to earliest --yes")
     assert done.code == 0
-    assert "members were told" in done.out
+    assert "members were notified" in done.out
     cluster.part(member)
 
 

@@ -5,7 +5,7 @@ that see different lists for a moment may both take a queue, or neither, until t
 
     average           neighbouring queues, sizes that differ by one at most
     average_by_circle every m-th queue
-    configured        what the configuration says, whoever else there is
+    configured        what the configuration says, regardless of other members
     by_machine_room   averages over the queues of brokers named `room@broker` in the rooms given
     near_machine_room each room's queues among its own members; rooms without members among all
     consistent_hash   a ring of 10 points a member: few queues move when a member comes or goes

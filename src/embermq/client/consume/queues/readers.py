@@ -7,7 +7,7 @@
     moved    the queue is shorter than it was: given up, and taken again where the broker said
     reset    an administrator set the offset: given up, and taken again from there
 
-Whoever changes the set of queues holds `turn`: rebalancing, an offset reset, closing.
+A change of the set of queues is made while holding `turn`: rebalancing, an offset reset, closing.
 """
 
 import asyncio
