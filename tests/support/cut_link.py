@@ -16,6 +16,7 @@ class CutLink:
         self._flows: set[asyncio.StreamWriter] = set()
         self._opened = threading.Event()
         self._may_flow: asyncio.Event | None = None
+        self._is_blocked = False
         self.port = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -38,6 +39,12 @@ class CutLink:
         """Let nothing through, or go on."""
         assert self._may_flow is not None
         self._soon(self._may_flow.clear if is_stalled else self._may_flow.set)
+
+    def block(self, is_blocked: bool) -> None:
+        """Close every connection and let no new one through, or let them through again."""
+        self._is_blocked = is_blocked
+        if is_blocked:
+            self._soon(self._cut)
 
     def _cut(self) -> None:
         for writer in self._flows:
@@ -71,6 +78,10 @@ class CutLink:
             writer.transport.abort()
             return
         both = {writer, to_above}
+        if self._is_blocked:
+            for end in both:
+                end.transport.abort()
+            return
         self._flows |= both
         try:
             await asyncio.gather(self._pump(reader, to_above), self._pump(above, writer))

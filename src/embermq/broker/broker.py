@@ -43,7 +43,6 @@ from embermq.broker.reading.offset_requests import OffsetRequests
 from embermq.broker.reading.pulls import Pulls
 from embermq.broker.reading.queries import QueryRequests
 from embermq.broker.replicas import Replication
-from embermq.broker.replicas.fencing import find_rival
 from embermq.broker.replicas.tables import SlaveTables
 from embermq.broker.routing.announcements import Announcements
 from embermq.broker.routing.registration import Registration
@@ -58,7 +57,7 @@ from embermq.broker.tables.saving import Saver
 from embermq.broker.tables.topics import Topics
 from embermq.broker.transactions import TRANSACTIONS, Transactions
 from embermq.clock import Clock, SystemClock
-from embermq.errors import MasterFenced, StoreError
+from embermq.errors import StoreError
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
@@ -160,7 +159,7 @@ class Broker:
         self._connector = Connector()
         delays = ConfigTable(self._files, store.path, DELAY_OFFSETS, self._clock)
         slave_tables = SlaveTables(self.topics, self.groups, self.offsets, delays, self._connector)
-        self.replication = Replication(store, replicas, slave_tables)
+        self.replication = Replication(store, replicas, slave_tables, self._settings_now, self._connector)
         self.runs = SendRuns(self._settings_now, store, self.topics, sends, self._acknowledgements, self.statistics)
         self.table = RequestTable(self._rows(sends))
         self._registration: Registration | None = None
@@ -268,7 +267,7 @@ class Broker:
         if settings.fast_port and main.port > 2:
             fast = fast or bind(settings.listen_address, main.port - 2)
             self.listen.append(await self.server.accept(fast, _fast(self.table), self.runs))
-        await self._check_fence(str(Host(self.store.settings.broker_ip, main.port)))
+        await self.replication.fence.check(str(Host(self.store.settings.broker_ip, main.port)))
         self.replication.start(ha)
         self._registration = Registration(
             self._settings_now,
@@ -300,7 +299,8 @@ class Broker:
         for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
-        if self._registration is not None:
+        if self._registration is not None and self.replication.fence.rival is None:
+            # Of a fenced one, RocketMQ's name server would take the other master out: it looks at the name alone.
             await self._registration.unregister()
         self.held.release_all()
         await self.server.stop()
@@ -362,23 +362,12 @@ class Broker:
             period = self._current.register_period_ms / 1000
             is_lost = self.replication.is_slave and not self.replication.is_following
             await asyncio.sleep(min(period, LOST_SECONDS) if is_lost else period)
-            try:
-                await self._check_fence(self.address)
-            except MasterFenced as problem:
-                log.error("event=fenced reason=%r", str(problem))
-                self.store.set_writable(False)
-                continue  # It leaves the routes to the other one.
-            await self._registration.register_all()
+            await self.register_again()
 
-    async def _check_fence(self, own_address: str) -> None:
-        """MasterFenced if another broker was made the master of this name later."""
-        if self.replication.is_slave:
-            return
-        settings, epoch = self._current, self.replication.epoch.number
-        names = (settings.name_servers, settings.broker_name)
-        rival = await find_rival(self._connector, *names, own_address, epoch)
-        if rival is not None:
-            raise MasterFenced(settings.broker_name, *rival)
+    async def register_again(self) -> None:
+        """Show the name servers that this broker is there; a fenced one leaves the routes to the other master."""
+        if self._registration is not None and await self.replication.fence.is_passed(self.address):
+            await self._registration.register_all()
 
     def _scan(self) -> None:
         now = self._clock.monotonic()

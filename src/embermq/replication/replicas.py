@@ -92,14 +92,13 @@ class Replicas:
                 for replica in self._connected
             )
 
-    def needs(self, start: int, end: int) -> bool:
-        """Whether a connected slave that is not too far behind still needs some of start..end."""
+    def needs(self, end: int, log_end: int) -> bool:
+        """Whether a connected slave needs some of the log below `end`, and is not too far behind `log_end`."""
         with self._lock:
-            ahead = max((replica.sent for replica in self._connected if replica.begin is not None), default=0)
             return any(
                 replica.begin is not None
                 and replica.position < end
-                and max(ahead, end) - replica.position < self._behind_bytes_max
+                and log_end - replica.position < self._behind_bytes_max
                 for replica in self._connected
             )
 

@@ -414,12 +414,12 @@ class MessageStore:
 
     # -- switching reads and writes off ---------------------------------------------------------------------
 
-    def set_writable(self, writable: bool) -> None:
-        """Refuse appends (SERVICE_NOT_AVAILABLE) until they are switched on again."""
+    def set_writable(self, writable: bool, why: str = "set_writable(True) switches them on") -> None:
+        """Refuse appends (SERVICE_NOT_AVAILABLE) until they are switched on again; `why` is said to who appends."""
         self._access.check_writable()
-        reason = None if writable else AppendRefused("appends are switched off: set_writable(True) switches them on")
+        refusal = None if writable else AppendRefused(f"appends are switched off: {why}")
         self._access.is_writable = writable
-        self._writer.refuse_while(Refusal.NOT_WRITABLE, reason)
+        self._writer.refuse_while(Refusal.NOT_WRITABLE, refusal)
 
     def set_readable(self, readable: bool) -> None:
         """Refuse (ReadRefused) whatever hands out messages, by queue, key, id, place or `scan`, until reads are

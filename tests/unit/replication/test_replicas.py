@@ -40,12 +40,12 @@ def test_one_too_far_behind_cannot_have_it_soon() -> None:
 
 def test_what_a_slave_still_needs_is_kept_within_bounds() -> None:
     replicas = Replicas(1000)
-    assert not replicas.needs(0, 100)
+    assert not replicas.needs(100, 800)
     replica = replicas.joined("a:1")
+    assert not replicas.needs(100, 800)  # It has not said where it is.
     replicas.moved(replica, 50, 800, 50)
-    assert replicas.needs(0, 100)
+    assert replicas.needs(100, 800)
     replicas.moved(replica, 50, 800, 100)
-    assert not replicas.needs(0, 100)
-    assert replicas.needs(100, 200)
-    replicas.moved(replica, 50, 5000, 100)
-    assert not replicas.needs(100, 200)  # Too far behind: the disk is not kept full for it.
+    assert not replicas.needs(100, 800)
+    assert replicas.needs(200, 1099)
+    assert not replicas.needs(200, 1100)  # Too far behind, whatever it was sent: the disk is not kept full for it.

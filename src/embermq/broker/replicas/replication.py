@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Callable
 
+from embermq.broker.replicas.fencing import Fence
 from embermq.broker.replicas.tables import SlaveTables
+from embermq.remoting import Connector
 from embermq.replication import Follower, Replicas, ReplicationServer, load_epoch
-from embermq.settings import BrokerRole
+from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -24,9 +27,17 @@ TABLES_FIRST_SECONDS, TABLES_SECONDS = 3.0, 10.0
 class Replication:
     """The part of a broker in its replicated group."""
 
-    def __init__(self, store: MessageStore, replicas: Replicas, tables: SlaveTables) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        replicas: Replicas,
+        tables: SlaveTables,
+        settings: Callable[[], BrokerSettings],
+        connector: Connector,
+    ) -> None:
         self._store, self.replicas, self._tables = store, replicas, tables
         self.epoch = load_epoch(store.path)
+        self.fence = Fence(store, settings, connector, self.epoch.number)
         self._bound: socket.socket | None = None
         self._server: ReplicationServer | None = None
         self._follower: Follower | None = None
@@ -125,4 +136,5 @@ class Replication:
             "emberReplicas": str(len(views)),
             "emberReplicasBehindBytes": behind,
             "emberReplicatedOffset": str(self.replicas.mark),
+            "emberFencedBy": self.fence.rival.address if self.fence.rival is not None else "",
         }

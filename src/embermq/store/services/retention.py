@@ -58,10 +58,12 @@ class OldSegment:
     end: int
     last_change_ms: int
     expired: bool  # False: it goes before its time, because the disk is too full
+    is_disk_full: bool = False  # more than emberDiskCleanPercent is used: the file goes whatever its age
 
 
 class RetentionGuard(Protocol):
-    """May this log file go? False: not yet. Asked on the retention thread; what it raises counts as no."""
+    """May this log file go? False: not yet. Asked on the retention thread; what it raises counts as no. One with an
+    attribute `who` is called by that name where it holds a file."""
 
     def __call__(self, old: OldSegment, /) -> bool: ...
 
@@ -214,7 +216,7 @@ class Retention:
         for segment in self._log.segments.all[:-1][:FILES_PER_LOOK]:
             if verdict.reason is None:
                 break
-            old = self._as_old(segment, before_ms)
+            old = self._as_old(segment, before_ms, verdict)
             if not old.expired and not self._may_force(verdict):
                 break
             if limit is None:
@@ -230,14 +232,14 @@ class Retention:
             verdict = self._verdict(asked)  # Not one file more than is needed.
         return deleted
 
-    def _as_old(self, segment: Segment, before_ms: int | None) -> OldSegment:
+    def _as_old(self, segment: Segment, before_ms: int | None, verdict: Verdict) -> OldSegment:
         next_ms = self._next_ms(segment)
         changed_ms = last_change_ms(segment.mtime_ms(), next_ms, self._clock.now_ms())
         expired = is_expired(changed_ms, self._clock.now_ms(), self._settings)
         if before_ms is not None:
             place = LogSegment(segment.path, segment.start, segment.size)
             expired = is_all_before(self._files, place, before_ms, next_ms)
-        return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired)
+        return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired, verdict.forced)
 
     def _next_ms(self, segment: Segment) -> int | None:
         """When its last message was stored, or a little later: the next file's first one came right after it."""
@@ -289,11 +291,12 @@ class Retention:
     def _refusal_of_guard(self, old: OldSegment) -> str | None:
         if self._guard is None:
             return None
+        who = str(getattr(self._guard, "who", "the archive guard"))
         try:
-            return None if self._guard(old) else "the archive guard"
+            return None if self._guard(old) else who
         except Exception:  # Foreign code; whatever goes wrong in it, it did not say yes.
             log.exception("retention guard failed path=%s", old.path)
-            return "the archive guard, which failed"
+            return f"{who}, which failed"
 
     def _refusal_of_directory(self, path: Path) -> str | None:
         if path.parent in self._log.segments.directories:
