@@ -14,8 +14,8 @@ import click
 
 from embermq.cli.output import Output, output_option
 from embermq.cli.store import BadInput
+from embermq.client import Credentials
 from embermq.client.admin import Admin
-from embermq.client.credentials import Credentials
 from embermq.errors import OptionInvalid
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"

@@ -17,9 +17,9 @@ from embermq.cli.network.tables import queue_of, show_found, show_table
 from embermq.cli.output import Output, Rows, TableColumn, number, show_body, show_clock
 from embermq.cli.store.shown import body_option, document_of, named_document, readable_body
 from embermq.cli.store.times import option_ms
+from embermq.client import MessageQueue
 from embermq.client.admin import Admin, Found, Progress, Wanted
 from embermq.client.calls import SQL92
-from embermq.client.message_queue import MessageQueue
 from embermq.errors import NameUnknown, OptionInvalid
 
 WAIT_SECONDS = 1.0

@@ -6,8 +6,8 @@ from embermq.cli.network.asking import asks, confirmed, yes_option
 from embermq.cli.network.tables import queue_of, show_table
 from embermq.cli.output import Output, Rows, TableColumn, number
 from embermq.cli.store.times import option_ms
+from embermq.client import MessageQueue
 from embermq.client.admin import EARLIEST, LATEST, Admin, Reset, ResetQueue
-from embermq.client.message_queue import MessageQueue
 from embermq.errors import OptionInvalid
 
 ENDS = {"earliest": EARLIEST, "latest": LATEST}

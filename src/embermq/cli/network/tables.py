@@ -11,9 +11,9 @@ import msgspec
 
 from embermq.cli.output import NamedValue, NamedValues, Output, Rows, TableColumn, number, show_time
 from embermq.cli.store.shown import show_messages
+from embermq.client import MessageQueue
 from embermq.client.admin import Admin, Found
 from embermq.client.calls import BrokerAddress
-from embermq.client.message_queue import MessageQueue
 from embermq.errors import OptionInvalid
 
 

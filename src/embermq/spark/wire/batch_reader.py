@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from embermq.client.message_queue import MessageQueue
+from embermq.client import MessageQueue
 from embermq.columns import Selection
 from embermq.spark.options.read_options import ReadOptions
 from embermq.spark.planning.offsets import QueueRange

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from embermq.client import MessageQueue
 from embermq.client.calls import (
     TAG,
     BrokerAddress,
@@ -37,7 +38,6 @@ from embermq.client.calls import (
     unregister,
     update_consumer_offset,
 )
-from embermq.client.message_queue import MessageQueue
 from embermq.client.name_servers import NameServers
 from embermq.client.received import parse_records
 from embermq.client.routes import Routes

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from embermq.client import MessageQueue
 from embermq.client.calls import SQL92, TAG, PullStatus
-from embermq.client.message_queue import MessageQueue
 from embermq.columns import RecordColumns, Selection
 from embermq.errors import CorruptFrame, DataLost, RequestRefused
 from embermq.remoting import ResponseCode

@@ -14,8 +14,8 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 
+from embermq.client import MessageQueue
 from embermq.client.calls import BrokerAddress, WireMessage, query, send
-from embermq.client.message_queue import MessageQueue
 from embermq.client.received import parse_records
 from embermq.client.topic_route import TopicRoute
 from embermq.errors import BrokerBusy, BrokerReadOnly, BrokerUnreachable, MessageRejected, RouteMissing

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from embermq.client.message_queue import MessageQueue
+from embermq.client import MessageQueue
 from embermq.format.client_batch import ITEM_BYTES
 from embermq.model.properties import UNIQ_KEY, decode_properties
 from embermq.spark.writing.write_rows import PartitionId
