@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from embermq.client import Credentials
 from embermq.errors import OptionInvalid
 from embermq.spark.options import read_options as options
+from embermq.spark.options.access import ACCESS_OPTIONS, ClusterAccess, Tls
 from embermq.spark.options.read_options import OPTIONS, ReadOptions, Scope, nearest_name
 from embermq.spark.options.values import QueueChoice, parse_duration_ms, parse_size
 from embermq.spark.planning.offsets import AtOffsets, AtTime, AtTimes, Earliest, Latest
@@ -31,6 +33,15 @@ GOOD = {
     "paths": '["/a"]',
     "nameServer": "127.0.0.1:9876",
     "brokerTimeout": "10s",
+    "accessKey": "reader",
+    "secretKey": "secret",
+    "securityToken": "token",
+    "tls": "true",
+    "tlsCaFile": "/ca.pem",
+    "tlsCertFile": "/cert.pem",
+    "tlsKeyFile": "/key.pem",
+    "tlsVerify": "ca",
+    "namespace": "shop",
     "topic": "orders",
     "subscribe": "orders",
     "subscribePattern": "ord.*",
@@ -74,7 +85,10 @@ def test_there_is_a_good_value_for_every_option() -> None:
         assert option.scope in get_args(Scope)
 
 
-@pytest.mark.parametrize("name", GOOD)
+OF_ACCESS = {name for name, _, _ in ACCESS_OPTIONS}
+
+
+@pytest.mark.parametrize("name", sorted(GOOD.keys() - OF_ACCESS))
 def test_every_option_is_heard_in_any_case(name: str) -> None:
     more = {"minoffsetspertrigger": "1"} if name == "maxTriggerDelay" else {}
     streaming = next(option.scope for option in OPTIONS if option.name == name) == "stream"
@@ -86,6 +100,16 @@ def test_every_option_is_heard_in_any_case(name: str) -> None:
     silent = options.parse({**(path or {"path": "/other"}), **more}, streaming)
     unchanged = {"startingOffsets", "endingOffsets", "includeHeaders", "maxTriggerDelay"}
     assert (heard != silent) or name in unchanged
+
+
+def test_options_of_an_account_are_heard_in_any_case() -> None:
+    place = {"nameServer": "127.0.0.1:9876"}
+    given = {name: GOOD[name] for name in OF_ACCESS}
+    heard = options.parse(place | {name.lower(): value for name, value in given.items()}, None)
+    assert heard == options.parse(place | {name.upper(): value for name, value in given.items()}, None)
+    assert heard.access == ClusterAccess(
+        Credentials("reader", "secret", "token"), Tls("/ca.pem", "/cert.pem", "/key.pem", "ca"), "shop"
+    )
 
 
 def test_defaults() -> None:

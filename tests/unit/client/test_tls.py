@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,35 +11,9 @@ from embermq.client.calls import BrokerAddress, Caller, WireMessage, send
 from embermq.errors import BrokerUnreachable
 from embermq.remoting import Connector
 from tests.support.brokers import RunningBroker, play
+from tests.support.guarded_cluster import make_certificate
 
 MESSAGE = WireMessage("g", "T", b"x", queue_id=0)
-
-
-def certificate(path: Path) -> tuple[Path, Path]:
-    key, cert = path / "key.pem", path / "cert.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            str(key),
-            "-out",
-            str(cert),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return cert, key
 
 
 async def proxy(target: str, context: ssl.SSLContext) -> asyncio.Server:
@@ -60,7 +33,7 @@ async def proxy(target: str, context: ssl.SSLContext) -> asyncio.Server:
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
 def test_sends_go_through_tls_and_strangers_are_refused(tmp_path: Path) -> None:
-    cert, key = certificate(tmp_path)
+    cert, key = make_certificate(tmp_path)
 
     async def scenario(broker: RunningBroker) -> None:
         server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from embermq.errors import OptionInvalid
+from embermq.spark.options.access import ACCESS_OPTIONS, AS_NO_ONE, ClusterAccess, parse_access, refuse_access
 from embermq.spark.options.values import (
     QueueChoice,
     parse_addresses,
@@ -79,6 +80,7 @@ OPTIONS: tuple[Option, ...] = (
         "60s",
         "With nameServer: how long a broker or name server that does not answer is asked again before the query fails.",
     ),
+    *(Option(name, default, meaning) for name, default, meaning in ACCESS_OPTIONS),
     Option("topic", "all", "Topics to read, separated by commas."),
     Option("subscribe", "all", "The same, as Spark's Kafka source calls it."),
     Option("subscribePattern", "", "Regular expression that the whole name of a topic must match."),
@@ -185,6 +187,7 @@ class ReadOptions:
     paths: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()  # instead of paths
     broker_timeout_ms: int = 60_000
+    access: ClusterAccess = AS_NO_ONE
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
     queues: QueueChoice = _EVERY_QUEUE
@@ -234,6 +237,7 @@ def parse(options: Mapping[str, str], streaming: bool | None) -> ReadOptions:
     values = {field: read(name, given[name]) for field, name, read in _FIELDS if name in given}
     values["paths"] = _paths(given)
     _check_transport(given, streaming)
+    values["access"] = parse_access(given)
     if "queues" in given and (by_topic := values["queues"].by_topic) and not any(map(given.get, _SUBSCRIBING)):
         values["topics"] = tuple(by_topic)
     values["start"] = _limit(starts, given, streaming) or (Latest() if streaming else Earliest())
@@ -329,6 +333,7 @@ def _check_transport(given: Mapping[str, str], streaming: bool | None) -> None:
     if "nameServer" not in given:
         if "brokerTimeout" in given:
             raise OptionInvalid("brokerTimeout", "has no meaning without nameServer")
+        refuse_access(given)
         if "groupId" in given and streaming is False:
             raise OptionInvalid("groupId", "only a stream (spark.readStream) has this, or a read with nameServer")
         return

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from embermq.columns import is_system_topic
 from embermq.errors import OptionInvalid, SettingsError
 from embermq.settings.store_settings import NAMES, StoreSettings
+from embermq.spark.options.access import ACCESS_OPTIONS, AS_NO_ONE, ClusterAccess, parse_access, refuse_access
 from embermq.spark.options.values import (
     parse_addresses,
     parse_count,
@@ -57,6 +58,7 @@ WRITE_OPTIONS: tuple[WriteOption, ...] = (
     ),
     WriteOption("producerGroup", f"`{PRODUCER_GROUP}`", "With nameServer: the group that rows are sent as."),
     WriteOption("brokerTimeout", "60s", "With nameServer: how long a broker that does not answer is asked again."),
+    *(WriteOption(name, default, meaning) for name, default, meaning in ACCESS_OPTIONS),
     WriteOption("topic", "", "Topic of every row, not a system topic; wins over the column `topic`."),
     WriteOption(
         "queues",
@@ -141,6 +143,7 @@ class ClusterWriteOptions:
     write_id: str | None = None
     producer_group: str = PRODUCER_GROUP
     broker_timeout_ms: int = 60_000
+    access: ClusterAccess = AS_NO_ONE
 
 
 def names_cluster(options: Mapping[str, str]) -> bool:
@@ -149,7 +152,10 @@ def names_cluster(options: Mapping[str, str]) -> bool:
 
 
 # Options that mean something over the wire.
-_OF_CLUSTER = ("nameServer", "topic", "uniqueKeys", "writeId", "producerGroup", "brokerTimeout")
+_OF_CLUSTER = {
+    *("nameServer", "topic", "uniqueKeys", "writeId", "producerGroup", "brokerTimeout"),
+    *(name for name, _, _ in ACCESS_OPTIONS),
+}
 
 
 def parse_for_cluster(options: Mapping[str, str], *, streaming: bool) -> ClusterWriteOptions:
@@ -158,7 +164,10 @@ def parse_for_cluster(options: Mapping[str, str], *, streaming: bool) -> Cluster
     for name in (*given, *(f"{SETTINGS_PREFIX}{one}" for one in said)):
         if name not in _OF_CLUSTER:
             raise OptionInvalid(name, "has no meaning with nameServer: a broker has the store, its queues and settings")
-    values: dict[str, object] = {"name_servers": parse_addresses("nameServer", given["nameServer"])}
+    values: dict[str, object] = {
+        "name_servers": parse_addresses("nameServer", given["nameServer"]),
+        "access": parse_access(given),
+    }
     if "topic" in given:
         values["topic"] = _topic(given["topic"])
     if "uniqueKeys" in given:
@@ -178,6 +187,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     for name in ("producerGroup", "brokerTimeout"):
         if name in given:
             raise OptionInvalid(name, "has no meaning without nameServer; leave it out")
+    refuse_access(given)
     if not given.get("path"):
         raise OptionInvalid(
             "path", "is missing: the directory of the store, for example .save('/data/broker-a/store'), or nameServer"

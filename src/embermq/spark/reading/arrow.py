@@ -114,6 +114,7 @@ class BatchBuilder:
         self._rows_max, self._bytes_max = min(rows_max, BATCH_ROWS_MAX), min(bytes_max, BATCH_BYTES_MAX)
         self._constants: dict[str, pa.Array] = {}
         self._rows_made = 0
+        self.topic: str | None = None  # Where all records are of one: what it is called in the rows.
 
     @property
     def schema(self) -> pa.Schema:
@@ -213,6 +214,11 @@ class BatchBuilder:
 
     def _broker(self, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return self._constant("brokerName", self._broker_name, len(chosen.keep), type_)
+
+    def _topic(self, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
+        if self.topic is not None:
+            return self._constant(f"topic {self.topic}", self.topic, len(chosen.keep), type_)
+        return _parts_array(gather.gather_parts(chosen.records, chosen.keep, C_TOPIC_AT), type_)
 
     def _append_time(self, chosen: _Chosen, gather: Gather, type_: pa.DataType) -> pa.Array:
         return self._constant("timestampType", _LOG_APPEND_TIME, len(chosen.keep), type_)
@@ -368,7 +374,7 @@ def _is_utf8(texts: pa.Array, parts: Parts) -> bool:
 _Maker = Callable[[BatchBuilder, _Chosen, Gather, pa.DataType], pa.Array]
 _MAKERS: dict[SchemaMode, dict[str, _Maker]] = {
     "rocketmq": {
-        "topic": _part(C_TOPIC_AT),
+        "topic": BatchBuilder._topic,
         "brokerName": BatchBuilder._broker,
         "queueId": _int(C_QUEUE_ID),
         "queueOffset": _long(C_QUEUE_OFFSET),
@@ -394,7 +400,7 @@ _MAKERS: dict[SchemaMode, dict[str, _Maker]] = {
     "kafka": {
         "key": _part(C_KEYS_AT),
         "value": _body,
-        "topic": _part(C_TOPIC_AT),
+        "topic": BatchBuilder._topic,
         "partition": _int(C_QUEUE_ID),
         "offset": _long(C_QUEUE_OFFSET),
         "timestamp": _time(C_STORE_TIME),

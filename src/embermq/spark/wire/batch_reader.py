@@ -67,7 +67,8 @@ class WireBatchReader(DataSourceReader):
 
 
 def place_of(options: ReadOptions) -> ClusterPlace:
-    return ClusterPlace(options.name_servers, options.group_id or DEFAULT_GROUP, options.broker_timeout_ms)
+    group = options.group_id or DEFAULT_GROUP
+    return ClusterPlace(options.name_servers, group, options.broker_timeout_ms, options.access)
 
 
 def check_cluster(options: ReadOptions) -> None:

@@ -3,6 +3,9 @@
     with Cluster(place) as cluster:
         cluster.run(cluster.queue_ends(["orders"]))
 
+Topics and groups are spoken of as users do: with a namespace they are called otherwise on the wire, which is seen to
+here, but for routes and for what is sent (`place.on_wire`).
+
 The coroutines run on the client's background loop; `run`, `start`, `open` and `close` are called by one other thread. A
 broker that does not answer is asked again until `patience_ms` are over, with its route looked up anew: it may come
 back, elsewhere, or its slave may answer. A cluster that is not `patient` raises the first failure.
@@ -39,6 +42,7 @@ from embermq.client.calls import (
     update_consumer_offset,
 )
 from embermq.client.name_servers import NameServers
+from embermq.client.namespaces import with_namespace, without_namespace
 from embermq.client.received import parse_records
 from embermq.client.routes import Routes
 from embermq.client.runtime import Runtime, acquire, release
@@ -46,6 +50,7 @@ from embermq.client.settings import new_client_id
 from embermq.client.topic_route import BrokerData
 from embermq.errors import BrokerBusy, BrokerUnreachable, ClientError, NameServersUnreachable
 from embermq.remoting import Command, Connector, RequestCode, ResponseCode, parse_json
+from embermq.spark.options.access import AS_NO_ONE, ClusterAccess
 from embermq.spark.planning.offsets import QueueRange
 from embermq.spark.wire.time_search import first_at
 
@@ -69,9 +74,15 @@ class ClusterPlace:
     name_servers: tuple[str, ...]
     group: str = DEFAULT_GROUP
     patience_ms: int = 60_000
+    access: ClusterAccess = AS_NO_ONE
 
     def __str__(self) -> str:
-        return f"the cluster of {';'.join(self.name_servers)}"
+        names = ";".join(self.name_servers)
+        return f"namespace {self.access.namespace} of {names}" if self.access.namespace else f"the cluster of {names}"
+
+    def on_wire(self, name: str) -> str:
+        """What brokers call a topic or group."""
+        return with_namespace(name, self.access.namespace)
 
 
 class Cluster:
@@ -123,7 +134,9 @@ class Cluster:
     # -- on the loop: what there is ------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        self._caller = Caller(Connector())
+        access = self.place.access
+        tls = None if access.tls is None else access.tls.context()
+        self._caller = Caller(Connector(tls=tls), access.credentials)
         self._routes = Routes(self._caller, NameServers(self.place.name_servers), CALL_SECONDS)
         self._gate = asyncio.Semaphore(_ASKED_AT_ONCE)
 
@@ -138,7 +151,7 @@ class Cluster:
         return self._routes
 
     async def topics(self) -> list[str]:
-        """All topics that the name servers know."""
+        """All topics that the name servers know; in a namespace, those of it."""
 
         async def ask(to: BrokerAddress) -> list[str]:
             request = Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
@@ -147,7 +160,9 @@ class Cluster:
                 raise refused(to, request.code, answer)
             return body_of(to, request.code, answer, _topic_list)
 
-        return await self.patiently(lambda: self.routes.name_servers.ask(ask))
+        found = await self.patiently(lambda: self.routes.name_servers.ask(ask))
+        namespace = self.place.access.namespace
+        return [own for name in found if (own := without_namespace(name, namespace)) != name or not namespace]
 
     async def queue_ends(self, topics: Iterable[str], *, skip_unreachable: bool = False) -> list[QueueRange]:
         """Every queue of the topics with what it has now. With `skip_unreachable`, queues of a broker that does not
@@ -159,13 +174,15 @@ class Cluster:
 
     async def _fetched(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic, asked for anew; none if the topic is gone."""
-        route = await self.routes.fetch(topic)
-        return [] if route is None else route.read_queues()
+        route = await self.routes.fetch(self.place.on_wire(topic))
+        return [] if route is None else [one._replace(topic=topic) for one in route.read_queues()]
 
     async def _ends(self, queue: MessageQueue, skip_unreachable: bool) -> QueueRange | None:
+        called = self._called(queue)
+
         async def ask(to: BrokerAddress) -> QueueRange:
             lowest, highest = await asyncio.gather(
-                min_offset(self.caller, to, queue, CALL_SECONDS), max_offset(self.caller, to, queue, CALL_SECONDS)
+                min_offset(self.caller, to, called, CALL_SECONDS), max_offset(self.caller, to, called, CALL_SECONDS)
             )
             return QueueRange(*queue, max(0, lowest), max(0, lowest, highest))
 
@@ -184,7 +201,8 @@ class Cluster:
     async def offset_at(self, ends: QueueRange, time_ms: int) -> int:
         """The first offset stored at a time or later; the end of the queue if there is none."""
         queue = MessageQueue(ends.topic, ends.broker_name, ends.queue_id)
-        hint = await self._of_broker(queue, lambda to: search_offset(self.caller, to, queue, time_ms, CALL_SECONDS))
+        called = self._called(queue)
+        hint = await self._of_broker(queue, lambda to: search_offset(self.caller, to, called, time_ms, CALL_SECONDS))
         return await first_at(time_ms, ends.min_offset, ends.max_offset, hint, lambda at: self._time_of(queue, at))
 
     async def offsets_at(self, asked: Iterable[tuple[QueueRange, int]]) -> dict[tuple[QueueRange, int], int]:
@@ -209,9 +227,8 @@ class Cluster:
         self, queue: MessageQueue, offset: int, count: int, expression: str = "*", kind: str = TAG
     ) -> Pulled:
         """What the broker has of a queue from an offset on; it answers at once."""
-        wanted = Pull(
-            self.place.group, queue.topic, queue.queue_id, offset, max_count=count, expression=expression, kind=kind
-        )
+        group, topic = self.place.on_wire(self.place.group), self.place.on_wire(queue.topic)
+        wanted = Pull(group, topic, queue.queue_id, offset, max_count=count, expression=expression, kind=kind)
         return await self._of_broker(queue, lambda to: pull(self.caller, to, wanted, CALL_SECONDS))
 
     async def commit(self, group: str, offsets: Mapping[QueueName, int]) -> None:
@@ -219,19 +236,21 @@ class Cluster:
         await asyncio.gather(*(self._commit(group, MessageQueue(*name), at) for name, at in offsets.items()))
 
     async def _commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        known, called = self.place.on_wire(group), self._called(queue)
         await self._of_broker(
             queue,
-            lambda to: update_consumer_offset(self.caller, to, group, queue, offset, CALL_SECONDS),
+            lambda to: update_consumer_offset(self.caller, to, known, called, offset, CALL_SECONDS),
             once=True,
         )
 
     async def make_known(self, group: str, topics: Iterable[str]) -> None:
         """Have the brokers know a group that has no consumers, as RocketMQ's tools look for its retry topic: by a
         heartbeat, and leaving at once."""
+        group = self.place.on_wire(group)
         if await self.routes.fetch(_RETRY + group) is not None:
             return
         client_id = new_client_id(self.place.name_servers)
-        subscriptions = tuple(SubscriptionData(topic) for topic in topics)
+        subscriptions = tuple(SubscriptionData(self.place.on_wire(topic)) for topic in topics)
         body = Heartbeat(client_id, consumers=(ConsumerData(group, subscriptions, "CONSUME_ACTIVELY"),)).body()
 
         async def join_and_leave(to: BrokerAddress) -> None:
@@ -244,6 +263,10 @@ class Cluster:
                     await join_and_leave(BrokerAddress(name, data.master))
                 except ClientError as problem:
                     _log.warning("group not announced group=%s broker=%s reason=%s", group, name, problem)
+
+    def _called(self, queue: MessageQueue) -> MessageQueue:
+        """The queue as its broker knows it."""
+        return queue._replace(topic=self.place.on_wire(queue.topic))
 
     # -- patience ------------------------------------------------------------------------------------------------
 
@@ -283,9 +306,10 @@ class Cluster:
 
     async def _broker(self, queue: MessageQueue, *, again: bool) -> BrokerData:
         """Where a queue's broker is; asked for anew after a failure."""
-        route = self.routes.find(queue.topic)
+        topic = self.place.on_wire(queue.topic)
+        route = self.routes.find(topic)
         if route is None or again:
-            route = await self.routes.fetch(queue.topic)
+            route = await self.routes.fetch(topic)
         known = None if route is None else route.brokers.get(queue.broker)
         if known is None:
             reason = f"the name servers ({', '.join(self.place.name_servers)}) do not know it now"

@@ -203,6 +203,7 @@ class _SliceReader:
 
     def batches(self, answered: Answered) -> Iterator[pa.RecordBatch]:
         window, at, has_damage = answered.window, answered.window.start, False
+        self._builder.topic = window.topic
         for start, end in answered.lost:
             self._lose(window, start, end)
         is_whole = not answered.is_filtered and not answered.lost

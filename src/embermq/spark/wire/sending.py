@@ -50,7 +50,7 @@ class PartitionSender:
         self.sent += len(missing)
 
     async def _queue(self, row: SentRow) -> MessageQueue:
-        route = await self._route(row.topic)
+        route = await self._route(self._on_wire(row.topic))
         queue = chosen_queue(row, route.write_queues())
         if queue is not None:
             return queue
@@ -61,6 +61,9 @@ class PartitionSender:
 
     async def _route(self, topic: str) -> TopicRoute:
         return await self._cluster.patiently(lambda: self._cluster.routes.route_to_send(topic))
+
+    def _on_wire(self, topic: str) -> str:
+        return self._cluster.place.on_wire(topic)
 
     async def _send_queue(self, queue: MessageQueue, rows: Iterable[SentRow]) -> None:
         for request in requests_of(rows):
@@ -105,7 +108,7 @@ class PartitionSender:
             items = [BatchItem(row.body, encoded_properties=row.properties) for row in rows]
             body, properties, is_batch = encode_batch_items(items), "", True
         return WireMessage(
-            self._group,
+            self._on_wire(self._group),
             queue.topic,
             body,
             properties,
@@ -122,8 +125,9 @@ class PartitionSender:
         return [row for row, found in zip(rows, there, strict=True) if not found]
 
     async def _is_there(self, row: SentRow) -> bool:
-        route = await self._route(row.topic)
-        topics = (row.topic, SCHEDULE_TOPIC) if row.has_meaning else (row.topic,)
+        called = self._on_wire(row.topic)
+        route = await self._route(called)
+        topics = (called, SCHEDULE_TOPIC) if row.has_meaning else (called,)
         for name in sorted(route.brokers):
             for topic in topics:
                 if await self._has(name, topic, row):
@@ -131,7 +135,7 @@ class PartitionSender:
         return False
 
     async def _has(self, broker: str, topic: str, row: SentRow) -> bool:
-        queue = MessageQueue(row.topic, broker, 0)
+        queue = MessageQueue(self._on_wire(row.topic), broker, 0)
 
         async def ask() -> bytes:
             to = await self._master(queue)

@@ -58,7 +58,7 @@ class SendPlan:
 
     def send_partition(self, partition: PartitionId, batches: Iterator[pa.RecordBatch]) -> Sent:
         options = self.options
-        place = ClusterPlace(options.name_servers, patience_ms=options.broker_timeout_ms)
+        place = ClusterPlace(options.name_servers, patience_ms=options.broker_timeout_ms, access=options.access)
         producer, born_ms = producer_of(partition), time.time_ns() // 1_000_000
         with Cluster(place) as cluster:
             sender = PartitionSender(cluster, producer, options.producer_group, born_ms, recognise=options.unique_keys)
