@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from embermq.client.credentials import Credentials
+from embermq.client import Credentials
 from embermq.errors import OptionInvalid
 from embermq.spark.options.values import parse_flag, parse_text, parse_word
 
