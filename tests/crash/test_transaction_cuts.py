@@ -102,7 +102,7 @@ class Bench:
 
     def save(self) -> None:
         self.transactions.keep_state()
-        self.broker._saver.save_all()
+        self.broker.save_tables()
 
 
 class Cuts:

@@ -1,6 +1,7 @@
 """The broker: RocketMQ's clients talk to a store through it. One asyncio loop, no thread hop for a message.
 
     broker.py        Broker: the parts, started and stopped in order; opening.py the store before it
+    request_rows.py  every request it answers; config_tables.py and shared.py what they work with
     sending/         sends one by one and in runs, replies, messages given back (10, 36, 310, 320, 324, 325)
     reading/         pulls, offsets, messages by key and place (11, 12, 14, 15, 29 to 33, 361)
     members/         who is connected, what they want, who reads in order (34, 35, 38, 41, 42, 46)
@@ -19,7 +20,7 @@ on the loop's thread unless its file says otherwise. Other packages import from 
 
 from embermq.broker.broker import Broker
 from embermq.broker.hooks import PullContext, Refused, SendContext
-from embermq.broker.members.consumer_filters import ConsumerFilters
+from embermq.broker.members import ConsumerFilters
 from embermq.broker.opening import OpenedStore, open_store
 
 __all__ = ["Broker", "ConsumerFilters", "OpenedStore", "PullContext", "Refused", "SendContext", "open_store"]

@@ -1,8 +1,9 @@
 """Broker: a store behind the wire. It holds the parts, starts and stops them in order.
 
     store           opened by the caller, closed by the caller: recovered before anything listens
-    tables          topics, groups, offsets from config/
-    requests        one class a family, each with its rows; together they are the request table
+    tables          topics, groups, offsets from config/ (config_tables.py)
+    shared          what requests of several families work with (shared.py)
+    requests        one class a family, each with its rows; together they are the request table (request_rows.py)
     runs            many sends at once, before the table is asked
     server          the main port with all rows, and the port two below without pulls
     replication     the log to slaves, or from the master (replicas/)
@@ -18,53 +19,26 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from embermq.broker.admin.configuration import ConfigurationAdmin
-from embermq.broker.admin.connections import ConnectionAdmin
-from embermq.broker.admin.entries import EntriesAdmin
-from embermq.broker.admin.groups import GroupAdmin
-from embermq.broker.admin.offsets import OffsetAdmin
-from embermq.broker.admin.overrides import OVERRIDES, Overrides
-from embermq.broker.admin.progress import ProgressAdmin
-from embermq.broker.admin.refused import Refusals
-from embermq.broker.admin.relay import RelayAdmin
-from embermq.broker.admin.reset import ResetAdmin
+from embermq.broker.admin.overrides import Overrides
 from embermq.broker.admin.runtime import RuntimeAdmin
-from embermq.broker.admin.topics import TopicAdmin
-from embermq.broker.admin.upkeep import UpkeepAdmin
-from embermq.broker.answers.acknowledgements import Acknowledgements
-from embermq.broker.answers.later import Later
-from embermq.broker.hooks import Hooks
-from embermq.broker.members.clients import Clients, ConsumerGroup
-from embermq.broker.members.consumer_filters import ConsumerFilters
-from embermq.broker.members.queue_locks import LOCK_OWNERS, QueueLocks
-from embermq.broker.members.requests import ClientRequests, notify_members
-from embermq.broker.reading.held_pulls import LOOK_SECONDS, HeldPulls
-from embermq.broker.reading.offset_requests import OffsetRequests
-from embermq.broker.reading.pulls import Pulls
-from embermq.broker.reading.queries import QueryRequests
+from embermq.broker.config_tables import ConfigTables
+from embermq.broker.members import ConsumerFilters
+from embermq.broker.reading import LOOK_SECONDS
 from embermq.broker.replicas import Replication
 from embermq.broker.replicas.tables import SlaveTables
-from embermq.broker.routing.announcements import Announcements
-from embermq.broker.routing.registration import Registration
-from embermq.broker.sending.replies import Replies
-from embermq.broker.sending.runs import SendRuns
-from embermq.broker.sending.send_back import SendBacks
-from embermq.broker.sending.sends import Sends
-from embermq.broker.statistics import Statistics
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.saving import Saver
-from embermq.broker.tables.topics import Topics
-from embermq.broker.transactions import TRANSACTIONS, Transactions
+from embermq.broker.request_rows import admin_rows, client_rows
+from embermq.broker.routing import Registration
+from embermq.broker.sending import SendRuns, Sends
+from embermq.broker.shared import Shared
+from embermq.broker.transactions import Transactions
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
-from embermq.remoting import Connector, Link, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
+from embermq.remoting import Connector, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
 from embermq.replication import Replicas
 from embermq.settings import BrokerSettings
 from embermq.store import MessageStore
-from embermq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, ConfigTable
 
 log = logging.getLogger(__name__)
 
@@ -89,82 +63,45 @@ class Broker:
         """`filters`: those whose bits `store` was opened with, if it keeps filter bits; `replicas`: those that its
         retention asks, if it does."""
         self._loop = asyncio.get_running_loop()
-        self.store, self._clock = store, clock or SystemClock()
-        self._files = files or RealFiles()
-        tables = (
-            ConfigTable(self._files, store.path, TOPICS, self._clock),
-            ConfigTable(self._files, store.path, GROUPS, self._clock),
-            ConfigTable(self._files, store.path, CONSUMER_OFFSETS, self._clock),
-            ConfigTable(self._files, store.path, OVERRIDES, self._clock),
-            ConfigTable(self._files, store.path, TRANSACTIONS, self._clock),
-            ConfigTable(self._files, store.path, LOCK_OWNERS, self._clock),
-        )
-        self.findings = [finding for table in tables if (finding := table.load()) is not None]
-        topics, groups, offsets, overrides, transactions, lock_owners = tables
-        if filters is None:
-            filters = ConsumerFilters.load(store.path, store.settings, self._clock, self._files)
-        self.filters = filters
-        if self.filters.finding is not None:
-            self.findings.append(self.filters.finding)
-        self._overrides = Overrides(overrides)
-        self._current = settings = self._overrides.apply(settings)
-        self.offsets = ConsumerOffsets(offsets, self._settings_now)
-        saved = {
-            "topics": topics.save,
-            "groups": groups.save,
-            "offsets": offsets.save,
-            "transactions": transactions.save,
-            "filters": self.filters.save,
-            "locks": lock_owners.save,
-        }
-        self._saver = Saver(saved, self._loop)
-        self.topics = Topics(topics, self._settings_now, self._topics_changed)
-        self._announcements = Announcements(self.topics, self._loop)
-        self.groups = Groups(groups, self._settings_now, self._saver.soon)
-        self.adopted = self.topics.adopt(store.topics())
-        self._notify_members = notify_members(self._settings_now, self.groups)
-        self.clients = Clients(settings.clients_max, settings.subscription_bytes_max, self._members_changed)
-        self._locks = QueueLocks(settings.clients_max, lock_owners, self._clock.monotonic())
-        self.held = HeldPulls(store, self._loop, settings.held_pulls_max)
-        self._hooks = Hooks(hooks)
-        self.statistics = Statistics(self._clock, settings.cluster_name)
-        self._later = Later(self._loop, self._settings_now)
-        self.server = RemotingServer(_limits(settings), self._forget)
+        self.store, clock, files = store, clock or SystemClock(), files or RealFiles()
         replicas = replicas or Replicas(store.settings.ha_behind_bytes_max)
-        self._acknowledgements = Acknowledgements(store, self._loop, replicas)
-        self.transactions = Transactions(
-            self._settings_now,
-            store,
-            self.topics,
-            self.clients,
-            self.offsets,
-            transactions,
-            self._acknowledgements,
-            self.statistics,
-            self._clock,
-            self.server.run_on_pool,
-        )
-        sends = Sends(
-            self._settings_now,
-            store,
-            self.topics,
-            self.groups,
-            self._announcements,
-            self._acknowledgements,
-            self._hooks,
-            self.statistics,
-            self.transactions,
-            self._clock,
-        )
+        tables = ConfigTables(store, clock, files, filters)
+        self.findings = tables.findings
+        self._overrides = Overrides(tables.overrides)
+        self._current = self._overrides.apply(settings)
+        self._shared = shared = Shared(self._settings_now, store, tables, replicas, hooks, clock, self._loop)
+        self.topics, self.groups, self.offsets = shared.topics, shared.groups, shared.offsets
+        self.filters, self.clients, self.held = shared.filters, shared.clients, shared.held
+        self.statistics = shared.statistics
+        self.adopted = self.topics.adopt(store.topics())
+        self.server = RemotingServer(_limits(self._current), shared.forget)
         self._connector = Connector()
-        delays = ConfigTable(self._files, store.path, DELAY_OFFSETS, self._clock)
-        slave_tables = SlaveTables(self.topics, self.groups, self.offsets, delays, self._connector)
+        slave_tables = SlaveTables(self.topics, self.groups, self.offsets, tables.delays, self._connector)
         self.replication = Replication(store, replicas, slave_tables, self._settings_now, self._connector)
-        self.runs = SendRuns(self._settings_now, store, self.topics, sends, self._acknowledgements, self.statistics)
-        self.table = RequestTable(self._rows(sends))
+        self.transactions = _transactions(shared, tables, self.server)
+        sends = _sends(shared, self.transactions)
+        self.runs = SendRuns(self._settings_now, store, self.topics, sends, shared.acknowledgements, self.statistics)
+        self.table = RequestTable(
+            [*client_rows(shared, sends, self.transactions, self.server), *self._admin_rows(files)]
+        )
         self._registration: Registration | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.listen: list[Host] = []
+
+    def _admin_rows(self, files: Files) -> list[Row]:
+        shared = self._shared
+        runtime = RuntimeAdmin(
+            self._settings_now,
+            self.store,
+            files,
+            self.statistics,
+            shared.acknowledgements,
+            self.server,
+            shared.later,
+            self.refused,
+            self.replication.figures,
+        )
+        return admin_rows(shared, runtime, self._overrides, self._take, lambda: self.address)
 
     @property
     def settings(self) -> BrokerSettings:
@@ -179,74 +116,15 @@ class Broker:
         port = self.listen[0].port if self.listen else self.store.settings.listen_port
         return str(Host(self.store.settings.broker_ip, port))
 
-    def _rows(self, sends: Sends) -> list[Row]:
-        settings, store, later = self._settings_now, self.store, self._later
-        topics, groups, offsets, clients = self.topics, self.groups, self.offsets, self.clients
-        statistics, clock = self.statistics, self._clock
-        acknowledgements, transactions = self._acknowledgements, self.transactions
-        pulls = Pulls(
-            settings,
-            store,
-            topics,
-            groups,
-            offsets,
-            clients,
-            self.filters,
-            self.held,
-            self._hooks,
-            statistics,
-            self._loop.time,
-            clock.now_ms,
-            self.server.run_on_pool,
-        )
-        return [
-            *sends.rows(),
-            *Replies(store, sends, clients, acknowledgements, statistics, clock, later).rows(),
-            *transactions.rows(),
-            *SendBacks(settings, store, topics, groups, self._given_back).rows(),
-            *pulls.rows(),
-            *OffsetRequests(store, offsets).rows(),
-            *ClientRequests(topics, groups, clients, self.filters, self._locks, clock, later).rows(),
-            *QueryRequests(store).rows(),
-            *TopicAdmin(settings, store, topics, statistics, self._announcements, later).rows(),
-            *GroupAdmin(store, groups, offsets, statistics, later).rows(),
-            *ConfigurationAdmin(settings, store, self._overrides, self._take, later).rows(),
-            *RuntimeAdmin(
-                settings,
-                store,
-                self._files,
-                statistics,
-                acknowledgements,
-                self.server,
-                later,
-                self.refused,
-                self.replication.figures,
-            ).rows(),
-            *ConnectionAdmin(clients, offsets).rows(),
-            *ProgressAdmin(
-                settings, store, topics, groups, offsets, clients, statistics, clock, lambda: self.address, later
-            ).rows(),
-            *OffsetAdmin(store, topics, offsets, clients, later).rows(),
-            *ResetAdmin(settings, store, topics, offsets, clients, later).rows(),
-            *RelayAdmin(store, clients, later).rows(),
-            *EntriesAdmin(store, topics, clients, self.filters, later).rows(),
-            *UpkeepAdmin(store, topics).rows(),
-            *Refusals(settings, lambda: self.address).rows(),
-        ]
-
     def refused(self) -> dict[str, int]:
         """How often something was refused because there was too much of it, by what it was."""
         counters = self.server.counters
         return {
             "Connections": counters.connections_refused,
             "Bodies": counters.bodies_refused,
-            "Requests": counters.busy + self._later.refused,
+            "Requests": counters.busy + self._shared.later.refused,
             "Pushes": counters.pushes_dropped,
-            "HeldPulls": self.held.refused,
-            "Clients": self.clients.refused,
-            "QueueLocks": self._locks.refused,
-            "Names": self.topics.refused + self.groups.refused,
-            "Offsets": self.offsets.refused,
+            **self._shared.refused(),
         }
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -281,16 +159,16 @@ class Broker:
         self.topics.take_unannounced()
         await self._registration.register_all()
         self._tasks = [
-            self._loop.create_task(self._saver.run()),
+            self._loop.create_task(self._shared.saver.run()),
             self._loop.create_task(self._every(LOOK_SECONDS, self.held.look)),
             self._loop.create_task(self._every(settings.offsets_flush_ms / 1000, self._save_progress)),
-            self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
+            self._loop.create_task(self._every(SCAN_SECONDS, self._shared.scan)),
             self._loop.create_task(self._check_transactions()),
             self._loop.create_task(self._keep_registered()),
-            self._loop.create_task(self._announcements.run(self._registration)),
+            self._loop.create_task(self._shared.announcements.run(self._registration)),
             self._loop.create_task(self.statistics.run()),
         ]
-        self._saver.soon()
+        self._shared.saver.soon()
 
     async def stop(self) -> None:
         """Leave the routes, answer what waits, close the connections, save the tables."""
@@ -304,12 +182,16 @@ class Broker:
             await self._registration.unregister()
         self.held.release_all()
         await self.server.stop()
-        await self._later.end()
+        await self._shared.later.end()
         await self.replication.stop()
         await self._connector.close()
         await asyncio.to_thread(self.runs.stop)
         await self._save_transactions()
-        await asyncio.to_thread(self._saver.save_all)
+        await asyncio.to_thread(self.save_tables)
+
+    def save_tables(self) -> None:
+        """Write every table that changed. Any thread; blocks."""
+        self._shared.saver.save_all()
 
     async def abort(self) -> None:
         """End at once, like a killed process: no answer is sent, nothing is saved, no name server is notified."""
@@ -328,7 +210,7 @@ class Broker:
 
     async def topics_announced(self) -> None:
         """Until the name servers know every topic that was made up to now, or do not answer."""
-        announced = self._announcements.of_now()
+        announced = self._shared.announcements.of_now()
         if announced is not None:
             await asyncio.shield(announced)  # Others may wait for it as well.
 
@@ -346,7 +228,7 @@ class Broker:
     def _save_progress(self) -> None:
         if not self.replication.is_slave:
             self.transactions.keep_state()
-        self._saver.soon()
+        self._shared.saver.soon()
 
     async def _check_transactions(self) -> None:
         while True:
@@ -369,37 +251,11 @@ class Broker:
         if self._registration is not None and await self.replication.fence.is_passed(self.address):
             await self._registration.register_all()
 
-    def _scan(self) -> None:
-        now = self._clock.monotonic()
-        self._locks.expire(now)
-        self.filters.clean()
-        for peer in self.clients.close_silent(now):
-            peer.close("no heartbeat for two minutes")
-
-    def _members_changed(self, group: ConsumerGroup) -> None:
-        if not group.members:
-            self.filters.unregister(group.name)
-        self._notify_members(group)
-
-    def _forget(self, link: Link, _reason: str) -> None:
-        self.clients.forget(link)
-        self.held.forget(link)
-
-    def _topics_changed(self) -> None:
-        """Any thread: save the table, and announce it."""
-        self._saver.soon()
-        self._announcements.changed()
-
     def _take(self, settings: BrokerSettings) -> None:
         """Go on with other settings. What clients may do stands in the routes."""
         before, self._current = self._current, settings
         if settings.permission != before.permission and self._registration is not None:
             self._tasks.append(self._loop.create_task(self._registration.register_all()))
-
-    def _given_back(self, topic: str, group: str) -> None:
-        """On a request's thread: a consumer gave a message back."""
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.statistics.given_back, topic, group)
 
 
 def _limits(settings: BrokerSettings) -> RemotingLimits:
@@ -421,3 +277,33 @@ def _limits(settings: BrokerSettings) -> RemotingLimits:
 def _fast(table: RequestTable) -> RequestTable:
     """The rows of the port two below the main one: all but pulls."""
     return RequestTable(row for row in table if row.code != RequestCode.PULL_MESSAGE)
+
+
+def _transactions(shared: Shared, tables: ConfigTables, server: RemotingServer) -> Transactions:
+    return Transactions(
+        shared.settings,
+        shared.store,
+        shared.topics,
+        shared.clients,
+        shared.offsets,
+        tables.transactions,
+        shared.acknowledgements,
+        shared.statistics,
+        shared.clock,
+        server.run_on_pool,
+    )
+
+
+def _sends(shared: Shared, transactions: Transactions) -> Sends:
+    return Sends(
+        shared.settings,
+        shared.store,
+        shared.topics,
+        shared.groups,
+        shared.announcements,
+        shared.acknowledgements,
+        shared.hooks,
+        shared.statistics,
+        transactions,
+        shared.clock,
+    )

@@ -4,7 +4,7 @@ ask for them. Blocks; any thread."""
 from pathlib import Path
 from typing import NamedTuple
 
-from embermq.broker.members.consumer_filters import ConsumerFilters
+from embermq.broker.members import ConsumerFilters
 from embermq.clock import Clock
 from embermq.files import Files
 from embermq.replication import Replicas

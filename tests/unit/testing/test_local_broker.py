@@ -294,7 +294,7 @@ def test_offsets_survive_a_kill_once_they_are_saved(rocketmq_broker: LocalBroker
     rocketmq_broker.kill_and_restart()
     assert rocketmq_broker.committed("billing") == []  # They are saved every five seconds.
     asker.commit("billing", "orders", 0, 1)
-    rocketmq_broker._running.broker._saver.save_all()
+    rocketmq_broker._running.broker.save_tables()
     rocketmq_broker.kill_and_restart()
     assert bodies(rocketmq_broker.committed("billing")) == [b"1"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from embermq.broker.admin.overrides import CHANGEABLE, Overrides, changed
 from embermq.broker.admin.shapes import failed
-from embermq.broker.answers.later import Later
+from embermq.broker.answers import Later
 from embermq.errors import SettingsError
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, ResponseCode, Row, write_json
 from embermq.settings import BrokerSettings, PropertiesSyntaxError, parse_properties

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from embermq.broker.admin.shapes import ConsumerGroupHeader, TopicGroupHeader, TopicHeader, answered, failed
-from embermq.broker.members.clients import Clients, Member
-from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.members import Clients, Member
+from embermq.broker.tables import ConsumerOffsets
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, ResponseCode, Row, without_nulls
 
 

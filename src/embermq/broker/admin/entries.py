@@ -8,11 +8,9 @@ import msgspec
 import numpy as np
 
 from embermq.broker.admin.shapes import answered, failed
-from embermq.broker.answers.later import Later
-from embermq.broker.members.clients import Clients
-from embermq.broker.members.consumer_filters import ConsumerFilters
-from embermq.broker.members.subscriptions import Subscription
-from embermq.broker.tables.topics import Topics
+from embermq.broker.answers import Later
+from embermq.broker.members import Clients, ConsumerFilters, Subscription
+from embermq.broker.tables import Topics
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, Row
 from embermq.store import MessageFilter, MessageStore
 

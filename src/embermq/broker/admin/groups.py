@@ -6,10 +6,9 @@ from typing import Any
 import msgspec
 
 from embermq.broker.admin.shapes import QUEUES_MAX, answered, failed, slave_objection
-from embermq.broker.answers.later import Later
+from embermq.broker.answers import Later
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.tables import ConsumerOffsets, Groups
 from embermq.model.names import is_group_name
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, ResponseCode, Row, parse_json
 from embermq.store import MessageStore

@@ -5,10 +5,9 @@ import asyncio
 import msgspec
 
 from embermq.broker.admin.shapes import answered
-from embermq.broker.answers.later import Later
-from embermq.broker.members.clients import Clients
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.topics import Topics
+from embermq.broker.answers import Later
+from embermq.broker.members import Clients
+from embermq.broker.tables import ConsumerOffsets, Topics
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, Row
 from embermq.store import MessageStore
 

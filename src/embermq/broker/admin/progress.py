@@ -8,12 +8,10 @@ from typing import Any
 import msgspec
 
 from embermq.broker.admin.shapes import TopicGroupHeader, TopicHeader, answered, no_topic, queue_key
-from embermq.broker.answers.later import Later
-from embermq.broker.members.clients import Clients
+from embermq.broker.answers import Later
+from embermq.broker.members import Clients
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import ConsumerOffsets, Groups, Topics
 from embermq.clock import Clock
 from embermq.remoting import Call, Reply, RequestCode, Row, write_object_keyed
 from embermq.settings import BrokerSettings

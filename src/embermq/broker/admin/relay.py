@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 
 from embermq.broker.admin.shapes import failed
-from embermq.broker.answers.later import Later
-from embermq.broker.members.clients import Clients
+from embermq.broker.answers import Later
+from embermq.broker.members import Clients
 from embermq.errors import CallTimeout, MessageIdInvalid, RemotingError
 from embermq.remoting import Call, Command, Reply, RequestCode, ResponseCode, Row, ask
 from embermq.store import MessageStore

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from embermq.broker.admin.shapes import answered, failed, queue_key
-from embermq.broker.answers.later import Later
-from embermq.broker.members.clients import Clients, Member
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.topics import Topics
+from embermq.broker.answers import Later
+from embermq.broker.members import Clients, Member
+from embermq.broker.tables import ConsumerOffsets, Topics
 from embermq.errors import RemotingError
 from embermq.remoting import (
     I64,

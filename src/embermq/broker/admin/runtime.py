@@ -6,8 +6,7 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.admin.shapes import answered, failed
-from embermq.broker.answers.acknowledgements import Acknowledgements
-from embermq.broker.answers.later import Later
+from embermq.broker.answers import Acknowledgements, Later
 from embermq.broker.statistics import Statistics
 from embermq.files import Files
 from embermq.remoting import PROTOCOL_VERSION, Call, NoHeader, RemotingServer, Reply, RequestCode, Row

@@ -10,11 +10,10 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.admin.shapes import QUEUES_MAX, TopicHeader, answered, failed, no_topic, slave_objection
-from embermq.broker.answers.later import Later
-from embermq.broker.routing.announcements import Announcements
-from embermq.broker.routing.registration import topic_document
+from embermq.broker.answers import Later
+from embermq.broker.routing import Announcements, topic_document
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import Topics
 from embermq.model.names import topic_objection
 from embermq.remoting import I32, Call, NoHeader, Reply, RequestCode, Row
 from embermq.settings import BrokerSettings

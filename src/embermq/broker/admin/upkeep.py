@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import Topics
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, Row
 from embermq.store import MessageStore
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import msgspec
 
-from embermq.broker.answers.later import Later
+from embermq.broker.answers import Later
 from embermq.broker.members.clients import Clients, ConsumerGroup, Member, parse_heartbeat
 from embermq.broker.members.consumer_filters import ConsumerFilters
 from embermq.broker.members.queue_locks import QueueLocks, QueueName
 from embermq.broker.members.subscriptions import from_heartbeat
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG, Topics
+from embermq.broker.tables import UNIT_SUBSCRIPTION_FLAG, Groups, Topics
 from embermq.clock import Clock
 from embermq.model.names import is_group_name, retry_topic
 from embermq.remoting import (

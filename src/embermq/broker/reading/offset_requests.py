@@ -2,7 +2,7 @@
 
 import msgspec
 
-from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.tables import ConsumerOffsets
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row
 from embermq.store import MessageStore
 

@@ -9,16 +9,19 @@ from collections.abc import Callable
 
 import msgspec
 
-from embermq.broker.answers.store_codes import pull_code
+from embermq.broker.answers import pull_code
 from embermq.broker.hooks import Hooks, PullContext
-from embermq.broker.members.clients import Clients, ConsumerGroup
-from embermq.broker.members.consumer_filters import ConsumerFilters
-from embermq.broker.members.subscriptions import Subscription, SubscriptionError, parse_subscription
+from embermq.broker.members import (
+    Clients,
+    ConsumerFilters,
+    ConsumerGroup,
+    Subscription,
+    SubscriptionError,
+    parse_subscription,
+)
 from embermq.broker.reading.held_pulls import HeldPull, HeldPulls
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import ConsumerOffsets, Groups, Topics
 from embermq.errors import ReadRefused, StoreClosed, StoreError
 from embermq.model import flags
 from embermq.model.message import Message

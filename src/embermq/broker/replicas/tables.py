@@ -14,9 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import ConsumerOffsets, Groups, Topics
 from embermq.errors import RemotingError
 from embermq.model.data_version import DATA_VERSION, parse_data_version
 from embermq.remoting import Command, Connector, RequestCode, parse_json

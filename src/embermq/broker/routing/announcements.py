@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 
 from embermq.broker.routing.registration import Registration
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import Topics
 
 # Producers wait 3 s for an answer, mqadmin 5 s.
 ANNOUNCE_SECONDS = 2.0

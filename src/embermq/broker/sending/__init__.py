@@ -6,3 +6,10 @@ runs.py        many sends at once, of all connections, before the request table 
 replies.py     replies of consumers to producers that wait for one (324, 325)
 send_back.py   messages given back by consumers (36): retries and dead letters
 """
+
+from embermq.broker.sending.replies import Replies
+from embermq.broker.sending.runs import SendRuns
+from embermq.broker.sending.send_back import SendBacks
+from embermq.broker.sending.sends import Sends
+
+__all__ = ["Replies", "SendBacks", "SendRuns", "Sends"]

@@ -7,10 +7,8 @@ this request; and it is stored in the reply topic, unless the settings say other
 import asyncio
 import random
 
-from embermq.broker.answers.acknowledgements import Acknowledgements
-from embermq.broker.answers.later import Later
-from embermq.broker.answers.store_codes import STORED
-from embermq.broker.members.clients import Clients
+from embermq.broker.answers import STORED, Acknowledgements, Later
+from embermq.broker.members import Clients
 from embermq.broker.sending.headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics

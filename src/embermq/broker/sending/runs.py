@@ -17,10 +17,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from embermq.broker.answers.acknowledgements import Acknowledgements
+from embermq.broker.answers import Acknowledgements
 from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import Topics
 from embermq.columns import (
     ID_DIGITS,
     FrameOf,

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.sending.sends import OWN_RETRY_LIMIT_VERSION
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.topics import UNIT_SUBSCRIPTION_FLAG, Topics
+from embermq.broker.tables import UNIT_SUBSCRIPTION_FLAG, Groups, Topics
 from embermq.errors import StoreError
 from embermq.model.message import Message, StoredMessage
 from embermq.model.names import dead_letter_topic, retry_topic

@@ -11,14 +11,12 @@ import random
 import time
 from collections.abc import Callable
 
-from embermq.broker.answers.acknowledgements import Acknowledgements
-from embermq.broker.answers.store_codes import PUT_CODES, STORED, refusal_status
+from embermq.broker.answers import PUT_CODES, STORED, Acknowledgements, refusal_status
 from embermq.broker.hooks import Hooks, Refused, SendContext
-from embermq.broker.routing.announcements import Announcements
+from embermq.broker.routing import Announcements
 from embermq.broker.sending.headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.groups import Groups
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import Groups, Topics
 from embermq.broker.transactions import Transactions, is_half
 from embermq.clock import Clock
 from embermq.errors import BatchInvalid, HeaderInvalid, MessageRejected, StoreError

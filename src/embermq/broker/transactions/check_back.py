@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from embermq.broker.members.clients import Clients
-from embermq.broker.tables.topics import Topics
+from embermq.broker.members import Clients
+from embermq.broker.tables import Topics
 from embermq.broker.transactions.check_rules import Decision, Limits, decide, facts_of, total_checks
 from embermq.broker.transactions.half_messages import (
     PRODUCER_GROUP,

@@ -8,7 +8,7 @@ record is stored now. Any thread; before the broker takes requests.
 import logging
 from collections.abc import Iterator, Mapping
 
-from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.tables import ConsumerOffsets
 from embermq.broker.transactions.half_messages import CHECK_GROUP, decided_by, op_of
 from embermq.broker.transactions.saved_state import CHECKS, OP_FLOORS, POSITIONS, Numbers
 from embermq.broker.transactions.undecided import Entry, Undecided

@@ -9,12 +9,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from embermq.broker.answers.acknowledgements import Acknowledgements
-from embermq.broker.answers.store_codes import PUT_CODES, refusal_status
-from embermq.broker.members.clients import Clients
+from embermq.broker.answers import PUT_CODES, Acknowledgements, refusal_status
+from embermq.broker.members import Clients
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables.offsets import ConsumerOffsets
-from embermq.broker.tables.topics import Topics
+from embermq.broker.tables import ConsumerOffsets, Topics
 from embermq.broker.transactions.check_back import CheckBack, Round
 from embermq.broker.transactions.half_messages import (
     PRODUCER_GROUP,

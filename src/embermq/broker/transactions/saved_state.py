@@ -12,7 +12,7 @@ The loop's thread; the file is written by another (tables/saving.py).
 from collections.abc import Mapping
 from typing import Any
 
-from embermq.broker.tables.offsets import ConsumerOffsets
+from embermq.broker.tables import ConsumerOffsets
 from embermq.broker.transactions.half_messages import CHECK_GROUP
 from embermq.broker.transactions.undecided import Undecided
 from embermq.files import Decoded
