@@ -20,6 +20,7 @@ import click
 
 from bench import (
     append,
+    client_consume,
     client_send,
     delays,
     memory,
@@ -76,10 +77,11 @@ SCENARIOS: dict[str, ModuleType] = {
         network_scale,
         network_start,
         client_send,
+        client_consume,
     )
 }
 # `--only network` means every scenario whose name begins so.
-GROUPS = ("network", "spark")
+GROUPS = ("network", "spark", "client")
 _NO_DISK = ("tmpfs", "ramfs")
 _COLUMNS = [
     TableColumn("case", "case"),

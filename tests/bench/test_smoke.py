@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from bench import (
     append,
+    client_consume,
     client_send,
     delays,
     memory,
@@ -57,6 +58,7 @@ ANSWERS = {
         "1 KiB, tags and keys": "af7eb4790459",
     },
     "delays": {},
+    "client_consume": {"stored messages, 1 KiB": "d496571a8428", "1,000 msg/s, 1 KiB": "18b6a89cc242"},
     "client_send": {"1 in flight, 1 KiB": "3ac3290d0913", "256 in flight, 1 KiB": "1d09e782f4bf"},
     "memory": {
         "recovery of 4 MiB": "d5aafea0708e",
@@ -249,6 +251,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
     modules = (
         append,
         delays,
+        client_consume,
         client_send,
         memory,
         network_filter,
