@@ -65,24 +65,24 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "path",
         "",
-        "Store directory, or a glob of store directories, one for each broker; or where `embermq spark ship` put them,"
-        " for example `s3://bucket/logs`. What `load` is given.",
+        "Store directory, or a glob of store directories, one for each broker; or a target of `embermq spark ship`,"
+        " for example `s3://bucket/logs`. Set by `load(path)`.",
     ),
-    Option("paths", "", "Several of them, as a JSON list; what `load` makes of a list."),
+    Option("paths", "", "Several paths as a JSON list. Set by `load([...])`."),
     Option(
         "nameServer",
         "",
-        "In place of a path: name servers of a running cluster, `host:port`, separated by `;`. Messages are pulled from"
+        "Instead of a path: name servers of a running cluster, `host:port`, separated by `;`. Messages are pulled from"
         " its brokers ([spark-wire.md](spark-wire.md)).",
     ),
     Option(
         "brokerTimeout",
         "60s",
-        "With nameServer: how long a broker or name server that does not answer is asked again before the query fails.",
+        "With nameServer: how long requests to a broker or name server that does not answer are retried.",
     ),
     *(Option(name, default, meaning) for name, default, meaning in ACCESS_OPTIONS),
     Option("topic", "all", "Topics to read, separated by commas."),
-    Option("subscribe", "all", "The same, as Spark's Kafka source calls it."),
+    Option("subscribe", "all", "Same as `topic`; the name in Spark's Kafka source."),
     Option("subscribePattern", "", "Regular expression that the whole name of a topic must match."),
     Option(
         "queues",
@@ -90,14 +90,16 @@ OPTIONS: tuple[Option, ...] = (
         'Queues to read: `0,2-3` for every topic, or JSON, `{"orders": [0, 2]}`, which also chooses the topics if no'
         " other option does.",
     ),
-    Option("subExpression", "*", "Tags to read, as a consumer says it: `paid || shipped`; `*` is all."),
+    Option("subExpression", "*", "Tag expression of a consumer: `paid || shipped`; `*` selects all tags."),
     Option(
         "sqlExpression",
         "",
-        "Only messages whose properties meet a SQL92 condition, as a consumer says it: `price > 5 AND region IN ('eu')`"
-        " (filters.md). The others are not decoded.",
+        "SQL92 filter of a consumer on message properties: `price > 5 AND region IN ('eu')` (filters.md). Other"
+        " messages are not decoded.",
     ),
-    Option("keys", "", "Only messages with one of these keys (or unique keys): `o-1,o-2`, or a JSON list of texts."),
+    Option(
+        "keys", "", "Read only messages with one of these keys or unique keys: `o-1,o-2`, or a JSON list of strings."
+    ),
     Option(
         "startingOffsets",
         "earliest; a stream: latest",
@@ -112,50 +114,55 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "startingPhysicalOffset",
         "",
-        "Begin with the first message at this place of the log, which must still be there (see failOnDataLoss).",
+        "Begin with the first message at this log offset, which must still be in the log (see failOnDataLoss).",
         "batch",
     ),
-    Option("endingPhysicalOffset", "", "End before the first message at this place of the log or later.", "batch"),
-    Option("minPartitions", "", "At least so many partitions, if there are that many messages."),
+    Option("endingPhysicalOffset", "", "End before the first message at this log offset or later.", "batch"),
+    Option("minPartitions", "", "Minimum number of partitions, if there are as many messages."),
     Option(
         "maxBytesPerPartition",
         "128m; 256m without bodies",
-        "A partition covers at most about this many bytes of log. More by itself in a batch read that wants neither"
-        " bodies nor properties: little comes of each byte.",
+        "Approximate maximum of log bytes for each partition. The default is larger for batch reads without bodies and"
+        " properties, which return little data for each byte of log.",
     ),
     Option(
         "failOnDataLoss",
         "true",
-        "Whether messages that were asked for and are gone (retention) fail the query; `false`: read what is left.",
+        "Whether the query fails if requested messages were deleted by retention. With `false` they are skipped.",
     ),
     Option("verifyCrc", "true", "Whether the checksum of every body is verified."),
     Option(
         "includeSystemTopics",
         "false",
-        "Also what no consumer sees: system topics (parked, half and op messages), prepared and rolled-back records.",
+        "Include records that consumers cannot receive: system topics (delayed, half and op messages), prepared and"
+        " rolled-back records.",
     ),
     Option(
         "onCorrupt",
         "fail",
-        "Bytes of the log that are no record: `fail` the query; `skip` them, with a warning that counts; `rows`: one"
-        " row for each such range, the reason in the column `_corrupt`.",
+        "How corrupt ranges of the log are handled. `fail`: the query fails. `skip`: they are skipped, and a warning"
+        " has their number. `rows`: each range is one row, with the reason in the column `_corrupt`.",
     ),
-    Option("decompress", "true", "Whether compressed bodies come decompressed; `false`: the stored bytes."),
+    Option(
+        "decompress", "true", "Whether compressed bodies are decompressed. With `false` the stored bytes are returned."
+    ),
     Option("schemaMode", "rocketmq", "`kafka`: the columns of Spark's Kafka source."),
-    Option("includeHeaders", "false", "With schemaMode=kafka, whether properties come as `headers`."),
-    Option("batchRows", "16384", "At most so many rows in one Arrow batch; never more than 16384."),
-    Option("batchBytes", "8m", "At most about so many bytes of records in one Arrow batch."),
+    Option("includeHeaders", "false", "With schemaMode=kafka: whether the column `headers` has the properties."),
+    Option("batchRows", "16384", "Maximum number of rows in an Arrow batch, at most 16384."),
+    Option("batchBytes", "8m", "Approximate maximum of record bytes in an Arrow batch."),
     Option(
         "pushdown",
         "false",
-        "Whether filters of a query leave bytes unread; see [Filters](#filters) before you set it."
-        " `embermq.spark.table` does, and sees to the rest.",
+        "Whether filters of a query are pushed down; see [Filters](#filters) before you set it. `embermq.spark.table`"
+        " sets it.",
         "batch",
     ),
-    Option("maxOffsetsPerTrigger", "", "At most about so many messages in one micro-batch.", "stream"),
-    Option("maxBytesPerTrigger", "", "At most about so many bytes of log in one micro-batch.", "stream"),
-    Option("minOffsetsPerTrigger", "", "Wait until so many messages are there, or maxTriggerDelay is over.", "stream"),
-    Option("maxTriggerDelay", "15m", "How long to wait for minOffsetsPerTrigger at most.", "stream"),
+    Option("maxOffsetsPerTrigger", "", "Approximate maximum of messages in a micro-batch.", "stream"),
+    Option("maxBytesPerTrigger", "", "Approximate maximum of log bytes in a micro-batch.", "stream"),
+    Option(
+        "minOffsetsPerTrigger", "", "Minimum of messages in a micro-batch, unless maxTriggerDelay has passed.", "stream"
+    ),
+    Option("maxTriggerDelay", "15m", "Maximum time to wait for minOffsetsPerTrigger.", "stream"),
     Option(
         "groupId",
         "",

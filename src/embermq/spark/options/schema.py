@@ -47,43 +47,44 @@ _HEADER = StructType([StructField("key", StringType()), StructField("value", Bin
 _TIME_RANGE = "null outside the years 1 to 9999, which Spark cannot show"
 
 COLUMNS: tuple[Column, ...] = (
-    Column("topic", _TEXT, "Topic the record lies under; of a parked or half message that is a system topic."),
-    Column("brokerName", _TEXT, "Broker the store belongs to: brokerName of its broker.conf, else the folder's name."),
+    Column("topic", _TEXT, "Topic of the record; for a delayed or half message, a system topic."),
+    Column(
+        "brokerName", _TEXT, "Broker of the store: brokerName of its broker.conf, otherwise the name of the directory."
+    ),
     Column("queueId", _INT, "Queue within the topic."),
     Column("queueOffset", _LONG, "Number of the message in its queue, from 0."),
     Column("physicalOffset", _LONG, "Position of the record's first byte in the commit log."),
     Column(
         "msgId",
         _TEXT,
-        "Where the message lies, as RocketMQ's tools write it: store host and physicalOffset in upper-case"
-        " hexadecimal digits, 32 of them (IPv4) or 56 (IPv6).",
+        "Offset message id of RocketMQ's tools: store host and physicalOffset in upper-case hexadecimal digits, 32 for"
+        " IPv4, 56 for IPv6.",
     ),
-    Column("uniqKey", _TEXT, "Id the producer gave the message (property UNIQ_KEY); clients call it msgId.", True),
+    Column("uniqKey", _TEXT, "Message id set by the producer (property UNIQ_KEY); clients call it msgId.", True),
     Column("tags", _TEXT, "Tag of the message (property TAGS).", True),
-    Column("keys", _TEXT, "Keys of the message as stored (property KEYS): one text, keys parted by spaces.", True),
+    Column("keys", _TEXT, "Keys of the message as stored (property KEYS), separated by spaces.", True),
     Column(
         "body",
         _BYTES,
-        "Body as the producer gave it: a compressed one is decompressed, unless decompress=false asks for the"
-        " stored bytes.",
+        "Body as sent by the producer. Compressed bodies are decompressed, unless decompress=false is set.",
     ),
     Column(
         "properties",
         MapType(StringType(), StringType()),
-        "All properties in stored order, TAGS, KEYS and UNIQ_KEY included; of a name stored twice the last value.",
+        "All properties in stored order, including TAGS, KEYS and UNIQ_KEY. If a name occurs twice, the last value.",
     ),
-    Column("flag", _INT, "The user's own flag."),
+    Column("flag", _INT, "Flag set by the producer."),
     Column(
         "sysFlag",
         _INT,
-        "Bits the record carries about itself: 0x1 body compressed, 0xC transaction (0x4 prepared, 0x8 commit,"
-        " 0xC rollback), 0x10 and 0x20 born and store host are IPv6, 0x700 kind of compression.",
+        "System flags: 0x1 body compressed, 0xC transaction (0x4 prepared, 0x8 commit, 0xC rollback), 0x10 and 0x20"
+        " born and store host are IPv6, 0x700 compression type.",
     ),
-    Column("bornTimestamp", _TIME, f"When the producer made the message, by its clock; {_TIME_RANGE}.", True),
+    Column("bornTimestamp", _TIME, f"When the producer created the message, by its clock; {_TIME_RANGE}.", True),
     Column("bornHost", _TEXT, "Address of the producer: `ip:port`, or `[ip]:port` for IPv6."),
     Column("storeTimestamp", _TIME, f"When the broker stored the message, by its clock; {_TIME_RANGE}.", True),
     Column("storeHost", _TEXT, "Address of the broker: `ip:port`, or `[ip]:port` for IPv6."),
-    Column("reconsumeTimes", _INT, "How often consumers have sent the message back."),
+    Column("reconsumeTimes", _INT, "Number of times that consumers have sent the message back."),
     Column("preparedTransactionOffset", _LONG, "physicalOffset of the half message of a transaction; 0 for others."),
     Column("bodyCrc", _INT, "CRC-32 of the stored body without its top bit, as stored in the record."),
     Column("size", _INT, "Bytes of the whole record in the commit log."),
@@ -96,7 +97,7 @@ KAFKA_COLUMNS: tuple[Column, ...] = (
     Column("partition", _INT, "Queue within the topic."),
     Column("offset", _LONG, "Number of the message in its queue, from 0."),
     Column("timestamp", _TIME, f"When the broker stored the message; {_TIME_RANGE}.", True),
-    Column("timestampType", _INT, "Always 1: the time at which the log was appended to."),
+    Column("timestampType", _INT, "Always 1: log append time."),
 )
 
 HEADERS = Column(
@@ -109,7 +110,7 @@ HEADERS = Column(
 CORRUPT = Column(
     "_corrupt",
     _TEXT,
-    "Why bytes of the log are no readable record, and which; null for a message. Such a row has brokerName,"
+    "Why a range of the log is corrupt; null for a message. Such a row has brokerName,"
     " physicalOffset and size of the range, and nothing else. Only with onCorrupt=rows.",
     True,
 )

@@ -48,61 +48,61 @@ class WriteOption:
 
 
 WRITE_OPTIONS: tuple[WriteOption, ...] = (
-    WriteOption("path", "", "Directory of the store, made if there is none; what `save` or `start` is given."),
+    WriteOption("path", "", "Directory of the store, created if it does not exist. Set by `save` or `start`."),
     WriteOption(
         "nameServer",
         "",
-        "In place of a path: name servers of a running cluster, `host:port`, separated by `;`. Rows are sent to its"
-        " brokers ([spark-wire.md](spark-wire.md#writing)); of the other options, `topic`, `uniqueKeys` and `writeId`"
-        " count then.",
+        "Instead of a path: name servers of a running cluster, `host:port`, separated by `;`. Rows are sent to its"
+        " brokers ([spark-wire.md](spark-wire.md#writing)). Of the options for stores, only `topic`, `uniqueKeys` and"
+        " `writeId` apply.",
     ),
-    WriteOption("producerGroup", f"`{PRODUCER_GROUP}`", "With nameServer: the group that rows are sent as."),
-    WriteOption("brokerTimeout", "60s", "With nameServer: how long a broker that does not answer is asked again."),
+    WriteOption("producerGroup", PRODUCER_GROUP, "With nameServer: producer group of the rows."),
+    WriteOption(
+        "brokerTimeout", "60s", "With nameServer: how long requests to a broker that does not answer are retried."
+    ),
     *(WriteOption(name, default, meaning) for name, default, meaning in ACCESS_OPTIONS),
-    WriteOption("topic", "", "Topic of every row, not a system topic; wins over the column `topic`."),
+    WriteOption("topic", "", "Topic of every row, not a system topic. Takes precedence over the column `topic`."),
     WriteOption(
         "queues",
         "4",
-        "How many queues rows are spread over: by the hash of `shardingKey`, the one Java producers use, or else in"
-        " turns. Rows with a `queueId` are not counted among them.",
+        "Number of queues over which rows are distributed: by the hash of `shardingKey`, as in Java producers, or"
+        " round-robin. Does not apply to rows with a `queueId`.",
     ),
     WriteOption(
         "uniqueKeys",
         "true",
-        "Give every row without one the property UNIQ_KEY, as producers do: it follows from query, batch, partition"
-        " and row, and is what clients show as message id.",
+        "Whether every row without the property UNIQ_KEY gets one. It is derived from query, batch, partition and row;"
+        " clients show it as message id.",
     ),
     WriteOption(
         "writeId",
         "",
-        "A name for this write. A second write of the same name does nothing if the first one is in the store, and"
-        " completes it if it was cut short: a job can be run again without writing twice.",
+        "Name of this write. A second write with the same name does nothing if the first one is complete, and completes"
+        " it if it was interrupted. A job can be repeated without writing twice.",
         "batch",
     ),
     WriteOption(
         "stagingPath",
         f"`{STAGING}` in the store",
-        "Directory in which tasks put what they wrote until all of them are done; driver and workers must reach it"
-        " under the same path.",
+        "Directory for the output of tasks until the commit. Driver and workers must see it under the same path.",
     ),
     WriteOption(
         "stagingRetention",
         "7d",
-        "What a job left there and never committed is deleted by the next commit when nothing has touched it for this"
-        " long.",
+        "Uncommitted files in the staging directory are deleted by the next commit if unchanged for this time.",
     ),
     WriteOption(
         "lockTimeout",
         "30s",
-        "How long a commit waits for the store while another process has it open for writing (a broker, another"
-        " stream); the error names that process.",
+        "How long a commit waits while another process (a broker, another stream) has the store open for writing. The"
+        " error names that process.",
     ),
-    WriteOption("storeConfig", "", "A broker.conf: settings the store is opened with."),
+    WriteOption("storeConfig", "", "A broker.conf with the settings of the store."),
     WriteOption(
         "settings.<name>",
         "",
-        "One of these settings, by its name in broker.conf, for example `settings.flushDiskType`; wins over"
-        " `storeConfig`. Sizes of files that are already there are taken from them.",
+        "One setting by its name in broker.conf, for example `settings.flushDiskType`. Takes precedence over"
+        " `storeConfig`. Existing files keep their sizes.",
     ),
 )
 _BY_LOWER = {option.name.lower(): option for option in WRITE_OPTIONS if not option.name.startswith(SETTINGS_PREFIX)}

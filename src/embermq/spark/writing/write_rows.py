@@ -50,26 +50,28 @@ class WriteColumn:
 
 
 WRITE_COLUMNS: tuple[WriteColumn, ...] = (
-    WriteColumn("body", "binary or string", "The message. Required, never null; a string is stored as UTF-8."),
-    WriteColumn("value", "binary or string", "The same, as Spark's Kafka sink calls it."),
+    WriteColumn("body", "binary or string", "Body of the message. Required, not null. A string is stored as UTF-8."),
+    WriteColumn("value", "binary or string", "Same as `body`; the name in Spark's Kafka sink."),
     WriteColumn(
         "topic",
         "string",
-        "Where to. Required and never null, unless the option `topic` says it for all. Not a system topic"
-        " (`SCHEDULE_TOPIC_XXXX`, `RMQ_SYS_...`), whose messages no consumer would see.",
+        "Topic. Required and not null, unless the option `topic` is set. System topics (`SCHEDULE_TOPIC_XXXX`,"
+        " `RMQ_SYS_...`) are refused: consumers could not receive the messages.",
     ),
-    WriteColumn("tags", "string", "Tag, for subscriptions."),
-    WriteColumn("keys", "string or array<string>", "Keys for look-ups; in a string, parted by spaces."),
+    WriteColumn("tags", "string", "Tag."),
+    WriteColumn("keys", "string or array<string>", "Keys for lookups; in a string, separated by spaces."),
     WriteColumn("properties", "map<string,string>", "Further properties; no name or value may be null or empty."),
-    WriteColumn("queueId", "int, or another whole number", "Queue within the topic; null: the row is spread."),
+    WriteColumn(
+        "queueId",
+        "int, or another whole number",
+        "Queue within the topic. Null: chosen as for rows without the column.",
+    ),
     WriteColumn(
         "shardingKey",
         "string, or a whole number",
-        "Rows with the same one go to the same queue, in their order within a partition. Not together with `queueId`.",
+        "Rows with the same value go to the same queue, in their order within a partition. Excludes `queueId`.",
     ),
-    WriteColumn(
-        "delayLevel", "int, or another whole number", "1 to 18 parks the message for that level's time; 0 or null: not."
-    ),
+    WriteColumn("delayLevel", "int, or another whole number", "Delay level, 1 to 18; 0 or null: no delay."),
 )
 _KNOWN = {column.name.lower(): column for column in WRITE_COLUMNS}
 # Columns of a read that a store gives by itself: no mistake of spelling.
