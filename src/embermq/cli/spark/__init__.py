@@ -29,15 +29,15 @@ from embermq.errors import (
 VERBS = {
     "archive": "Write logs into a lake of Parquet files.",
     "audit": "Check every record; compare log, queues and index.",
-    "dead-letters": "List what consumers of a group gave up on, and send it again.",
-    "pipeline": "Follow logs, and derive lake, statistics, queues and index.",
-    "rebuild": "Make queues and index again from the log.",
-    "replay": "Append messages of a window to a topic again.",
-    "ship": "Copy logs to S3, HDFS or another file system, to be read there.",
-    "query": "The same as sql.",
-    "sql": "Ask stores and a lake with SQL.",
+    "dead-letters": "List the dead letters of a group, and send them again.",
+    "pipeline": "Process logs into a lake, statistics, queues and index.",
+    "rebuild": "Rebuild queues and index from the log.",
+    "replay": "Append messages of a time range to a topic again.",
+    "ship": "Copy logs to S3, HDFS or another file system.",
+    "query": "Alias of sql.",
+    "sql": "Query stores and a lake with SQL.",
     "stats": "Volume, sizes, delay, tags, keys, consumer lag.",
-    "explain": "Show how a read would be done, and why so.",
+    "explain": "Show the plan of a read.",
     "java": "Show the Java that Spark is started with.",
 }
 
@@ -92,9 +92,9 @@ class SparkVerbs(click.Group):
 
 @click.group(cls=SparkVerbs)
 def spark() -> None:
-    """Work on stores with Spark: ours, or those that Apache RocketMQ 4.9 writes.
+    """Process stores of EmberMQ or Apache RocketMQ 4.9 with Spark.
 
     \b
-    embermq spark explain ~/store -o topic=orders       how a query would read that topic
+    embermq spark explain ~/store -o topic=orders       the plan of a query on that topic
     export JAVA_HOME=$(embermq spark java --home)       a Java for spark-submit
     """

@@ -13,8 +13,10 @@ from embermq.spark.lake import LakeFormat, schemas_in_words
 
 @click.command()
 @stores_argument
-@click.option("--into", required=True, metavar="LAKE", help="Directory or URI of the lake; made if there is none.")
-@click.option("--sealed-only", is_flag=True, help="Leave out the log file that is still written to.")
+@click.option(
+    "--into", required=True, metavar="LAKE", help="Directory or URI of the lake; created if it does not exist."
+)
+@click.option("--sealed-only", is_flag=True, help="Skip the log file that is still being written.")
 @lake_options
 @master_option
 @output_option
@@ -30,7 +32,7 @@ def archive(
 ) -> None:
     """Write the logs of stores into a lake of Parquet files, by topic and day, or of Delta or Iceberg tables.
 
-    Every file is read back before its range counts as archived. Run it again and again: it goes on where it ended.
+    Every file is verified before its range counts as archived. A later run continues where the last one ended.
 
     \b
     embermq spark archive /data/broker-a --into /data/lake
@@ -64,11 +66,11 @@ def archive(
             for one in done
         ]
         if any(one.undecoded for one in done):
-            columns.append(number("undecoded", "not decoded"))
+            columns.append(number("undecoded", "failed to decode"))
             rows = [[*row, one.undecoded] for row, one in zip(rows, done, strict=True)]
         output.show(Rows("archived", f"archived into {into}", columns, rows))
     for one in done:
         if one.damaged_bytes_before:
-            output.say(f"{one.broker_name}: {show_bytes(one.damaged_bytes_before)} archived before are no records")
+            output.say(f"{one.broker_name}: {show_bytes(one.damaged_bytes_before)} archived before are damaged")
     if any(one.damaged_bytes + one.damaged_bytes_before for one in done):
         raise click.exceptions.Exit(1)

@@ -31,8 +31,14 @@ from embermq.spark.report import check_report_place, write_report
     metavar="DIR_OR_FILE",
     help="Also write the findings: FILE.parquet or FILE.jsonl; into a directory, records by topic, tag and hour too.",
 )
-@click.option("--report", metavar="FILE.html", help="Also write a page that can be looked at and passed on.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(0), help="Findings shown, faults first.")
+@click.option("--report", metavar="FILE.html", help="Write an HTML report.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Maximum number of findings to show; faults come first.",
+)
 @master_option
 @output_option
 def audit(

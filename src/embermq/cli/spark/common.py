@@ -35,7 +35,7 @@ def name_server_option(command: F) -> F:
         "-n",
         "name_server",
         metavar="ADDRESSES",
-        help="In place of stores, the cluster of these name servers: host:port, several with ; between.",
+        help="Read the cluster of these name servers instead of stores: host:port, separated by ;.",
     )(command)
 
 

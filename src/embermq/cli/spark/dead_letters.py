@@ -17,11 +17,11 @@ from embermq.spark.jobs import DeadLetter, resend
 @click.command("dead-letters")
 @stores_argument
 @click.option("--group", required=True, help="Consumer group.")
-@click.option("--where", help="Only dead letters for which this SQL condition holds, for example \"keys = 'o-1'\".")
-@click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
-@click.option("--export", metavar="FILE.jsonl", help="Also write them there, all they have, one JSON object a line.")
-@click.option("--resend-into", metavar="STORE", help="Append them to the topics they came from, in this store.")
-@click.option("--dry-run", is_flag=True, help="With --resend-into: only count.")
+@click.option("--where", help="List only dead letters that match this SQL condition, for example \"keys = 'o-1'\".")
+@click.option("--archive", "lake", metavar="LAKE", help="Lake to read archived messages from.")
+@click.option("--export", metavar="FILE.jsonl", help="Write the dead letters to this file, one JSON object per line.")
+@click.option("--resend-into", metavar="STORE", help="Append the dead letters to their original topics in this store.")
+@click.option("--dry-run", is_flag=True, help="With --resend-into: count the messages without sending them.")
 @writing_options
 @master_option
 @output_option
@@ -38,7 +38,7 @@ def dead_letters(
     dry_run: bool,
     master: str | None,
 ) -> None:
-    """List the dead letters of a group: where they came from, how often they were tried, when they died.
+    """List the dead letters of a group with origin, number of attempts and time.
 
     \b
     embermq spark dead-letters /data/broker-a --group shop --export dead.jsonl

@@ -22,7 +22,7 @@ _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the 
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An option of the read, for example topic=orders; repeatable.",
+    help="Read option, for example topic=orders. Repeatable.",
 )
 @output_option
 def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) -> None:

@@ -7,7 +7,7 @@ from embermq.spark.runtime import find_java
 
 
 @click.command()
-@click.option("--home", is_flag=True, help="Only the directory: export JAVA_HOME=$(embermq spark java --home)")
+@click.option("--home", is_flag=True, help="Print only the directory: export JAVA_HOME=$(embermq spark java --home)")
 @output_option
 def java(output: Output, home: bool) -> None:
     """Show the Java that Spark is started with.

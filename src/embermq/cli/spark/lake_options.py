@@ -26,6 +26,6 @@ def lake_options(command: F) -> F:
     command = click.option(
         "--catalog", metavar="NAME", help="Iceberg catalog of pyiceberg's configuration, or NAME.NAMESPACE."
     )(command)
-    return click.option("--lake-format", type=click.Choice(FORMATS), help="Of a new lake; the default is parquet.")(
-        json_option(command)
-    )
+    return click.option(
+        "--lake-format", type=click.Choice(FORMATS), help="Format of a new lake; the default is parquet."
+    )(json_option(command))

@@ -33,37 +33,48 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 @click.command()
 @stores_argument
-@click.option("--into", metavar="LAKE", help="Where lake, statistics and progress go.")
-@click.option("--derive", default="lake,stats", show_default=True, help="Of queues, index, lake, stats.")
-@click.option("--follow/--once", default=None, help="Go on for ever, or stop at the end of the logs (the default).")
+@click.option(
+    "--into",
+    metavar="LAKE",
+    help="Directory or URI of the lake; statistics and the checkpoint are stored there as well.",
+)
+@click.option(
+    "--derive", default="lake,stats", show_default=True, help="Comma-separated list of queues, index, lake, stats."
+)
+@click.option("--follow/--once", default=None, help="Run until stopped, or stop at the end of the logs (the default).")
 @click.option(
     "--every",
     type=Duration(0.5),
     metavar="DURATION",
-    help="Follow, with a batch as often as this (60s, 5m), or as soon as a full one is there: fewer, larger files.",
+    help="Follow with one batch per interval (60s, 5m); a full batch starts at once. Creates fewer, larger files.",
 )
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC",
-    help="Only these topics: name or pattern (orders*). Repeatable.",
+    help="Include only these topics: name or pattern (orders*). Repeatable.",
 )
-@click.option("--exclude", multiple=True, metavar="TOPIC", help="Not these topics: name or pattern. Repeatable.")
-@click.option("--checkpoint", metavar="DIR", help="Where progress is kept; the default is in the lake.")
+@click.option("--exclude", multiple=True, metavar="TOPIC", help="Exclude these topics: name or pattern. Repeatable.")
+@click.option("--checkpoint", metavar="DIR", help="Directory of the checkpoint; the default is in the lake.")
 @click.option(
-    "--batch-bytes", default=512 << 20, show_default="512MiB", type=Size(1 << 16), metavar="SIZE", help="At most."
+    "--batch-bytes",
+    default=512 << 20,
+    show_default="512MiB",
+    type=Size(1 << 16),
+    metavar="SIZE",
+    help="Maximum size of a batch.",
 )
 @click.option(
     "--file-size",
     type=Size(),
     metavar="SIZE",
-    help="Wanted size of the lake's files (128MiB); small ones are joined.",
+    help="Target size of the files of the lake (128MiB); small files are merged.",
 )
 @lake_options
-@click.option("--drop-bodies", is_flag=True, help="Keep no body in the lake where its JSON was decoded.")
-@click.option("--report", metavar="FILE.html", help="Also write a page to look at; with --follow again and again.")
-@click.option("--ignore-data-loss", is_flag=True, help="Go on when the logs no longer have what comes next.")
+@click.option("--drop-bodies", is_flag=True, help="Omit bodies that were decoded as JSON.")
+@click.option("--report", metavar="FILE.html", help="Write an HTML report; with --follow it is updated regularly.")
+@click.option("--ignore-data-loss", is_flag=True, help="Continue if the next range is no longer in the log.")
 @writing_options
 @master_option
 @output_option
@@ -91,8 +102,8 @@ def pipeline(
 ) -> None:
     """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
 
-    Killed anywhere, it goes on where it was. With --output json each batch is a line of its own while it works.
-    Ctrl-C and SIGTERM end it after the batch in hand; a second one at once.
+    After a kill, the next run continues where the last one ended. With --output json each batch is one line.
+    Ctrl-C and SIGTERM stop it after the current batch; a second signal stops it at once.
 
     \b
     embermq spark pipeline /data/broker-a --into /data/lake --follow

@@ -15,13 +15,13 @@ from embermq.store.layout import check_directory
 
 @click.command()
 @directory_argument
-@click.option("--queues", is_flag=True, help="Only the consume queues, with their extension if there is one.")
-@click.option("--index", is_flag=True, help="Only the index.")
+@click.option("--queues", is_flag=True, help="Rebuild only the consume queues, and their extension if there is one.")
+@click.option("--index", is_flag=True, help="Rebuild only the index.")
 @click.option(
     "--into",
     type=click.Path(path_type=Path),
     metavar="NEW",
-    help="Write them to this new directory, and leave the store as it is.",
+    help="Write to this new directory; the store is not changed.",
 )
 @writing_options
 @master_option
@@ -36,7 +36,7 @@ def rebuild(
     changes: tuple[str, ...],
     master: str | None,
 ) -> None:
-    """Make the consume queues and the index again from the log, with all cores of this machine or a cluster.
+    """Rebuild the consume queues and the index from the log, with all cores of this machine or a cluster.
 
     \b
     embermq spark rebuild /data/broker-a

@@ -15,19 +15,19 @@ from embermq.spark.jobs import Window
 
 @click.command()
 @stores_argument
-@click.option("--topic", required=True, help="Topic to take messages from.")
-@click.option("--into", required=True, metavar="STORE", help="Store to append to; made if there is none.")
+@click.option("--topic", required=True, help="Topic to read.")
+@click.option("--into", required=True, metavar="STORE", help="Store to append to; created if it does not exist.")
 @click.option("--to-topic", required=True, metavar="TOPIC", help="Topic to append to.")
 @time_option("--since", "begin_ms", "Stored at this time or later.")
 @time_option("--until", "end_ms", "Stored before this time.")
-@click.option("--tags", help="Only these, for example 'paid || sent'.")
-@click.option("--where", help="Only messages for which this SQL condition holds.")
-@click.option("--from-offset", type=click.IntRange(0), help="Queue offset to begin with.")
-@click.option("--to-offset", type=click.IntRange(0), help="Queue offset to end before.")
-@click.option("--archive", "lake", metavar="LAKE", help="Lake to take messages from, for what is in it.")
-@click.option("--rate", type=float, metavar="N", help="At most so many messages a second.")
+@click.option("--tags", help="Replay only these tags, for example 'paid || sent'.")
+@click.option("--where", help="Replay only messages that match this SQL condition.")
+@click.option("--from-offset", type=click.IntRange(0), help="First queue offset.")
+@click.option("--to-offset", type=click.IntRange(0), help="End queue offset (exclusive).")
+@click.option("--archive", "lake", metavar="LAKE", help="Lake to read archived messages from.")
+@click.option("--rate", type=float, metavar="N", help="Maximum number of messages per second.")
 @click.option("--id", "replay_id", default="replay", show_default=True, help="Name of this replay; see below.")
-@click.option("--dry-run", is_flag=True, help="Only count what would be replayed.")
+@click.option("--dry-run", is_flag=True, help="Count the messages without replaying them.")
 @writing_options
 @master_option
 @output_option
@@ -51,7 +51,7 @@ def replay(
     dry_run: bool,
     master: str | None,
 ) -> None:
-    """Append messages of a window to a topic again, oldest first, their origin in properties.
+    """Append messages of a range to a topic again, oldest first. Properties record their origin.
 
     A replay that is run again under the same --id goes on after what went through before.
 

@@ -21,17 +21,17 @@ from embermq.spark.shipped import shown
 @click.command()
 @stores_argument
 @click.option(
-    "--to", "--into", "target", required=True, metavar="URI", help="Where to: s3://, gs://, hdfs://, or a directory."
+    "--to", "--into", "target", required=True, metavar="URI", help="Target: s3://, gs://, hdfs://, or a directory."
 )
-@click.option("--tail", is_flag=True, help="Also what the log file has that is still written to.")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, whole log files and the tail.")
+@click.option("--tail", is_flag=True, help="Include the log file that is still being written.")
+@click.option("--follow", is_flag=True, help="Run until Ctrl-C or SIGTERM; ships whole log files and the tail.")
 @click.option(
     "--every",
     type=Duration(0.1),
     metavar="DURATION",
-    help=f"With --follow, how often to look for what is new; the default is {EVERY_SECONDS:g}s.",
+    help=f"Interval of --follow; the default is {EVERY_SECONDS:g}s.",
 )
-@click.option("--ignore-data-loss", is_flag=True, help="Go on where the log has lost what comes next, with a gap.")
+@click.option("--ignore-data-loss", is_flag=True, help="Continue with a gap if the next range is no longer in the log.")
 @master_option
 @output_option
 def ship(
@@ -44,7 +44,7 @@ def ship(
     ignore_data_loss: bool,
     master: str | None,
 ) -> None:
-    """Copy the logs of stores to another file system, where Spark reads them by ranges.
+    """Copy the logs of stores to another file system, from which Spark reads ranges.
 
     Every object is read back before the manifest names it. Run it again and again: only what is new is shipped. Or let
     it go on with --follow: a target that does not answer is tried again; with --output json each round that shipped
@@ -119,7 +119,7 @@ class Asked:
 def _follow(output: Output, on_progress: ProgressReport, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
     """Tell what happens, and add up what was shipped of each store."""
     totals: dict[str, Shipped] = {}
-    on_progress("looking for what is new", 0, 1)
+    on_progress("waiting for new data", 0, 1)
     for one in rounds:
         for shipped in one.shipped:
             before = totals.get(shipped.broker_name)
@@ -130,7 +130,7 @@ def _follow(output: Output, on_progress: ProgressReport, asked: Asked, rounds: I
         elif one.failure:
             output.say(f"{one.failure}; trying again in {show_seconds(one.pause_seconds)}")
         if one.damaged_bytes and not output.as_json:
-            output.say(f"{show_bytes(one.damaged_bytes)} of the log are damaged, and shipped as they are")
+            output.say(f"{show_bytes(one.damaged_bytes)} of the log are damaged and shipped unchanged")
         on_progress(_line(one, list(totals.values())), 0, 1)
     if asked():
         on_progress("stopping", 1, 1)

@@ -30,12 +30,16 @@ class QueryCommand(click.Command):
 
 @click.command(cls=QueryCommand)
 @click.argument("query")
-@click.option("--store", "paths", multiple=True, metavar="DIR", help="Store directory or glob; repeatable.")
-@click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
-@click.option("--shipped", metavar="URI", help="Where the stores were shipped to, for what their logs have lost.")
+@click.option("--store", "paths", multiple=True, metavar="DIR", help="Store directory or glob. Repeatable.")
+@click.option("--archive", "lake", metavar="LAKE", help="Lake to read archived messages from.")
+@click.option(
+    "--shipped", metavar="URI", help="Target of `embermq spark ship`, for messages that are no longer in the logs."
+)
 @name_server_option
-@click.option("--limit", default=1000, show_default=True, type=click.IntRange(1, ROWS_MAX), help="Rows at most.")
-@click.option("--include-system", is_flag=True, help="Also what no consumer sees, in all tables; system topics too.")
+@click.option(
+    "--limit", default=1000, show_default=True, type=click.IntRange(1, ROWS_MAX), help="Maximum number of rows."
+)
+@click.option("--include-system", is_flag=True, help="Include system topics and records that consumers cannot receive.")
 @json_option
 @master_option
 @output_option
@@ -51,9 +55,9 @@ def sql(
     master: str | None,
     json_words: tuple[str, ...],
 ) -> None:
-    """Ask stores and a lake with SQL. Each topic is a table, `messages` is all of them; `show tables` lists them.
+    """Query stores and a lake with SQL. Each topic is a table; `messages` has all topics; `show tables` lists them.
 
-    `embermq spark query` is another name of this command. Only what reads is run.
+    `embermq spark query` is an alias of this command. Only queries are allowed.
 
     \b
     embermq spark sql "select tags, count(*) from orders group by 1" --store /data/broker-a

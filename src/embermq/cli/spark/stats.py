@@ -27,9 +27,9 @@ from embermq.spark.report import check_report_place, write_report
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[DIR]...")
 @name_server_option
-@click.option("--archive", "lake", metavar="LAKE", help="Lake to answer from, for what is in it.")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; repeatable.")
-@click.option("--report", metavar="FILE.html", help="Also write a page that can be looked at and passed on.")
+@click.option("--archive", "lake", metavar="LAKE", help="Lake to read archived messages from.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Include only this topic. Repeatable.")
+@click.option("--report", metavar="FILE.html", help="Write an HTML report.")
 @master_option
 @output_option
 def stats(

@@ -34,18 +34,18 @@ EXIT_BAD_INPUT = 2
 
 # Verb: what it is for. The command is the attribute of this name in the module of this name.
 VERBS = {
-    "append": "Store messages.",
+    "append": "Append messages.",
     "clean": "Delete old log files now.",
     "drop": "Delete a topic.",
     "dump": "Write every message as a line of JSON.",
     "fetch": "Show messages of one queue.",
     "find": "Find messages by key.",
-    "get": "Show one message by its id or place.",
-    "info": "Show what a store holds, and what a start would do.",
-    "load": "Store the messages of a dump.",
-    "rebuild": "Make queues and index again from the log.",
-    "salvage": "Save what is whole of a damaged store into a new one.",
-    "top": "Watch a store: rates, lags, segments, disk.",
+    "get": "Show one message by its id or offset.",
+    "info": "Show the contents of a store, and what a start would do.",
+    "load": "Append the messages of a dump.",
+    "rebuild": "Rebuild queues and index from the log.",
+    "salvage": "Copy the valid records of a damaged store into a new one.",
+    "top": "Monitor a store: rates, lags, segments, disk.",
     "trace": "Follow one message through its topics.",
     "verify": "Compare log, queues, index and config, and check every checksum.",
 }
@@ -111,7 +111,7 @@ def for_people(problem: Exception) -> str:
 
 @click.group(cls=StoreVerbs)
 def store() -> None:
-    """Look into, search, fill and watch a store directory: ours, or one that Apache RocketMQ 4.9 writes.
+    """Inspect, search, fill and monitor a store directory of EmberMQ or Apache RocketMQ 4.9.
 
     \b
     embermq store info ~/store                              what is in there

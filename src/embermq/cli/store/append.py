@@ -27,9 +27,9 @@ LINES_PER_APPEND = 256
 @click.option("--lines", is_flag=True, help="Each line of standard input becomes a message.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), default=0, show_default=True, help="Queue id.")
 @click.option("--tags", help="Tag of the message.")
-@click.option("--key", "keys", multiple=True, help="A key to find the message by; may be given several times.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property; repeatable.")
-@click.option("--delay-level", type=click.IntRange(min=0), default=0, help="Deliver later: 1 is 1 s, 18 is 2 h.")
+@click.option("--key", "keys", multiple=True, help="Key of the message. Repeatable.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Property. Repeatable.")
+@click.option("--delay-level", type=click.IntRange(min=0), default=0, help="Delay level: 1 is 1 s, 18 is 2 h.")
 @writing_options
 @output_option
 def append(
@@ -46,7 +46,7 @@ def append(
     config_file: Path | None,
     changes: tuple[str, ...],
 ) -> None:
-    """Append BODY, or standard input, to TOPIC of the store in DIRECTORY; the store is made if need be.
+    """Append BODY, or standard input, to TOPIC of the store in DIRECTORY. A missing store is created.
 
     \b
     embermq store append ~/store orders 'hello' --tags created --key o-17

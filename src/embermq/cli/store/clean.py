@@ -32,11 +32,11 @@ from embermq.store.services import Cleaned, OldSegment, RetentionGuard
 
 @click.command()
 @directory_argument
-@click.option("--expired", is_flag=True, help="Files older than fileReservedTime; this is the default.")
+@click.option("--expired", is_flag=True, help="Delete files older than fileReservedTime; this is the default.")
 @time_option("--all-before", "before_ms", "Instead: files all of whose messages were stored before this time.")
-@click.option("--archived-in", "lake", metavar="LAKE", help="Only files whose messages are all in this lake.")
-@click.option("--broker", "broker_name", help="With --archived-in: the store's name in the lake.")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and touch nothing.")
+@click.option("--archived-in", "lake", metavar="LAKE", help="Delete only files whose messages are all in this lake.")
+@click.option("--broker", "broker_name", help="With --archived-in: name of the broker in the lake.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
 @writing_options
 @output_option
 def clean(

@@ -16,13 +16,13 @@ from embermq.store.services import KEPT_TOPICS
 @click.command()
 @directory_argument
 @click.argument("topic")
-@click.option("--dry-run", is_flag=True, help="Say what would go, and touch nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
 @writing_options
 @output_option
 def drop(
     output: Output, directory: Path, topic: str, dry_run: bool, config_file: Path | None, changes: tuple[str, ...]
 ) -> None:
-    """Delete TOPIC from a store that is not running: its queues go, and its next message is number 0 again.
+    """Delete TOPIC and its queues from a store that is not running. Queue offsets of the topic start at 0 again.
 
     \b
     embermq store drop ~/store orders --dry-run      how many queues and messages

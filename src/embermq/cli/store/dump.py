@@ -21,15 +21,15 @@ from embermq.store.log import DamagedRange
 
 @click.command()
 @directory_argument
-@click.option("--topic", help="Only this topic.")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only queues with this id.")
+@click.option("--topic", help="Write only this topic.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Write only queues with this id.")
 @click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET", help="Begin at this physical offset.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most this many messages.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of messages.")
 @time_option("--since", "since_ms", "Only messages stored at or after this time.")
 @time_option("--until", "until_ms", "Only messages stored before this time.")
-@click.option("--tags", default="*", show_default=True, help="Only these tags, for example `paid || shipped`.")
+@click.option("--tags", default="*", show_default=True, help="Tags to select, for example `paid || shipped`.")
 @body_option
-@click.option("--raw", is_flag=True, help="Bodies as they are stored: do not decompress.")
+@click.option("--raw", is_flag=True, help="Write bodies as stored, without decompression.")
 @report_option
 def dump(
     output: Output,
@@ -44,7 +44,7 @@ def dump(
     body: str,
     raw: bool,
 ) -> None:
-    """Write every record of the log, in its order and system topics too, as lines of JSON.
+    """Write every record of the log, including system topics, in log order as JSON lines.
 
     \b
     embermq store dump ~/store > all.jsonl

@@ -25,14 +25,14 @@ _HASHES = range(-(2**31), 2**31)
 @click.argument("topic")
 @click.argument("queue_id", metavar="QUEUE", type=click.IntRange(min=0))
 @click.option("--offset", default="earliest", show_default=True, help="A queue offset, earliest, or a time.")
-@click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="Most messages shown.")
-@click.option("--tags", default="*", show_default=True, help="Only these tags, for example `paid || shipped`.")
+@click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="Maximum number of messages.")
+@click.option("--tags", default="*", show_default=True, help="Tags to select, for example `paid || shipped`.")
 @body_option
 @output_option
 def fetch(
     output: Output, directory: Path, topic: str, queue_id: int, offset: str, count: int, tags: str, body: str
 ) -> None:
-    """Show messages of one QUEUE of TOPIC, as a consumer would get them.
+    """Show messages of one QUEUE of TOPIC, as a consumer receives them.
 
     \b
     embermq store fetch ~/store orders 0

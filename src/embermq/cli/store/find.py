@@ -16,11 +16,11 @@ from embermq.inspect import Survey, find_messages, require_topic
 @directory_argument
 @click.argument("topic_word", metavar="[TOPIC]", required=False)
 @click.argument("key_word", metavar="[KEY]", required=False)
-@click.option("--topic", help="The topic.")
-@click.option("--key", help="One of the message's keys, or its unique key.")
+@click.option("--topic", help="Topic.")
+@click.option("--key", help="Key or unique key of the message.")
 @time_option("--begin", "begin_ms", "Only messages stored at or after this time.")
 @time_option("--end", "end_ms", "Only messages stored at or before this time.")
-@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Most messages shown.")
+@click.option("--limit", type=click.IntRange(min=1), default=64, show_default=True, help="Maximum number of messages.")
 @body_option
 @output_option
 def find(
@@ -35,7 +35,7 @@ def find(
     limit: int,
     body: str,
 ) -> None:
-    """Find messages of a topic by key; with more than the limit, the newest ones.
+    """Find messages of a topic by key. If there are more than the limit, the newest are shown.
 
     \b
     embermq store find ~/store --topic orders --key o-17

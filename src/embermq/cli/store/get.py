@@ -27,7 +27,7 @@ _BYTES = "bytes"
     flag_value=_BYTES,
     default="base64",
     show_default=True,
-    help="How the body is written in JSON. With bytes, or no word: nothing but the body, to standard output.",
+    help="Encoding of the body in JSON. With bytes, or no value: write only the body to standard output.",
 )
 @output_option
 def get(

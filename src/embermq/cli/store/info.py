@@ -65,7 +65,7 @@ def info(
     config_file: Path | None,
     changes: tuple[str, ...],
 ) -> None:
-    """Show what a store holds: log, topics, index, checkpoint, config, and what a start would do.
+    """Show log, topics, index, checkpoint and config of a store, and what recovery at the next start would do.
 
     \b
     embermq store info ~/store

@@ -27,22 +27,22 @@ from embermq.repair.load import LoadReport, Source, Times, load_messages, open_s
 
 @click.command()
 @directory_argument
-@click.option("--from", "source", required=True, metavar="FILE", help="A file of JSON lines; - is standard input.")
+@click.option("--from", "source", required=True, metavar="FILE", help="File of JSON lines; - is standard input.")
 @click.option(
     "--body",
     type=click.Choice(list(BODY_FORMS)),
     default="base64",
     show_default=True,
-    help="How bodies are written in the file, as in `dump`.",
+    help="Encoding of bodies in the file, as in `dump`.",
 )
 @click.option(
     "--times",
     type=click.Choice([one.value for one in Times]),
     default=Times.AUTO.value,
     show_default=True,
-    help="Store times: keep those of the file, give new ones, or keep them in an empty store only.",
+    help="Store times: keep those of the file, set new ones, or keep them only if the store is empty.",
 )
-@click.option("--start-line", type=click.IntRange(min=1), default=1, help="Pass over the lines before this one.")
+@click.option("--start-line", type=click.IntRange(min=1), default=1, help="Skip the lines before this one.")
 @writing_options
 @output_option
 def load(
@@ -55,7 +55,7 @@ def load(
     config_file: Path | None,
     changes: tuple[str, ...],
 ) -> None:
-    """Store the messages of a dump in the store in DIRECTORY; the store is made if need be.
+    """Append the messages of a dump to the store in DIRECTORY. A missing store is created.
 
     \b
     embermq store dump ~/store --raw > all.jsonl && embermq store load ~/copy --from all.jsonl

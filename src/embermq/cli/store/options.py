@@ -29,7 +29,7 @@ def writing_options(command: F) -> F:
         "changes",
         multiple=True,
         metavar="KEY=VALUE",
-        help="A setting by its broker.conf name, on top of --config; repeatable.",
+        help="Setting by its broker.conf name; takes precedence over --config. Repeatable.",
     )(command)
     return click.option(
         "--config",
@@ -37,7 +37,7 @@ def writing_options(command: F) -> F:
         "config_file",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
-        help="A broker.conf to take settings from.",
+        help="Read settings from this broker.conf.",
     )(command)
 
 

@@ -19,13 +19,13 @@ from embermq.store.log import Damage
 
 @click.command()
 @directory_argument
-@click.option("--queues", is_flag=True, help="Only the consume queues, with their extension if there is one.")
-@click.option("--index", is_flag=True, help="Only the index.")
+@click.option("--queues", is_flag=True, help="Rebuild only the consume queues, and their extension if there is one.")
+@click.option("--index", is_flag=True, help="Rebuild only the index.")
 @click.option(
     "--into",
     type=click.Path(path_type=Path),
     metavar="NEW",
-    help="Write them to this new directory, and leave the store as it is.",
+    help="Write to this new directory; the store is not changed.",
 )
 @writing_options
 @output_option
@@ -38,7 +38,7 @@ def rebuild(
     config_file: Path | None,
     changes: tuple[str, ...],
 ) -> None:
-    """Make the consume queues and the index again from the log.
+    """Rebuild the consume queues and the index from the log.
 
     \b
     embermq store rebuild ~/store                          both

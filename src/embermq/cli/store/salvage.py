@@ -28,12 +28,12 @@ from embermq.repair.salvage import salvage as salvage_store
 @click.command()
 @directory_argument
 @click.option(
-    "--into", type=click.Path(path_type=Path), required=True, metavar="NEW", help="The new store; it must not exist."
+    "--into", type=click.Path(path_type=Path), required=True, metavar="NEW", help="New store; it must not exist."
 )
 @writing_options
 @output_option
 def salvage(output: Output, directory: Path, into: Path, config_file: Path | None, changes: tuple[str, ...]) -> None:
-    """Save every whole record of a damaged store into a new one, and report what was lost.
+    """Copy every valid record of a damaged store into a new one, and report what was lost.
 
     \b
     embermq store verify ~/store                            what is wrong

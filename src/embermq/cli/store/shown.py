@@ -39,7 +39,7 @@ body_option = click.option(
     type=click.Choice(list(BODY_FORMS)),
     default="base64",
     show_default=True,
-    help="How bodies are written in JSON.",
+    help="Encoding of bodies in JSON.",
 )
 
 

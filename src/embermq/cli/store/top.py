@@ -20,19 +20,21 @@ _TOPICS_SHOWN = 12
 
 @click.command()
 @directory_argument
-@click.option("--interval", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Seconds a look.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
-@click.option("--once", is_flag=True, help="The same as --count 1.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.01), default=1.0, show_default=True, help="Interval in seconds."
+)
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Stop after this many samples.")
+@click.option("--once", is_flag=True, help="Same as --count 1.")
 @click.option(
     "--output",
     "output_format",
     type=click.Choice(["text", "json"]),
     default="text",
     show_default=True,
-    help="Text for people, or one JSON object a look.",
+    help="Text, or one JSON object per sample.",
 )
 def top(directory: Path, interval: float, count: int | None, once: bool, output_format: str) -> None:
-    """Watch a store: messages and bytes a second, lag of dispatch and flush, segments, disk.
+    """Monitor a store: messages and bytes per second, lag of dispatch and flush, segments, disk.
 
     \b
     embermq store top ~/store                              refreshes until you interrupt it

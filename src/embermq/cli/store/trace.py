@@ -31,10 +31,10 @@ _COLUMNS = (
 
 @click.command()
 @directory_argument
-@click.option("--key", help="A key of the message, or its unique key.")
-@click.option("--id", "message_id", metavar="ID", help="The id of any of its records.")
-@click.option("--topic", help="With --key: begin with messages of this topic only.")
-@click.option("--limit", type=click.IntRange(min=1), default=16, show_default=True, help="Most messages followed.")
+@click.option("--key", help="Key or unique key of the message.")
+@click.option("--id", "message_id", metavar="ID", help="Message id of one of its records.")
+@click.option("--topic", help="With --key: start with messages of this topic only.")
+@click.option("--limit", type=click.IntRange(min=1), default=16, show_default=True, help="Maximum number of messages.")
 @body_option
 @output_option
 def trace(

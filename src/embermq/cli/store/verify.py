@@ -28,7 +28,9 @@ from embermq.repair.verify import verify as verify_store
 
 @click.command()
 @directory_argument
-@click.option("--fast", is_flag=True, help="Structure only: names, lengths, headers, order of entries; no checksums.")
+@click.option(
+    "--fast", is_flag=True, help="Check structure only: names, lengths, headers, order of entries; no checksums."
+)
 @output_option
 def verify(output: Output, directory: Path, fast: bool) -> None:
     """Compare log, queues, extension, index, checkpoint and config with each other, and check every checksum.
