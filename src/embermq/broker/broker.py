@@ -32,12 +32,13 @@ from embermq.broker.sending import SendRuns, Sends
 from embermq.broker.shared import Shared
 from embermq.broker.transactions import Transactions
 from embermq.clock import Clock, SystemClock
+from embermq.columns import ServerKernels
 from embermq.errors import StoreError
 from embermq.files import Files, RealFiles
 from embermq.model.hosts import Host
 from embermq.remoting import Connector, RemotingLimits, RemotingServer, RequestCode, RequestTable, Row, bind
 from embermq.replication import Replicas
-from embermq.settings import BrokerSettings
+from embermq.settings import BrokerSettings, KernelUse
 from embermq.store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Broker:
         self.table = RequestTable(
             [*client_rows(shared, sends, self.transactions, self.server), *self._admin_rows(files)]
         )
+        self._kernels = ServerKernels()
         self._registration: Registration | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.listen: list[Host] = []
@@ -140,6 +142,9 @@ class Broker:
         settings, port = self._current, self.store.settings.listen_port
         bound = bound or bind(settings.listen_address, port)
         await asyncio.to_thread(self.transactions.open)
+        if self.store.settings.kernels is KernelUse.ALWAYS:
+            await asyncio.to_thread(self._kernels.load)
+        self._kernels.enter()
         main = await self.server.accept(bound, self.table, self.runs)
         self.listen = [main]
         if settings.fast_port and main.port > 2:
@@ -162,7 +167,7 @@ class Broker:
             self._loop.create_task(self._shared.saver.run()),
             self._loop.create_task(self._every(LOOK_SECONDS, self.held.look)),
             self._loop.create_task(self._every(settings.offsets_flush_ms / 1000, self._save_progress)),
-            self._loop.create_task(self._every(SCAN_SECONDS, self._shared.scan)),
+            self._loop.create_task(self._every(SCAN_SECONDS, self._scan)),
             self._loop.create_task(self._check_transactions()),
             self._loop.create_task(self._keep_registered()),
             self._loop.create_task(self._shared.announcements.run(self._registration)),
@@ -185,7 +190,7 @@ class Broker:
         await self._shared.later.end()
         await self.replication.stop()
         await self._connector.close()
-        await asyncio.to_thread(self.runs.stop)
+        await asyncio.to_thread(self._kernels.stop)
         await self._save_transactions()
         await asyncio.to_thread(self.save_tables)
 
@@ -200,6 +205,7 @@ class Broker:
             task.cancel()
         await self.replication.stop()
         await self._connector.close()
+        await asyncio.to_thread(self._kernels.stop)
 
     async def _save_transactions(self) -> None:
         """Take down the last state of transactions, with the log durable as far as it tells of it."""
@@ -250,6 +256,11 @@ class Broker:
         """Show the name servers that this broker is there; a fenced one leaves the routes to the other master."""
         if self._registration is not None and await self.replication.fence.is_passed(self.address):
             await self._registration.register_all()
+
+    def _scan(self) -> None:
+        self._shared.scan()
+        if self.clients.has_producers and self.store.settings.kernels is KernelUse.AUTO:
+            self._kernels.load_soon()  # They are there when many messages come at once.
 
     def _take(self, settings: BrokerSettings) -> None:
         """Go on with other settings. What clients may do stands in the routes."""

@@ -3,6 +3,7 @@
     rows.py        what a row holds; RecordColumns, rows with the bytes they point into
     operations.py  scan, select, gather, gather_stored, screen, pick, check, derive: each in the form done sooner
     choosing.py    compiled or plain: the one place that decides
+    server_kernels.py  ServerKernels: loaded before a server answers, or beside it
     send_run.py    SendRun: frames of sends as rows of a batch, and the answers to them
     queue_slots.py topic and queue id to slot: the one table of queues
     plain/         the forms in Python and numpy, which state the rules
@@ -32,7 +33,6 @@ from embermq.columns.operations import (
     hash_column_for,
     index_keys_for,
     join_loops_for,
-    load_server_kernels,
     log_check,
     new_log_check_walk,
     pick_for,
@@ -153,6 +153,7 @@ from embermq.columns.rows import (
     new_rows,
 )
 from embermq.columns.send_run import FrameOf, SendPiece, SendRun, ShortSend
+from embermq.columns.server_kernels import ServerKernels
 
 __all__ = [
     "ANY_SIZE",
@@ -260,6 +261,7 @@ __all__ = [
     "Screen",
     "Selection",
     "SendLoops",
+    "ServerKernels",
     "SendPiece",
     "SendRun",
     "SendStop",
@@ -286,7 +288,6 @@ __all__ = [
     "index_keys_for",
     "is_system_topic",
     "key_rows",
-    "load_server_kernels",
     "log_check",
     "measure_pairs",
     "mixed",

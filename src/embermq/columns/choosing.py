@@ -4,13 +4,16 @@ Loading numba and one module of kernels takes about half a second in a new proce
 has to be compiled first. A little work is done sooner by the plain form. Each module of kernels therefore has a
 threshold: from that much work on, loading it pays. A module that is loaded already is used for any amount of work.
 
+Who asks pays for the loading, but for a server: while one answers requests in this process, its kernels are loaded by a
+thread of their own (server_kernels.py), and the plain forms serve until they are there.
+
 Two threads that load numba at once have been seen to fail in CPython's own parser, so modules are loaded one at a time.
 Any thread.
 """
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal
 
@@ -51,7 +54,22 @@ WORTH_LOADING: dict[Kernels, int] = {
     "sends.frames": 500,  # frames: a server that gets so many will get more
 }
 
+# What a server uses while messages come in and go out, in the order of loading: appending runs, dispatch, reads of
+# stored bytes.
+SERVER_KERNELS = (
+    "sends.frames",
+    "sends.replies",
+    "messages",
+    "admit",
+    "scan",
+    "derive",
+    "queue_table",
+    "stored",
+    "screen",
+)
+
 _loading = threading.RLock()
+_servers: tuple[Callable[[], None], ...] = ()  # Of each server of this process: begin to load its kernels.
 _ahead: int | None = None  # The thread that loads modules ahead of their use.
 
 
@@ -64,7 +82,28 @@ def pays(module: Kernels, work: int, use: KernelUse = KernelUse.AUTO) -> bool:
     """Whether so much work is done sooner by the kernels of this module, loading included."""
     if use is not KernelUse.AUTO:
         return use is KernelUse.ALWAYS
-    return is_loaded(module) or work >= WORTH_LOADING[module]
+    if is_loaded(module):
+        return True
+    if work < WORTH_LOADING[module]:
+        return False
+    servers = _servers
+    if not servers or module not in SERVER_KERNELS:
+        return True
+    servers[-1]()
+    return False
+
+
+def enter_server(load_soon: Callable[[], None]) -> None:
+    """From now on a server answers. `load_soon` begins to load what it uses, and returns at once; on any thread."""
+    global _servers
+    with _loading:
+        _servers = (*_servers, load_soon)
+
+
+def leave_server(load_soon: Callable[[], None]) -> None:
+    global _servers
+    with _loading:
+        _servers = tuple(one for one in _servers if one != load_soon)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ that have decided already, because they write or read what only the compiled for
 plain/ and compiled/. Any thread.
 """
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embermq.columns.choosing import loading, loading_ahead, pays
+from embermq.columns.choosing import loading, pays
 from embermq.columns.plain import check as plain_check
 from embermq.columns.plain import derive as plain_derive
 from embermq.columns.plain import gather as plain_gather
@@ -324,32 +323,6 @@ def send_loops() -> SendLoops:
         from embermq.columns.compiled.sends.frames import SendReader
         from embermq.columns.compiled.sends.replies import write_replies
     return SendLoops(QueueTable(), SendReader(), write_replies)
-
-
-# What a server uses while messages come in and go out: appending runs, dispatch, reads of stored bytes.
-SERVER_KERNELS = (
-    "sends.frames",
-    "sends.replies",
-    "messages",
-    "admit",
-    "scan",
-    "derive",
-    "queue_table",
-    "stored",
-    "screen",
-)
-
-
-def load_server_kernels(is_wanted: Callable[[], bool]) -> bool:
-    """Load what a server uses, on a thread that has nothing else to do; others go on without kernels meanwhile.
-
-    False if it was given up, because it is not wanted any more."""
-    with loading_ahead():
-        for name in SERVER_KERNELS:
-            if not is_wanted():
-                return False
-            importlib.import_module(f"embermq.columns.compiled.{name}")
-    return True
 
 
 def put_pairs_for(*, compiled: bool) -> PutPairs:

@@ -13,6 +13,7 @@ from embermq.broker.members.subscriptions import Subscription, from_heartbeat
 from embermq.remoting import Peer, parse_json
 
 SILENT_SECONDS = 120.0
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 NAME_CHARACTERS_MAX = 255
 _SUBSCRIPTION_BYTES = 200  # of one beside its texts
 _CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")
@@ -131,6 +132,11 @@ class Clients:
         self._memberships = 0
         self.refused = 0
 
+    @property
+    def has_producers(self) -> bool:
+        """Whether somebody is connected to send. RocketMQ's consumers and tools all have a producer of their own."""
+        return any(group != INNER_PRODUCER for group in self._producers)
+
     # -- coming ----------------------------------------------------------------------------------------------
 
     def register_consumer(self, member: Member, data: ConsumerData) -> bool:
@@ -242,9 +248,6 @@ class Clients:
 
     def consumers(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
-
-    def consumer_groups(self) -> dict[str, ConsumerGroup]:
-        return dict(self._consumers)
 
     def producers(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())

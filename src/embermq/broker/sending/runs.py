@@ -9,12 +9,11 @@ What a run may hold is decided in two places: the kernel (columns/plain/sends.py
 settings or the topics change. Everything else is left to the plain path (sends.py), which stays the reference: a frame
 of a run gets, byte for byte, the record and the response that it would get there.
 
-Kernels are loaded on a thread of their own, once there is traffic; until then every send takes the plain path. Under
+Kernels are loaded by another thread, once there is traffic; until then every send takes the plain path. Under
 SYNC_FLUSH a run waits for the disk as one. The loop's thread, but for what a comment says.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
 from embermq.broker.answers import Acknowledgements
@@ -30,7 +29,6 @@ from embermq.columns import (
     SendRun,
     SendStop,
     ShortSend,
-    load_server_kernels,
     pays,
     send_loops,
 )
@@ -58,7 +56,6 @@ from embermq.store.tables import DataVersion
 log = logging.getLogger(__name__)
 
 Replies = list[tuple[Link, int, bytes]]  # of each connection: how many, and their frames
-STOP_SECONDS = 5.0
 # So few are stored one by one: it takes less time than making arrays of them.
 ONE_BY_ONE_MAX = 4
 # Numbers that stand in the gaps of a template while it is made.
@@ -81,8 +78,6 @@ class SendRuns:
         self._acknowledgements, self._statistics = acknowledgements, statistics
         self._seen = 0
         self._loops: SendLoops | None = None
-        self._loader: threading.Thread | None = None
-        self._is_stopped = False
         self._run: SendRun | None = None
         self._made_for: tuple[BrokerSettings, DataVersion] | None = None
         self._places: list[tuple[str, int]] = []
@@ -94,30 +89,13 @@ class SendRuns:
         if self._loops is not None:
             return self._sends.takes_runs()
         use = self._store.settings.kernels
-        if use is KernelUse.NEVER or self._is_stopped:
+        if use is KernelUse.NEVER:
             return False
         self._seen += frames
-        if pays("sends.frames", 0, use) and (self._loader is None or not self._loader.is_alive()):
-            self._loops = send_loops()
-            return self._sends.takes_runs()
-        if self._loader is None and pays("sends.frames", self._seen, use):
-            self._loader = threading.Thread(target=self._load, name="embermq-kernels", daemon=True)
-            self._loader.start()
-        return False
-
-    def _load(self) -> None:
-        """On a thread of its own."""
-        try:
-            load_server_kernels(lambda: not self._is_stopped)
-        except Exception:
-            log.exception("event=kernels_failed meaning='every send takes the plain path'")
-            self._is_stopped = True
-
-    def stop(self) -> None:
-        """Load nothing more, and wait for what is being loaded. Any thread."""
-        self._is_stopped = True
-        if self._loader is not None:
-            self._loader.join(STOP_SECONDS)
+        if not pays("sends.frames", self._seen, use):
+            return False
+        self._loops = send_loops()
+        return self._sends.takes_runs()
 
     # -- runs --------------------------------------------------------------------------------------------------
 

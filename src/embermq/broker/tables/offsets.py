@@ -1,6 +1,6 @@
 """Consumer offsets: how far each group has read each queue. Any thread; saved every few seconds."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from embermq.settings import BrokerSettings
 from embermq.store.tables import ConfigTable, TopicGroup, commit_offsets
@@ -55,12 +55,6 @@ class ConsumerOffsets:
     def remove_group(self, group: str) -> None:
         for topic in self.topics_of(group):
             self._table.remove(TopicGroup(topic, group))
-
-    def remove_topics(self, topics: Iterable[str]) -> None:
-        gone = set(topics)
-        for key in self._table.entries():
-            if key.topic in gone:
-                self._table.remove(key)
 
     def take_all(self, entries: Mapping[TopicGroup, Mapping[int, int]]) -> None:
         """On a slave: put the offsets of its master over those that are here."""

@@ -147,16 +147,18 @@ class RawReader:
     def _screen_form(self) -> Screen:
         screen = self._screen
         if screen is None:
+            is_compiled = pays("screen", self._screened, self._kernels)
             screen = screen_for(self._screened, self._kernels)
-            if pays("screen", self._screened, self._kernels):
+            if is_compiled:
                 self._screen = screen
         return screen
 
     def _form(self) -> GatherStored:
         gather = self._gather
         if gather is None:
+            is_compiled = pays("stored", self._seen, self._kernels)
             gather = gather_stored_for(self._seen, self._kernels)
-            if pays("stored", self._seen, self._kernels):
+            if is_compiled:
                 self._gather = gather
         return gather
 
