@@ -2,13 +2,15 @@
 
 The copy is a store like any other: Spark reads and streams it, every `embermq store` verb that reads works beside it. A
 tap takes no messages and acknowledges none: its reports repeat where it began, which keeps the connection alive and
-tells a SYNC_MASTER nothing. What it cannot avoid is being counted as a connected slave.
+tells a SYNC_MASTER nothing. What it cannot avoid is being counted as a connected slave. With `--archive` the copy goes
+into a lake as it grows (tap_archive.py).
 """
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,6 +24,10 @@ from embermq.settings import BrokerRole, StoreSettings
 from embermq.settings.java_properties import parse_properties
 from embermq.store import MessageStore
 
+if TYPE_CHECKING:
+    from embermq.cli.tap_archive import LakeFeed
+    from embermq.spark.jobs import Archived
+
 ASK_SECONDS = 3.0
 LOOK_SECONDS, SAY_SECONDS = 0.05, 10.0
 
@@ -32,6 +38,7 @@ class MasterFacts(NamedTuple):
     role: str
     segment_bytes: int
     log_begin: int
+    name: str
 
 
 @click.command()
@@ -42,6 +49,9 @@ class MasterFacts(NamedTuple):
 @click.option("--broker", metavar="HOST:PORT", help="The master's main port. [default: one below its replication port]")
 @click.option("--whole", is_flag=True, help="Begin with the master's first log file, not with its last one.")
 @click.option("--once", is_flag=True, help="Leave when everything there is has been copied.")
+@click.option(
+    "--archive", "lake", metavar="LAKE", help="Keep this lake up to date with the copy (needs embermq[spark])."
+)
 @click.option("--yes", is_flag=True, help="Tap a SYNC_MASTER, or one that does not say what it is, without a question.")
 @click.option("--output", "output_format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @writing_options
@@ -51,6 +61,7 @@ def tap(
     broker: str | None,
     whole: bool,
     once: bool,
+    lake: str | None,
     yes: bool,
     output_format: str,
     config_file: Path | None,
@@ -64,7 +75,9 @@ def tap(
     \b
     embermq tap 10.0.0.1:10912 --into /data/copy
     embermq tap 10.0.0.1:10912 --into /data/copy --whole --once
+    embermq tap 10.0.0.1:10912 --into /data/copy --archive /data/lake
     """
+    as_json = output_format == "json"
     try:
         host, port = parse_listen(master, "the master")
         facts = asyncio.run(_ask(broker or str(Host(host, port - 1))))
@@ -73,9 +86,17 @@ def tap(
         begin = facts.log_begin if whole and facts is not None else None
         if whole and facts is None:
             raise NotStarted("--whole: where the log begins is asked on the master's main port; name it with --broker")
-        with MessageStore.open(directory, settings) as store:
+        with ExitStack() as stack:
+            feed = None if lake is None else _feed(directory, lake, as_json)
+            if feed is not None:
+                stack.callback(feed.close)
+            is_new = not directory.exists()
+            guard = None if feed is None else feed.may_go
+            store = stack.enter_context(MessageStore.open(directory, settings, retention_guard=guard))
+            if is_new and facts is not None and facts.name:
+                _keep_name(directory, facts.name)
             follower = Follower(store, lambda: master, begin=begin, acknowledges=False)
-            run_until_stopped(lambda stop: _follow(follower, stop, once=once, as_json=output_format == "json"))
+            run_until_stopped(lambda stop: _follow(follower, feed, stop, once=once, as_json=as_json))
     except (NotStarted, EmberError) as problem:
         leave_not_started(problem)
 
@@ -88,7 +109,9 @@ async def _ask(address: str) -> MasterFacts | None:
         said = {entry.key: entry.value for entry in parse_properties(answer.body.decode("utf-8", "replace"))}
         running = await connector.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_SECONDS)
         begin = int(parse_json(running.body)["table"]["commitLogMinOffset"])
-        return MasterFacts(said.get("brokerRole", ""), int(said["mappedFileSizeCommitLog"]), max(0, begin))
+        return MasterFacts(
+            said.get("brokerRole", ""), int(said["mappedFileSizeCommitLog"]), max(0, begin), said.get("brokerName", "")
+        )
     except (RemotingError, ValueError, LookupError):
         return None
     finally:
@@ -119,25 +142,65 @@ def _settings(
     return settings.replace(root=directory, role=BrokerRole.SLAVE, broker_id=max(1, settings.broker_id))
 
 
-async def _follow(follower: Follower, stop: asyncio.Event, *, once: bool, as_json: bool) -> None:
+def _feed(directory: Path, lake: str, as_json: bool) -> "LakeFeed":
+    import embermq.spark
+
+    try:
+        embermq.spark.require_extra()
+    except ModuleNotFoundError as missing:
+        raise NotStarted(f"--archive: {missing}") from None
+    from embermq.cli.tap_archive import LakeFeed
+
+    return LakeFeed(directory, lake, lambda done: _say_archived(done, as_json))
+
+
+def _keep_name(directory: Path, broker_name: str) -> None:
+    """A copy is read under the name of its master, as the master's own store is."""
+    (directory / "broker.conf").write_text(f"brokerName={broker_name}\n")
+
+
+async def _follow(
+    follower: Follower, feed: "LakeFeed | None", stop: asyncio.Event, *, once: bool, as_json: bool
+) -> None:
+    copied = asyncio.Event()
+    feeding = None
     follower.start()
     try:
-        said, said_at = "", 0.0
-        loop = asyncio.get_running_loop()
-        while not stop.is_set():
-            now = follower.now
-            state = now.problem or ("followed" if now.is_compared else "connecting")
-            if state != said or loop.time() - said_at > SAY_SECONDS:
-                _say(now, state, as_json)
-                said, said_at = state, loop.time()
-            if now.differs:
-                raise NotStarted(now.problem)
-            if once and now.is_compared and now.is_idle:
-                break
-            await asyncio.sleep(LOOK_SECONDS)
+        if feed is not None:
+            feeding = asyncio.create_task(feed.follow(lambda: follower.now.stored_end, copied))
+        await _copy(follower, stop, once=once, as_json=as_json)
     finally:
+        copied.set()
         await asyncio.to_thread(follower.stop)
+        if feeding is not None:
+            await feeding
     _say(follower.now, "stopped", as_json)
+    if feed is not None:
+        await feed.archive()
+
+
+async def _copy(follower: Follower, stop: asyncio.Event, *, once: bool, as_json: bool) -> None:
+    said, said_at = "", 0.0
+    loop = asyncio.get_running_loop()
+    while not stop.is_set():
+        now = follower.now
+        state = now.problem or ("followed" if now.is_compared else "connecting")
+        if state != said or loop.time() - said_at > SAY_SECONDS:
+            _say(now, state, as_json)
+            said, said_at = state, loop.time()
+        if now.differs:
+            raise NotStarted(now.problem)
+        if once and now.is_compared and now.is_idle:
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _say_archived(done: "Archived", as_json: bool) -> None:
+    facts: dict[str, Any] = {"event": "archive", "broker": done.broker_name, "start": done.start, "end": done.end}
+    if as_json:
+        click.echo(json.dumps(facts | {"records": done.records, "damaged_bytes": done.damaged_bytes}))
+    else:
+        click.echo(f"archived: {done.records:,} records, the lake has the log up to {done.end:,}")
 
 
 def _say(now: Following, state: str, as_json: bool) -> None:

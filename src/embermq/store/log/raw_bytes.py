@@ -60,8 +60,13 @@ class RawSplitter:
         """`data` begins at physical offset `base`, where a record begins. RawBytesInvalid if it holds anything else
         than records and blanks that belong there; their checksums are compared."""
         pieces: list[RawPiece] = []
-        at = run = 0  # `run`: where the records begin that are not in a piece yet.
+        at = 0
         while len(data) - at >= BLANK_BYTES:
+            room = self._segment_bytes - (base + at) % self._segment_bytes
+            # Most are sound records with room for a blank behind them; what the scan stops at is looked at by itself.
+            at = self._scan(pieces, data, base, at, min(len(data), at + room - BLANK_BYTES), is_certain=False)
+            if len(data) - at < BLANK_BYTES:
+                break
             size, magic = size_and_magic(data, at)
             room = self._segment_bytes - (base + at) % self._segment_bytes
             is_blank = magic == BLANK_MAGIC
@@ -72,11 +77,10 @@ class RawSplitter:
             if at + size > len(data):
                 break
             if is_blank:
-                pieces += self._records(data, base, run, at)
                 pieces.append(RawPiece(at, at + size, True, 0))
-                run = at + size
+            else:
+                self._scan(pieces, data, base, at, at + size, is_certain=True)
             at += size
-        pieces += self._records(data, base, run, at)
         needed = size_and_magic(data, at)[0] if len(data) - at >= BLANK_BYTES else BLANK_BYTES
         return RawSplit(pieces, at, needed)
 
@@ -93,18 +97,23 @@ class RawSplitter:
             place, f"{found}; log files here have {self._segment_bytes:,} bytes (mappedFileSizeCommitLog)"
         )
 
-    def _records(self, data: bytes | bytearray, base: int, start: int, end: int) -> list[RawPiece]:
-        """The piece that whole records make, after a look at each of them."""
-        if start == end:
-            return []
-        self._checked_bytes += end - start
+    def _scan(
+        self, pieces: list[RawPiece], data: bytes | bytearray, base: int, start: int, end: int, *, is_certain: bool
+    ) -> int:
+        """Add the sound records from `start` on to the pieces; where they end. `is_certain`: up to `end` there has to
+        be a record, RawBytesInvalid if it is not sound."""
         scan = compiled_scan() if pays("scan", self._checked_bytes, self._use) else scan_rows
-        array, at, last = np.frombuffer(data, np.uint8), start, 0
-        while at < end:
+        array, at, last, stop = np.frombuffer(data, np.uint8), start, 0, int(ScanStop.ROWS_FULL)
+        while at < end and stop == ScanStop.ROWS_FULL:
             count, at, stop = scan(array, base, at, end, self._rows, _NO_DELAYS, True, True)
             if count:
                 last = int(RecordColumns(array, base, self._rows[:count]).rows[-1, C_STORE_TIME])
-            if stop not in (ScanStop.ROWS_FULL, ScanStop.BUFFER_END):
-                known = TornReason(stop).name if stop >= min(TornReason) else ScanStop(stop).name
-                raise RawBytesInvalid(base + at, f"the record here is damaged ({known})")
-        return [RawPiece(start, end, False, last)]
+        self._checked_bytes += at - start
+        if is_certain and at < end:
+            known = TornReason(stop).name if stop >= min(TornReason) else ScanStop(stop).name
+            raise RawBytesInvalid(base + at, f"the record here is damaged ({known})")
+        if at > start:
+            joins = bool(pieces) and not pieces[-1].is_blank
+            first = pieces.pop().start if joins else start
+            pieces.append(RawPiece(first, at, False, last))
+        return at
