@@ -115,6 +115,14 @@ class BrokerSettings:
         "emberMaxUnansweredPushes", 4096, "most requests to one client that it has not answered", least=1
     )
     held_pulls_max: int = prop("emberMaxHeldPulls", 100_000, "most pulls that wait for messages", least=1)
+    bulk_pull_bytes_max: int = prop(
+        "emberMaxBulkPullBytes",
+        1 << 20,
+        "most bytes of a pull that asks for many messages at once, as Spark's do; 0: it gets what others get",
+        unit="bytes",
+        least=0,
+        most=8 << 20,
+    )
     clients_max: int = prop("emberMaxClients", 100_000, "most memberships of clients in groups", least=1)
     subscription_bytes_max: int = prop(
         "emberMaxSubscriptionBytes", 64 << 20, "most bytes of topics and expressions in subscriptions", unit="bytes"

@@ -223,13 +223,16 @@ class MessageStore:
         filter: str | MessageFilter | None = None,
         *,
         wait: bool = False,
+        is_bulk: bool = False,
     ) -> RawRead:
         """As fetch, but the stored bytes of the records in one buffer: nothing is decoded.
 
         `max_bytes` lowers the limits of the settings (maxTransferBytesOnMessageInMemory and the like); one message is
-        answered however large. With `wait`, what was appended before this call is seen.
+        answered however large. With `wait`, what was appended before this call is seen. With `is_bulk`, `max_messages`
+        and `max_bytes` stand in place of those limits.
         """
-        return self._by_queue.read_raw(topic, queue_id, offset, max_messages, max_bytes, filter, wait)
+        assert max_bytes is not None or not is_bulk
+        return self._by_queue.read_raw(topic, queue_id, offset, max_messages, max_bytes, filter, wait, is_bulk)
 
     @raises_store_errors
     def min_offset(self, topic: str, queue_id: int, *, wait: bool = True) -> int:

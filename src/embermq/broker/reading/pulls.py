@@ -39,6 +39,8 @@ COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 HOLD_SECONDS_MAX = 60.0
 # With more messages to look through, the properties of which are asked for, a pull is answered from a thread.
 FILTERED_MAX = 64
+# A pull that asks for much at once is given at most so many messages, whatever their size.
+BULK_MESSAGES_MAX = 8192
 
 # Does the first on a thread, and gives what it returned or raised to the second, on the loop.
 RunOnPool = Callable[[Callable[[], RawRead], Callable[[RawRead | Exception], None]], None]
@@ -56,6 +58,7 @@ class PullHeader(msgspec.Struct, rename="camel"):
     subscription: str | None = None
     sub_version: I64 = 0
     expression_type: str | None = None
+    ember_max_bytes: I32 = 0  # of clients that read much at once: so many bytes, however many messages that is
 
 
 class Pulls:
@@ -108,9 +111,19 @@ class Pulls:
             return wanted
         began = self._now()
 
+        count, bulk_bytes = max(0, header.max_msg_nums), self._bulk_bytes(header)
+        if bulk_bytes is not None:
+            count = min(count, BULK_MESSAGES_MAX)
+
         def read() -> RawRead:
             return self._store.read_raw(
-                header.topic, header.queue_id, header.queue_offset, max(0, header.max_msg_nums), filter=wanted
+                header.topic,
+                header.queue_id,
+                header.queue_offset,
+                count,
+                bulk_bytes,
+                filter=wanted,
+                is_bulk=bulk_bytes is not None,
             )
 
         if self._is_cold(header) or self._is_long(header, wanted):
@@ -122,6 +135,11 @@ class Pulls:
             return self._finish(call, group, wanted, read(), began, is_first=is_first)
         except (ReadRefused, StoreClosed) as problem:
             return Reply(ResponseCode.SYSTEM_ERROR, f"store getMessage return null: {problem}", {})
+
+    def _bulk_bytes(self, header: PullHeader) -> int | None:
+        """How much a client that reads much at once is given; None where it is given what others are."""
+        most = min(header.ember_max_bytes, self._settings().bulk_pull_bytes_max)
+        return most if most > 0 else None
 
     def _is_cold(self, header: PullHeader) -> bool:
         """Whether the messages have probably left memory: reading them would hold up the loop."""

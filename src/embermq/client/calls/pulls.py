@@ -43,6 +43,7 @@ class Pull(msgspec.Struct, frozen=True):
     commit_offset: int | None = None  # committed for the group by the way
     is_lite: bool = False
     max_bytes: int | None = None  # 5.x
+    bulk_bytes: int | None = None  # EmberMQ: so many bytes, not the broker's usual few messages; others ignore it
 
     def command(self) -> Command:
         sys_flag = (_COMMIT if self.commit_offset is not None else 0) | (_SUSPEND if self.hold_ms > 0 else 0)
@@ -63,6 +64,8 @@ class Pull(msgspec.Struct, frozen=True):
             ext["subscription"] = self.expression
         if self.max_bytes is not None:
             ext["maxMsgBytes"] = str(self.max_bytes)
+        if self.bulk_bytes is not None:
+            ext["emberMaxBytes"] = str(self.bulk_bytes)
         return Command(RequestCode.PULL_MESSAGE, ext=ext)
 
 

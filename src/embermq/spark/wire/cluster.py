@@ -224,11 +224,27 @@ class Cluster:
     # -- on the loop: messages and progress ----------------------------------------------------------------------
 
     async def pull(
-        self, queue: MessageQueue, offset: int, count: int, expression: str = "*", kind: str = TAG
+        self,
+        queue: MessageQueue,
+        offset: int,
+        count: int,
+        expression: str = "*",
+        kind: str = TAG,
+        bulk_bytes: int | None = None,
     ) -> Pulled:
-        """What the broker has of a queue from an offset on; it answers at once."""
+        """What the broker has of a queue from an offset on; it answers at once. With `bulk_bytes`, a broker that knows
+        how answers about so much, others a few messages."""
         group, topic = self.place.on_wire(self.place.group), self.place.on_wire(queue.topic)
-        wanted = Pull(group, topic, queue.queue_id, offset, max_count=count, expression=expression, kind=kind)
+        wanted = Pull(
+            group,
+            topic,
+            queue.queue_id,
+            offset,
+            max_count=count,
+            expression=expression,
+            kind=kind,
+            bulk_bytes=bulk_bytes,
+        )
         return await self._of_broker(queue, lambda to: pull(self.caller, to, wanted, CALL_SECONDS))
 
     async def commit(self, group: str, offsets: Mapping[QueueName, int]) -> None:

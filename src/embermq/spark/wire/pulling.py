@@ -1,9 +1,9 @@
 """A slice of a read over the wire, in a task: pulls ahead of what is decoded, in the order of each queue.
 
 The ranges of a slice are cut into windows of offsets. A window is pulled by one request after another, as brokers
-answer a bounded number of messages each; several windows are under way at once, on the client's loop, while this
-thread makes Arrow batches of the oldest. Windows are as long as makes about WINDOW_BYTES, by what the last ones had, so
-that memory stays bounded whatever messages are like.
+answer a bounded number of messages each: Apache RocketMQ 32, EmberMQ about a MiB for those who ask for it. Several
+windows are under way at once, on the client's loop, while this thread makes Arrow batches of the oldest. Windows are as
+long as makes about WINDOW_BYTES, by what the last ones had, so that memory stays bounded whatever messages are like.
 
 Filters run in the broker and again here: a broker compares hashes of tags, and one that does not know SQL92 filters
 answers everything. Messages that should be there and are not (retention, a cut queue) are DataLost, or with
@@ -153,7 +153,9 @@ class Puller:
         while at < window.end:
             expression = self._expression
             try:
-                pulled = await self._cluster.pull(queue, at, window.end - at, expression.text, expression.kind)
+                pulled = await self._cluster.pull(
+                    queue, at, window.end - at, expression.text, expression.kind, WINDOW_BYTES
+                )
             except RequestRefused as problem:
                 if expression.kind != SQL92 or problem.code != ResponseCode.SYSTEM_ERROR:
                     raise

@@ -46,11 +46,13 @@ class QueueReads:
         max_bytes: int | None,
         filter: str | MessageFilter | None,
         wait: bool,
+        is_bulk: bool,
     ) -> RawRead:
         self._check(topic, max_messages)
         began = time.perf_counter()
         queue = self._queue_to_read(topic, queue_id, offset + max_messages if wait else None)
-        read = self._engine.raw_reader.read(queue, offset, max_messages, max_bytes, as_filter(filter))
+        limits = self._engine.fetcher.limits(max_messages, max_bytes, is_bulk=is_bulk)
+        read = self._engine.raw_reader.read(queue, offset, max_messages, limits, as_filter(filter))
         self._stats.record_fetch(read.count, time.perf_counter() - began)
         return read
 

@@ -113,7 +113,7 @@ class Fetcher:
         self, queue: ConsumeQueue | None, offset: int, max_messages: int, wanted: MessageFilter | None
     ) -> FetchOutcome:
         """Messages of `queue` from `offset` on. A queue that never was behaves as an empty one."""
-        limits = self.limits(max_messages, None, self._log.readable_offset)
+        limits = self.limits(max_messages, None)
         picked = self.pick(queue, offset, max_messages, limits, wanted)
         messages = [as_message(record.frame) for record in picked.records]
         return FetchOutcome(
@@ -127,15 +127,18 @@ class Fetcher:
             sum(-(-message.size // BILLING_BYTES) for message in messages),
         )
 
-    def limits(self, max_messages: int, max_bytes: int | None, log_end: int) -> ReadLimits:
-        """What one read may carry by the settings, and by what its caller asks for."""
+    def limits(self, max_messages: int, max_bytes: int | None, *, is_bulk: bool = False) -> ReadLimits:
+        """What one read may carry by the settings, and by what its caller asks for; by that alone if it is a bulk."""
         settings = self._settings
+        recent_from = self._log.readable_offset - self._recent_bytes
+        if is_bulk and max_bytes is not None:
+            return ReadLimits(max_messages, max_bytes, max_messages, max_bytes, recent_from)
         bytes_recent, bytes_old = settings.fetch_bytes_max_memory, settings.fetch_bytes_max_disk
         if max_bytes is not None:
             bytes_recent, bytes_old = min(max_bytes, bytes_recent), min(max_bytes, bytes_old)
         count_recent = min(max_messages, settings.fetch_messages_max_memory)
         count_old = min(max_messages, settings.fetch_messages_max_disk)
-        return ReadLimits(count_recent, bytes_recent, count_old, bytes_old, log_end - self._recent_bytes)
+        return ReadLimits(count_recent, bytes_recent, count_old, bytes_old, recent_from)
 
     def is_on_disk(self, physical_offset: int) -> bool:
         """So far behind the end of the log that a record has probably left the page cache."""

@@ -91,12 +91,11 @@ class RawReader:
         queue: ConsumeQueue | None,
         offset: int,
         max_messages: int,
-        max_bytes: int | None,
+        limits: ReadLimits,
         wanted: MessageFilter | None,
     ) -> RawRead:
         """Messages of `queue` from `offset` on. A queue that never was behaves as an empty one."""
         log_end = self._log.readable_offset
-        limits = self._fetcher.limits(max_messages, max_bytes, log_end)
         answer = None
         if self._fetcher.nothing_at(queue, offset) is None:
             assert queue is not None

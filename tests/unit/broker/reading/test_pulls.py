@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from embermq import Message
 from embermq.broker import PullContext
 from embermq.remoting import BINARY, Command, Connector, RequestCode, ResponseCode, parse_json
 from embermq.settings import FlushDisk
@@ -55,6 +56,17 @@ def test_no_more_than_asked_for(tmp_path: Path, limit: int, count: int) -> None:
         assert offsets(await broker.pull("T", 0, maxMsgNums=limit))[0] == count
 
     play(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("most", "asked", "count"), [(1 << 20, 1 << 20, 50), (1 << 20, 1000, 10), (0, 1 << 20, 32)])
+def test_who_asks_for_much_at_once_gets_more_than_others(tmp_path: Path, most: int, asked: int, count: int) -> None:
+    async def scenario(broker: RunningBroker) -> None:
+        broker.store.append_many([Message("T", b"x", queue_id=0) for _ in range(50)])
+        await broker.send("T")
+        assert offsets(await broker.pull("T", 0, maxMsgNums=50))[0] == 32
+        assert offsets(await broker.pull("T", 0, maxMsgNums=50, emberMaxBytes=asked))[0] == count
+
+    play(scenario, tmp_path, bulk_pull_bytes_max=most)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,20 @@ def test_the_stored_bytes_one_after_another(store: MessageStore, monkeypatch: py
     assert store.read_raw("orders", 0, 190).count == 10
 
 
+def test_a_bulk_has_limits_of_its_own(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    only_the_short_way(monkeypatch)
+    read = store.read_raw("orders", 0, 0, 150, 1 << 20, is_bulk=True)
+    assert (read.count, read.next_offset) == (150, 150)
+    assert bytes(read.data) == stored(store, list(range(150)))
+    size = len(read.data) // 150
+    assert store.read_raw("orders", 0, 0, 150, 100 * size, is_bulk=True).count == 100
+    assert store.read_raw("orders", 0, 0, 150, 1, is_bulk=True).count == 1
+    assert store.read_raw("orders", 0, 190, 150, 1 << 20, is_bulk=True).count == 10
+    paid = store.read_raw("orders", 0, 0, 150, 1 << 20, "paid", is_bulk=True)
+    assert paid.count > 32
+    assert store.read_raw("orders", 0, 0, 150).count == 32
+
+
 def test_filtered(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
     only_the_short_way(monkeypatch)
     read = store.read_raw("orders", 0, 10, 5, filter="sent")
