@@ -1,7 +1,8 @@
 """Received messages: stored records, as pulls and queries answer them, as values. Pure; any thread.
 
 A record is checked as the store checks its own: magic, lengths and checksum. The body is decompressed when it is first
-looked at: one that cannot be is the trouble of who looks at it, not of the messages beside it.
+looked at: one that cannot be is the trouble of who looks at it, not of the messages beside it. Properties are decoded
+when they are first looked at; what consumers ask of every message, its tags and its id, is found without that.
 """
 
 from functools import cached_property
@@ -11,12 +12,14 @@ import msgspec
 from embermq.client.message_queue import MessageQueue
 from embermq.errors import AnswerInvalid
 from embermq.format.frame import RecordParts, Torn, measure
+from embermq.model.flags import COMPRESSED
 from embermq.model.hosts import Host, unpack_host
 from embermq.model.ids import message_id
 from embermq.model.message import decompressed
-from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys
+from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, decode_properties, property_value, split_keys
 
 TRANSACTION_ID = "__transactionId__"
+_TAGS, _KEYS, _UNIQ_KEY = TAGS.encode(), KEYS.encode(), UNIQ_KEY.encode()
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, dict=True):
@@ -39,9 +42,13 @@ class ReceivedMessage(msgspec.Struct, frozen=True, dict=True):
     prepared_transaction_offset: int
     size: int  # of the record
 
-    @cached_property
+    @property
     def body(self) -> bytes:
         """The body as it was sent; CorruptFrame when it does not decompress."""
+        return self._decompressed if self.sys_flag & COMPRESSED else self.stored_body
+
+    @cached_property
+    def _decompressed(self) -> bytes:
         return decompressed(self.stored_body, self.sys_flag, self.physical_offset)
 
     @cached_property
@@ -50,16 +57,16 @@ class ReceivedMessage(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def tags(self) -> str | None:
-        return self.properties.get(TAGS)
+        return self._text(_TAGS)
 
     @property
     def keys(self) -> list[str]:
-        return split_keys(self.properties.get(KEYS))
+        return split_keys(self._text(_KEYS))
 
     @property
     def message_id(self) -> str:
         """The id that the producer gave it; the broker's, if it gave none."""
-        return self.properties.get(UNIQ_KEY) or self.offset_message_id
+        return self._text(_UNIQ_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
@@ -75,6 +82,11 @@ class ReceivedMessage(msgspec.Struct, frozen=True, dict=True):
         text = self.properties.get(DELAY, "0")
         return int(text) if text.isascii() and text.isdigit() else 0
 
+    def _text(self, name: bytes) -> str | None:
+        """The property of this name, without decoding the others."""
+        value = property_value(self.property_bytes, name)
+        return None if value is None else value.decode("utf-8", "replace")
+
     @property
     def born_host(self) -> Host:
         return unpack_host(self.packed_born_host)
@@ -87,13 +99,18 @@ class ReceivedMessage(msgspec.Struct, frozen=True, dict=True):
 def parse_records(records: bytes, broker: str, *, check_crc: bool = True) -> list[ReceivedMessage]:
     """All records of an answer of `broker`, in order; AnswerInvalid when one does not add up."""
     found: list[ReceivedMessage] = []
+    queues: dict[tuple[bytes, int], MessageQueue] = {}  # nearly always one
     at, end = 0, len(records)
     while at < end:
         parts = measure(records, at, end, None, check_crc)
         if not isinstance(parts, RecordParts):
             reason = parts.reason.name if isinstance(parts, Torn) else "no record"
             raise AnswerInvalid("stored records", broker, f"{reason} at byte {at} of {end:,}")
-        found.append(_message(records, parts, broker))
+        place = records[parts.topic_at : parts.topic_at + parts.topic_len], parts.head[3]
+        queue = queues.get(place)
+        if queue is None:
+            queue = queues[place] = MessageQueue(str(place[0], "utf-8", "replace"), broker, place[1])
+        found.append(_message(records, parts, queue))
         at += parts.head[0]
     return found
 
@@ -106,12 +123,12 @@ def parse_record(record: bytes, broker: str) -> ReceivedMessage:
     return found[0]
 
 
-def _message(records: bytes, parts: RecordParts, broker: str) -> ReceivedMessage:
+def _message(records: bytes, parts: RecordParts, queue: MessageQueue) -> ReceivedMessage:
     (
         size,
         _magic,
         _crc,
-        queue_id,
+        _queue_id,
         flag,
         queue_offset,
         physical_offset,
@@ -124,10 +141,9 @@ def _message(records: bytes, parts: RecordParts, broker: str) -> ReceivedMessage
         prepared_transaction_offset,
         body_len,
     ) = parts.head
-    topic = str(records[parts.topic_at : parts.topic_at + parts.topic_len], "utf-8", "replace")
     return ReceivedMessage(
-        topic,
-        MessageQueue(topic, broker, queue_id),
+        queue.topic,
+        queue,
         queue_offset,
         physical_offset,
         records[parts.body_at : parts.body_at + body_len],
