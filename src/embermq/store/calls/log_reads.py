@@ -13,6 +13,7 @@ from embermq.model.message import StoredMessage
 from embermq.store.access import check_topic
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import Engine
+from embermq.store.index import IndexFiles
 
 FOREVER_MS = 2**63 - 1
 
@@ -31,12 +32,13 @@ class LogReads:
         end_ms = FOREVER_MS if end_ms is None else end_ms
         # Not asked for times: the index keeps them in seconds that count from the last record of the file before, and
         # a clock that was set back makes it end too early. Records know theirs.
-        offsets = self.index_offsets(topic, key, 0, None, None)
+        places = self._index_for(topic).walk(topic, key, FOREVER_MS)
+        log_end = self._log.readable_offset
         found: dict[int, StoredMessage] = {}
-        for physical_offset in offsets:
+        for physical_offset in places:
             if limit is not None and len(found) >= limit:
                 break
-            message = self._records.at(physical_offset)
+            message = self._records.at(physical_offset) if physical_offset < log_end else None
             if message is None or message.topic != topic or not begin_ms <= message.store_timestamp <= end_ms:
                 continue
             if key == message.unique_key or key in message.keys:
@@ -44,15 +46,19 @@ class LogReads:
         return [found[physical_offset] for physical_offset in sorted(found)]
 
     def index_offsets(self, topic: str, key: str, begin_ms: int, end_ms: int | None, limit: int | None) -> list[int]:
+        end_ms = FOREVER_MS if end_ms is None else end_ms
+        offsets = self._index_for(topic).query(topic, key, limit, begin_ms, end_ms)
+        log_end = self._log.readable_offset
+        return [offset for offset in offsets if offset < log_end]  # A reader may find index files ahead of a cut log.
+
+    def _index_for(self, topic: str) -> IndexFiles:
+        """The index, with what was visible when it was asked for."""
         self._access.check_readable()
         check_topic(topic)
         if self._engine.index is None:
             raise StoreError("this store keeps no index (messageIndexEnable=false or dispatch=none): no look-up by key")
         self._engine.catch_up()
-        end_ms = FOREVER_MS if end_ms is None else end_ms
-        offsets = self._engine.index.query(topic, key, limit, begin_ms, end_ms)
-        log_end = self._log.readable_offset
-        return [offset for offset in offsets if offset < log_end]  # A reader may find index files ahead of a cut log.
+        return self._engine.index
 
     # -- by id or place --------------------------------------------------------------------------------------------
 

@@ -8,12 +8,12 @@ A file whose bytes are not those that were written (checksums.py) is not believe
 log at each query (`search_log`), until it was made again (`rebuild_damaged`, repair.py).
 
 `take`, `truncate_to`, `restore` are for the thread that walks the log; `flush` and `delete_before` may come from
-another one. `query` and `last_update` are for any thread. A read-only store keeps what it takes in memory.
+another one. `query`, `walk` and `last_update` are for any thread. A read-only store keeps what it takes in memory.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,6 +214,24 @@ class IndexFiles:
             if is_older:
                 break
         return found if most is None else found[: max(most, 0)]
+
+    def walk(self, topic: str, key: str, end_ms: int) -> Iterator[int]:
+        """What `query` gives from the first time on and without a limit, one after another: no more entries are looked
+        at than places are asked for. A place may come twice where a file is damaged."""
+        key_hash = index_key_hash(topic, key)
+        yield from self._in_memory.find(key_hash, 0, end_ms)
+        files = self._files
+        for number in reversed(range(len(files))):
+            file = files[number]
+            try:
+                header = file.confirmed_header()
+                if overlaps(header, 0, end_ms):
+                    yield from file.find(header, key_hash, 0, end_ms)
+                if file.damage is not None:  # As in _places_in.
+                    raise file.damage
+            except FileDamaged as problem:
+                self.note_damage(file, problem)
+                yield from self._places_in_log(files, number, topic, key)
 
     def _places_in(
         self, file: IndexFile, key_hash: int, begin_ms: int, end_ms: int, most: int | None

@@ -11,6 +11,7 @@ from embermq.files import Files
 from embermq.format.index import IndexHeader, decode_entry, decode_header
 from embermq.format.java import index_key_hash
 from embermq.model.flags import COMMIT, PREPARED, ROLLBACK
+from embermq.store.index.index_file import IndexFile
 from embermq.store.index.index_files import IndexFiles, stamp_after
 from embermq.testing.clock import ManualClock
 from embermq.testing.faulty_files import FaultyFiles
@@ -89,6 +90,25 @@ def test_a_limit_is_never_more_than_the_query_maximum() -> None:
     log.feed(index)
     assert len(index.query("T", "k", 100, 0, FOREVER)) == 64
     assert index.query("T", "k", None, 0, FOREVER) == log.offsets[::-1]
+
+
+def test_a_walk_reads_no_more_entries_than_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, index = LogOfRecords(), opened(LossyFiles())
+    for n in range(100):
+        log.append("T", 0, n, keys="k")
+    log.feed(index)
+    assert list(index.walk("T", "k", FOREVER)) == index.query("T", "k", None, 0, FOREVER) == log.offsets[::-1]
+    read = IndexFile._confirmed
+    reads = []
+
+    def noted(file: IndexFile, count: int, at: int) -> bytes:
+        reads.append(at)
+        return read(file, count, at)
+
+    monkeypatch.setattr(IndexFile, "_confirmed", noted)
+    places = index.walk("T", "k", FOREVER)
+    assert [next(places) for _ in range(3)] == log.offsets[:-4:-1]
+    assert len(reads) <= 3 + 3  # An entry for each, and the slots of the files they are in.
 
 
 def test_rolled_back_records_are_not_indexed_and_prepared_ones_are() -> None:
