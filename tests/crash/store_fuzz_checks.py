@@ -28,7 +28,7 @@ from embermq.store.log.damage import FILLER_TOPIC
 from tests.crash.store_fuzz_truth import Record, Truth
 
 R = TypeVar("R")
-SECONDS_MAX = 10.0  # For one operation of a store that is read in milliseconds.
+SECONDS_MAX = 60.0  # For one operation of a store that is read in milliseconds.
 _SHOWN_MAX = 6
 
 

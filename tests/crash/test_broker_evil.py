@@ -20,7 +20,7 @@ from tests.support.broker_process import BrokerProcess
 
 RATIO = 3.0
 FLOOR_SECONDS = 0.1
-WINDOWS = 5
+WINDOWS = 12
 WAIT_SECONDS = 120.0
 SETTINGS = ("emberFastPort=false", "emberKernels=never", "emberMaxNames=5000", "emberMaxClients=5000")
 SHORT = {

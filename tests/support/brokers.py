@@ -22,7 +22,7 @@ from embermq.replication import Replicas
 from embermq.settings import BrokerSettings, StoreSettings
 from embermq.store import MessageStore
 
-SECONDS = 10.0
+SECONDS = 60.0
 Scenario = Callable[["RunningBroker"], Awaitable[None]]
 SMALL = {
     "segment_bytes": 4 << 20,

@@ -18,7 +18,7 @@ from embermq.store import MessageStore
 from embermq.testing import ManualClock
 from tests.support.brokers import SMALL, until
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class ListTransport(asyncio.Transport):

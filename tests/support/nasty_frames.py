@@ -113,8 +113,8 @@ NASTY: tuple[Nasty, ...] = (
 )
 
 
-async def send_nasty(host: str, port: int, data: bytes) -> Outcome:
-    """What a server does on a connection of its own when it gets these bytes."""
+async def send_nasty(host: str, port: int, data: bytes, silence_seconds: float = SILENCE_SECONDS) -> Outcome:
+    """What a server does on a connection of its own when it gets these bytes; after an answer, within this time."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(data)
@@ -131,7 +131,7 @@ async def send_nasty(host: str, port: int, data: bytes) -> Outcome:
                 return Outcome.CLOSED
             answered = answered or any(command.is_response for command in frames.feed(piece))
             assert frames.failure is None, frames.failure
-            seconds = SILENCE_SECONDS
+            seconds = silence_seconds
     finally:
         writer.close()
 
@@ -146,7 +146,8 @@ async def check_nasty(host: str, port: int) -> None:
             await writer.drain()
             writer.close()
             return
-        found = await send_nasty(host, port, nasty.data)
+        silence_seconds = ANSWER_SECONDS if nasty.outcome is CLOSED else SILENCE_SECONDS
+        found = await send_nasty(host, port, nasty.data, silence_seconds)
         assert found is nasty.outcome, (nasty.name, found)
 
     for at in range(0, len(NASTY), 8):

@@ -21,7 +21,7 @@ from tests.support.brokers import consumer, send_fields, subscription
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
-SECONDS = 10.0
+SECONDS = 60.0
 INFO = (
     b'{"properties":{"PROP_CONSUMER_START_TIMESTAMP":"1","PROP_CLIENT_VERSION":"V4_9_7"},"statusTable":{"orders":'
     b'{"consumeFailedMsgs":1,"consumeFailedTPS":0.5,"consumeOKTPS":2.5,"consumeRT":3.0,"pullRT":1.0,"pullTPS":4.0}},'
