@@ -434,7 +434,7 @@ def test_a_close_interrupted_at_any_moment_ends_and_gives_the_lock_back(tmp_path
 
 
 @UNRAISABLE
-@pytest.mark.parametrize("file", ["store/engine.py", "store/recovery/opening.py", "store/layout/fence.py"])
+@pytest.mark.parametrize("file", ["store/engine.py", "store/recovery/parts.py", "store/layout/fence.py"])
 def test_a_close_interrupted_at_any_line_is_finished_by_the_next_call(tmp_path: Path, file: str) -> None:
     """Also one that was interrupted when the lock had been given back, and nothing may be written any more."""
     settled = False

@@ -38,7 +38,7 @@ from embermq.store.log.records import Records
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.fetch import Fetcher
 from embermq.store.queues.raw_read import RawReader
-from embermq.store.recovery.opening import StoreParts
+from embermq.store.recovery.parts import StoreParts
 from embermq.store.services.arrivals import Arrivals
 from embermq.store.services.dispatch import Dispatcher
 from embermq.store.services.retention import RetentionGuard

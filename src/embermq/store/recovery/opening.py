@@ -8,7 +8,6 @@ that names the place, and leaves the directory unlocked.
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,13 +31,13 @@ from embermq.store.layout.state_page import StatePage
 from embermq.store.layout.state_view import PageNumbers, PageReader
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.log.damage import Quarantine
-from embermq.store.log.tail_mark import TailMark
 from embermq.store.log.walk import Walker, WalkStep
-from embermq.store.queues.consume_queues import ConsumeQueues, settle_deleted_topics
-from embermq.store.queues.extension import BitMapFor, ExtensionSettings
+from embermq.store.queues.consume_queues import settle_deleted_topics
+from embermq.store.queues.extension import BitMapFor
 from embermq.store.queues.loading import Written
 from embermq.store.queues.multi_dispatch import MultiDispatch
 from embermq.store.queues.next_offsets import NextOffsets
+from embermq.store.recovery.parts import DerivedFiles, StoreParts, release
 from embermq.store.recovery.plan import FilesSeen, IndexPlan, Proofs, make_plan
 from embermq.store.recovery.reading import LookAgain, Reading, Sound
 from embermq.store.recovery.replay import Plan, Recovery, RecoveryReport, stands_at_record
@@ -49,43 +48,6 @@ log = logging.getLogger(__name__)
 _LOOKS_MAX = 4
 
 
-@dataclass(slots=True)
-class StoreParts:
-    """A store that has been recovered and is not running yet."""
-
-    root: Path
-    settings: StoreSettings
-    files: Files
-    clock: Clock
-    lock: Lock | None
-    fence: Fence | None  # With the lock, and only then.
-    log: CommitLog
-    walker: Walker
-    queues: ConsumeQueues | None
-    index: IndexFiles | None
-    page: StatePage | None  # None in a store opened read-only.
-    report: RecoveryReport
-    end: int
-    last_store_timestamp: int
-    tail_mark: TailMark
-    next_offsets: list[tuple[str, int, int]]
-    pinning: CpuPinning | None  # With waiters_share_core, under SYNC_FLUSH.
-
-    @property
-    def read_only(self) -> bool:
-        return self.lock is None
-
-    def close(self) -> None:
-        """Close the files and give the lock back, whatever happened before."""
-        with ExitStack() as last:
-            last.callback(_release, self.lock)
-            last.callback(_release, self.fence)
-            last.callback(self.log.close)
-            last.callback(self.walker.close)
-            for sink in (self.index, self.queues):
-                last.callback(_close_sink, sink)
-
-
 @dataclass(frozen=True, slots=True)
 class OpeningDecision:
     """What an opening decides before it changes anything: where to walk from, and what becomes of derived files."""
@@ -93,50 +55,6 @@ class OpeningDecision:
     plan: Plan
     index_plan: IndexPlan
     findings: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class DerivedFiles:
-    """How the files derived from a log are made, by these settings, below `root`."""
-
-    root: Path
-    settings: StoreSettings
-    files: Files
-    clock: Clock
-    read_only: bool
-    check_writer: Callable[[], None] | None = None
-
-    def queues(self, log_min: Callable[[], int], bit_map_for: BitMapFor | None = None) -> ConsumeQueues:
-        settings, extension = self.settings, None
-        if settings.queue_extension:
-            extension = ExtensionSettings(
-                self.root / directory.CONSUME_QUEUE_EXT, settings.queue_extension_file_bytes, bit_map_for
-            )
-        multi = MultiDispatch(light_queues=settings.light_queues) if settings.multi_dispatch else None
-        return ConsumeQueues(
-            self.root / directory.CONSUME_QUEUE,
-            self.files,
-            settings.queue_file_bytes,
-            self.clock,
-            extension=extension,
-            read_only=self.read_only,
-            log_min=log_min,
-            multi_dispatch=multi,
-            check_writer=self.check_writer,
-        )
-
-    def index(self) -> IndexFiles:
-        settings = self.settings
-        return IndexFiles(
-            self.root / directory.INDEX,
-            self.files,
-            settings.index_slots_max,
-            settings.index_entries_max,
-            self.clock,
-            read_only=self.read_only,
-            query_max=settings.query_messages_max,
-            check_writer=self.check_writer,
-        )
 
 
 def open_parts(
@@ -162,11 +80,11 @@ def open_parts(
         claimed = None if lock is None else _Claimed(lock, *claim(files, root))
         return _open_to_read(begin) if read_only else begin().run()
     except OSError as problem:
-        _release(claimed or lock)
+        release(claimed or lock)
         where = problem.filename or root
         raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
     except BaseException:
-        _release(claimed or lock)
+        release(claimed or lock)
         raise
 
 
@@ -200,19 +118,6 @@ def decide_opening(root: Path, settings: StoreSettings, files: Files, clock: Clo
     except OSError as problem:
         where = problem.filename or root
         raise StorePathInvalid(Path(str(where)), problem.strerror or str(problem)) from problem
-
-
-def _close_sink(sink: ConsumeQueues | IndexFiles | None) -> None:
-    try:
-        if sink is not None:
-            sink.close()
-    except OSError as problem:  # Without a clean close the next open derives it again.
-        log.error("sink not closed name=%s error=%s", sink.name if sink is not None else "", problem)
-
-
-def _release(held: "Lock | Fence | _Claimed | None") -> None:
-    if held is not None:
-        held.release()
 
 
 @dataclass(frozen=True, slots=True)

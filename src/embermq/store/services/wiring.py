@@ -19,7 +19,7 @@ from embermq.store.append.raw import RawAppends
 from embermq.store.append.writer import Writer
 from embermq.store.layout import directory
 from embermq.store.log.records import Records
-from embermq.store.recovery.opening import StoreParts
+from embermq.store.recovery.parts import StoreParts
 from embermq.store.services.delayed import DelayedMessages, Parked
 from embermq.store.services.disk_watch import DiskWatch
 from embermq.store.services.dispatch import Dispatcher
