@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from embermq.model.message import Message, StoredMessage
-from embermq.settings import FlushDisk
+from embermq.settings import FlushDisk, KernelUse
 from embermq.store import MessageStore
 from embermq.store.services.timers import Timers
 from embermq.testing import FaultyFiles, LossyFiles, ManualClock
@@ -75,10 +75,10 @@ class Ledger:
 class Cuts:
     """The disk that is cut before its steps."""
 
-    def __init__(self, flush: FlushDisk, stride: int) -> None:
+    def __init__(self, flush: FlushDisk, stride: int, kernels: KernelUse) -> None:
         self.disk, self.ledger, self.clock = LossyFiles(), Ledger(), ManualClock()
         self.files = FaultyFiles(self.disk)
-        sizes = TINY | {"flush": flush, "segment_bytes": 32768, "delayed_delivery": True}
+        sizes = TINY | {"flush": flush, "segment_bytes": 32768, "delayed_delivery": True, "kernels": kernels}
         self.builder = StoreBuilder(ROOT, files=self.files, clock=self.clock, **sizes)
         self.survives_power = flush is FlushDisk.SYNC
         self.failures: list[str] = []
@@ -158,8 +158,8 @@ def run_timers(cuts: Cuts) -> None:
         timers.persist()
 
 
-def play(flush: FlushDisk, stride: int) -> None:
-    cuts = Cuts(flush, stride)
+def play(flush: FlushDisk, stride: int, kernels: KernelUse) -> None:
+    cuts = Cuts(flush, stride, kernels)
     run_timers(cuts)
     assert cuts.checked > 10
     assert not cuts.failures, f"{len(cuts.failures)} of {cuts.checked} failed:\n{cuts.failures[0]}"
@@ -168,10 +168,17 @@ def play(flush: FlushDisk, stride: int) -> None:
 @pytest.mark.slow(seconds=6)
 @pytest.mark.parametrize("flush", [FlushDisk.SYNC, FlushDisk.ASYNC])
 def test_some_steps(flush: FlushDisk) -> None:
-    play(flush, 23)
+    play(flush, 23, KernelUse.AUTO)
+
+
+@pytest.mark.slow(seconds=6)
+@pytest.mark.parametrize("flush", [FlushDisk.SYNC, FlushDisk.ASYNC])
+def test_some_steps_by_kernels(flush: FlushDisk) -> None:
+    play(flush, 29, KernelUse.ALWAYS)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("flush", [FlushDisk.SYNC, FlushDisk.ASYNC])
-def test_every_step(flush: FlushDisk) -> None:
-    play(flush, 1)
+@pytest.mark.parametrize("kernels", [KernelUse.AUTO, KernelUse.ALWAYS])
+def test_every_step(flush: FlushDisk, kernels: KernelUse) -> None:
+    play(flush, 1, kernels)

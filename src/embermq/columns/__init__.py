@@ -18,6 +18,7 @@ from embermq.columns.operations import (
     Gather,
     GatherStored,
     JoinLoops,
+    ReadParked,
     RunLoops,
     Scan,
     Screen,
@@ -26,6 +27,7 @@ from embermq.columns.operations import (
     check_loops_for,
     compiled_index_keys,
     compiled_put_index_keys,
+    compiled_read_parked,
     compiled_scan,
     compiled_write_lines,
     gather_for,
@@ -69,6 +71,7 @@ from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Ke
 from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.pairs import ValueColumn, measure_pairs
+from embermq.columns.plain.parked import ParkedIn, ParkedStop
 from embermq.columns.plain.pick import ANY_SIZE
 from embermq.columns.plain.replies import ID_DIGITS, ReplyTemplate
 from embermq.columns.plain.runs import (
@@ -222,6 +225,8 @@ __all__ = [
     "P_QUEUE_OFFSET",
     "P_SIZE",
     "Pairs",
+    "ParkedIn",
+    "ParkedStop",
     "Parts",
     "N_SPAN_COLUMNS",
     "Needles",
@@ -254,6 +259,7 @@ __all__ = [
     "RowStop",
     "Rows",
     "RunBytes",
+    "ReadParked",
     "RunLoops",
     "SYSTEM_PREFIXES",
     "SYSTEM_TOPICS",
@@ -279,6 +285,7 @@ __all__ = [
     "check_loops_for",
     "compiled_index_keys",
     "compiled_put_index_keys",
+    "compiled_read_parked",
     "compiled_scan",
     "compiled_write_lines",
     "encode_line",

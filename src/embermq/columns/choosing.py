@@ -34,6 +34,7 @@ Kernels = Literal[
     "messages",
     "repeats",
     "sends.frames",
+    "parked",
 ]
 
 # From how much work on loading pays, in the unit of the operation: bytes of log, rows, entries or messages.
@@ -52,10 +53,11 @@ WORTH_LOADING: dict[Kernels, int] = {
     "messages": 20_000,  # messages
     "repeats": 128 << 10,  # keys
     "sends.frames": 500,  # frames: a server that gets so many will get more
+    "parked": 8_000,  # messages that wait: each takes some 40 us less
 }
 
 # What a server uses while messages come in and go out, in the order of loading: appending runs, dispatch, reads of
-# stored bytes.
+# stored bytes, delivery of what is due.
 SERVER_KERNELS = (
     "sends.frames",
     "sends.replies",
@@ -66,6 +68,7 @@ SERVER_KERNELS = (
     "queue_table",
     "stored",
     "screen",
+    "parked",
 )
 
 _loading = threading.RLock()

@@ -30,6 +30,7 @@ from embermq.columns.plain.gather import HostKind, Pairs, Parts
 from embermq.columns.plain.links import LinkCheck
 from embermq.columns.plain.messages import MessageReading
 from embermq.columns.plain.pairs import ValueColumn
+from embermq.columns.plain.parked import ParkedIn, ParkedRead
 from embermq.columns.plain.replies import ReplyTemplate
 from embermq.columns.plain.runs import RowLimits, RunBytes
 from embermq.columns.plain.screen import Needles
@@ -303,6 +304,16 @@ def run_loops() -> RunLoops:
         from embermq.columns.compiled.messages import read_messages
         from embermq.columns.compiled.queue_table import QueueTable
     return RunLoops(QueueTable(), read_messages, admit_rows, encode_batch)
+
+
+ReadParked = Callable[[Any, int, Rows, int, ParkedIn, "QueueTable", RowLimits, Rows], ParkedRead]
+
+
+def compiled_read_parked() -> ReadParked:
+    """Parked records to rows of a run."""
+    with loading():
+        from embermq.columns.compiled.parked import read_parked
+    return read_parked
 
 
 @dataclass(frozen=True, slots=True)

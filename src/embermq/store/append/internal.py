@@ -19,8 +19,10 @@ Any thread.
 from collections.abc import Callable, Sequence
 
 from embermq.clock import Clock
+from embermq.columns import Rows
 from embermq.model.message import Message, Receipt
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from embermq.store.append.parked import AppendedAgain
 from embermq.store.append.writer import Writer
 
 Confirm = Callable[[Sequence[Receipt], bool, float], Sequence[Receipt]]  # receipts, wait, when the put began
@@ -75,6 +77,21 @@ class InternalAppends:
         if self._nudge is not None:
             self._nudge()
         return receipts
+
+    def append_parked(self, topic: str, queue_id: int, places: Rows, waiting: int) -> AppendedAgain | None:
+        """What `append_together` does with the messages of parked records, by kernels: for as many from the first one
+        on as are ordinary (parked.py) and lie close together. None if so few are `waiting` that kernels are not worth
+        it."""
+        reader = self._writer.parked
+        if not reader.is_ready(waiting):
+            return None
+        run = reader.read(topic, queue_id, places) if len(places) else None
+        if run is None:
+            return AppendedAgain(0, 0)
+        end = self._writer.append_run(run)
+        if self._nudge is not None:
+            self._nudge()
+        return AppendedAgain(len(run.rows), end)
 
     def append_unconfirmed(self, messages: Sequence[Message], *, as_is: bool) -> tuple[Sequence[Receipt], int]:
         """Store messages side by side in the log, in order, without waiting for the disk: the receipts, and the log

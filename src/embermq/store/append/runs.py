@@ -65,6 +65,10 @@ class RunReader:
     @property
     def loops(self) -> RunLoops:
         """The compiled loops; `places` has the tails that messages may be sent to."""
+        return self._loops or self.load()
+
+    def load(self) -> RunLoops:
+        """Load the loops, if they are not yet."""
         if self._loops is None:
             self._loops = run_loops()
         return self._loops

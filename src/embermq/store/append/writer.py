@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from embermq.clock import Clock
-from embermq.columns import N_PLACED_COLUMNS, Rows
+from embermq.columns import N_PLACED_COLUMNS, P_PHYSICAL, P_SIZE, Rows
 from embermq.errors import AppendRefused, DiskFull, MessageRejected, SegmentUnavailable, StoreError
 from embermq.format.frame import BLANK_BYTES, put_record
 from embermq.model.message import NO_PROPERTIES, Message, MessageBatch, Receipt
@@ -26,6 +26,7 @@ from embermq.store.append.admission import FIXED_BUT_TOPIC_LENGTH, Admission, Ad
 from embermq.store.append.log_end import PUT_OK, LogEnd
 from embermq.store.append.message_columns import MessageColumns
 from embermq.store.append.packed import Durability, PackedBatch, PackedReader, PackedReceipts, refuse_the_rest
+from embermq.store.append.parked import ParkedReader
 from embermq.store.append.put_lock import PutLock, Refusal
 from embermq.store.append.queue_tails import QueueKey, QueueTail, QueueTails
 from embermq.store.append.runs import MessageRun, Receipts, RunReader
@@ -61,6 +62,7 @@ class Writer:
         )
         self._runs = RunReader(admission, self._tails, lambda: self.put_lock.lock, kernels)
         self._packed = PackedReader(admission, self._runs)
+        self.parked = ParkedReader(log, self._runs, admission.packed_store_host, kernels)
         self._plain_bytes_max = admission.plain_bytes_max
         self._log, self._store_host, self._packed_host = log, admission.store_host, admission.packed_store_host
 
@@ -340,6 +342,24 @@ class Writer:
         if broken is not None:
             refuse_the_rest(placed, refused, broken)
         return PackedReceipts(placed, now_ms, self._store_host, refused, durability if waits else None)
+
+    def append_run(self, run: MessageRun) -> int:
+        """Store a run side by side in one segment, past the mark of a full disk as well: all of it, or with an error
+        nothing. Where its last record ends."""
+        entered, count, stored = self._monotonic(), len(run.rows), 0
+        placed = np.empty((count, N_PLACED_COLUMNS), np.int64)
+        self.put_lock.check_busy(count)
+        with self.put_lock.lock:
+            began = self.put_lock.begin(True, count)
+            try:
+                now_ms = self._now_ms()
+                self._end.segment_for(run.room)
+                for written in self._end.write_run(self._runs.loops.encode_batch, run, now_ms, placed):
+                    stored += written
+            finally:
+                held = self.put_lock.finish(began, stored, count - stored)
+        self.put_lock.wake(held, began + held - entered, count)
+        return int(placed[-1, P_PHYSICAL] + placed[-1, P_SIZE])
 
     def append_columns(self, columns: MessageColumns, durability: Durability | None) -> Sequence[Receipt]:
         """Store messages that come as columns, all or none, and wait until they are durable if there is one to ask."""

@@ -17,17 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from embermq.clock import Clock
+from embermq.columns import N_PLACED_COLUMNS, P_PHYSICAL, P_QUEUE_OFFSET, P_SIZE, Rows
 from embermq.errors import StoreError
 from embermq.model.message import StoredMessage
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.store.services.look_thread import IDLE_MS, LOOK_MS, LookThread
-from embermq.store.services.redelivery import RUN_MESSAGES_MAX, AppendTogether, Redelivery
+from embermq.store.services.redelivery import RUN_MESSAGES_MAX, AppendParked, AppendTogether, Redelivery
 from embermq.store.tables import ConfigTable
 
 log = logging.getLogger(__name__)
 
 # Messages of one level that are delivered before the other levels get their turn.
-TURN_MESSAGES_MAX = 1000
+TURN_MESSAGES_MAX = 4096
+
+Entries = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Parked:
 
     queue_ids: Callable[[], Iterable[int]]  # of the schedule topic; asked at each look, so it must be cheap
     bounds: Callable[[int], tuple[int, int] | None]  # queue id -> its min and max offset
-    entries: Callable[[int, int], npt.NDArray[np.void]]  # queue id, start -> some ENTRY_DTYPE from there
+    entries: Callable[[int, int], Entries]  # queue id, start -> some ENTRY_DTYPE from there
     message_at: Callable[[int, int], StoredMessage | None]  # physical offset, size
 
 
@@ -54,18 +57,22 @@ class DelayedMessages:
         log_file_bytes: int,
         clock: Clock,
         persist_interval_ms: int = 10_000,
+        append_parked: AppendParked | None = None,
     ) -> None:
         self._parked, self._flush_log = parked, flush_log
-        self._redelivery = Redelivery(append, "delayed", log_file_bytes)
+        self._redelivery = Redelivery(append, "delayed", log_file_bytes, append_parked)
         self._saved = saved_progress
-        self._delay_ms, self._clock = delay_ms, clock
-        # The longest pause while nothing is parked: shorter if a level's delay is.
-        self._idle_ms = max(LOOK_MS, min(IDLE_MS, *delay_ms))
-        self._persist_seconds = persist_interval_ms / 1000
-        self._persist_at = clock.monotonic() + self._persist_seconds
+        self._delay_ms = delay_ms
         self._progress: dict[int, int] = {}  # level -> next queue offset to look at
         self._failing: set[int] = set()  # levels whose last append failed, to say so only once
-        self._thread = LookThread(self._look, "delayed")
+        self._thread = LookThread(
+            self.deliver_due,
+            self.persist,
+            "delayed",
+            clock,
+            persist_interval_ms=persist_interval_ms,
+            idle_ms=max(LOOK_MS, min(IDLE_MS, *delay_ms)),  # Shorter if a level's delay is.
+        )
 
     @property
     def delivered(self) -> int:
@@ -136,38 +143,56 @@ class DelayedMessages:
         at = max(bounds[0], min(start, bounds[1]))
         if at > start and level in self._progress:
             log.warning("delayed.lost level=%d from=%d to=%d reason=deleted", level, start, at)
+        self._redelivery.expect(bounds[1] - at)
         turn_end = min(bounds[1], at + TURN_MESSAGES_MAX)
         while at < turn_end:
-            entries = self._parked.entries(level - 1, at).tolist()
-            if not entries:
+            entries = self._parked.entries(level - 1, at)[: turn_end - at]
+            if not len(entries):
                 return now_ms + LOOK_MS
-            at, look = self._deliver_entries(level, at, entries[: turn_end - at], now_ms)
+            at, look = self._deliver_entries(level, at, entries, now_ms)
             if look is not None:
                 return look
         return now_ms if at < bounds[1] else None
 
-    def _deliver_entries(
-        self, level: int, at: int, entries: list[tuple[int, int, int]], now_ms: int
-    ) -> tuple[int, int | None]:
+    def _deliver_entries(self, level: int, at: int, entries: Entries, now_ms: int) -> tuple[int, int | None]:
         """Deliver entries from the front; where it came to, and, unless all are done with, when to look again."""
-        while entries:
+        while len(entries):
             if self._thread.is_stopping:
                 return at, now_ms
-            run, look = self._read_run(level, at, entries[:RUN_MESSAGES_MAX], now_ms)
-            outcome = self._redelivery.deliver([message for message in run if message is not None])
-            if outcome.refusal is not None:
-                if done := _entries_done(run, outcome.done):
-                    at += done
-                    self._progress[level] = at
-                return at, self._retry_later(level, at, outcome.refusal, now_ms)
-            if run:
-                self._failing.discard(level)
-                at += len(run)
+            done, refusal, look = self._deliver_run(level, at, entries, now_ms)
+            if done:
+                at += done
                 self._progress[level] = at
+            if refusal is not None:
+                return at, self._retry_later(level, at, refusal, now_ms)
+            if done:
+                self._failing.discard(level)
             if look is not None:
                 return at, look
-            entries = entries[len(run) :]
+            entries = entries[done:]
         return at, None
+
+    def _deliver_run(self, level: int, at: int, entries: Entries, now_ms: int) -> tuple[int, str | None, int | None]:
+        """Deliver some entries from the front: how many are done with, why no more if the store refuses, and when to
+        look at the next one if it is not due."""
+        places = _places(at, entries[: self._count_due(level, entries, now_ms)])
+        outcome = self._redelivery.deliver_stored(SCHEDULE_TOPIC, level - 1, places)
+        if outcome.done or outcome.refusal is not None:
+            return outcome.done, outcome.refusal, None
+        run, look = self._read_run(level, at, entries[:RUN_MESSAGES_MAX].tolist(), now_ms)
+        outcome = self._redelivery.deliver([message for message in run if message is not None])
+        if outcome.refusal is not None:
+            return _entries_done(run, outcome.done), outcome.refusal, None
+        return len(run), None, look
+
+    def _count_due(self, level: int, entries: Entries, now_ms: int) -> int:
+        """How many entries from the front are due by what they say themselves."""
+        due_ms = entries["tag_code"]
+        is_due = due_ms <= now_ms
+        if level <= len(self._delay_ms):
+            is_due |= due_ms > now_ms + self._delay_of(level)
+        waiting = np.flatnonzero(~is_due | (due_ms <= 0))
+        return int(waiting[0]) if len(waiting) else len(entries)
 
     def _read_run(
         self, level: int, at: int, entries: list[tuple[int, int, int]], now_ms: int
@@ -230,29 +255,19 @@ class DelayedMessages:
     def stop(self) -> None:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
         self._thread.stop()
-        self._persist_or_warn()
-
-    def _look(self) -> int:
-        """One look; how long to pause after it, in ms."""
-        next_look_ms = self.deliver_due(self._clock.now_ms())
-        if self._clock.monotonic() >= self._persist_at:
-            self._persist_or_warn()
-            self._persist_at = self._clock.monotonic() + self._persist_seconds
-        if next_look_ms is None:
-            return self._idle_ms
-        return max(0, min(LOOK_MS, next_look_ms - self._clock.now_ms()))
-
-    def _persist_or_warn(self) -> None:
-        """A progress that cannot be written now costs duplicates after a crash, nothing more."""
-        try:
-            self.persist()
-        except (OSError, StoreError) as problem:
-            log.warning("delayed.progress not written: %s", problem)
 
 
 def _belongs(message: StoredMessage, level: int, at: int) -> bool:
     """Whether the record is the one this queue entry stands for (an entry that fills a hole is not)."""
     return message.topic == SCHEDULE_TOPIC and message.queue_id == level - 1 and message.queue_offset == at
+
+
+def _places(at: int, entries: Entries) -> Rows:
+    """Where the records of entries lie that stand from offset `at` on in their queue."""
+    places = np.empty((len(entries), N_PLACED_COLUMNS), np.int64)
+    places[:, P_PHYSICAL], places[:, P_SIZE] = entries["physical_offset"], entries["size"]
+    places[:, P_QUEUE_OFFSET] = np.arange(at, at + len(entries))
+    return places
 
 
 def _entries_done(run: list[StoredMessage | None], delivered: int) -> int:

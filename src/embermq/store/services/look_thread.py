@@ -1,7 +1,9 @@
 """A thread that looks at something again and again: what parked messages are delivered by.
 
-A look says how long to pause after it. One that fails is reported and tried again after ten seconds; a closed store
-ends the thread. `start` and `stop` from one thread at a time; `wake` and `look_now` from any.
+A look says when the next one is wanted. One that fails is reported and tried again after ten seconds; a closed store
+ends the thread. Now and then, after a look, and when the thread is stopped, progress is written down; a progress that
+cannot be written costs duplicates after a crash, and is tried again. `start` and `stop` from one thread at a time;
+`wake` and `look_now` from any.
 """
 
 import logging
@@ -9,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from embermq.clock import Clock
 from embermq.errors import StoreClosed, StoreError
 from embermq.files import Bell, WorkThread
 
@@ -24,10 +27,24 @@ _ALIVE_SECONDS = 0.1
 
 
 class LookThread:
-    """Calls `look` until it is stopped; `name` is for its log lines and, after `embermq-`, the thread's name."""
+    """Looks until it is stopped; `name` is for its log lines and, after `embermq-`, the thread's name."""
 
-    def __init__(self, look: Callable[[], int], name: str) -> None:
-        self._look, self._name = look, name
+    def __init__(
+        self,
+        look: Callable[[int], int | None],
+        persist: Callable[[], None],
+        name: str,
+        clock: Clock,
+        *,
+        persist_interval_ms: int,
+        idle_ms: int,
+    ) -> None:
+        """`look` gets the time, and answers when to look again (that time or before: at once), None if nothing is
+        parked: then after `idle_ms`. `persist` raises OSError or StoreError if it cannot be done now."""
+        self._look, self._persist, self._name, self._clock = look, persist, name, clock
+        self._persist_seconds = persist_interval_ms / 1000
+        self._persist_at = clock.monotonic() + self._persist_seconds
+        self._idle_ms = idle_ms
         self.is_stopping = False
         self._wake = Bell()
         self._begun = self._settled = 0  # looks; the last one that left nothing to be done at once
@@ -64,18 +81,35 @@ class LookThread:
         return True
 
     def stop(self) -> None:
-        """End the thread, if it runs."""
+        """End the thread, if it runs, and write the progress down."""
         self.is_stopping = True
         self._wake.ring()
         if self._thread is not None and not self._thread.join(STOP_WAIT_SECONDS):
             log.error("%s.stop the thread did not end within %.0f s", self._name, STOP_WAIT_SECONDS)
         self._thread = None
+        self._persist_or_warn()
+
+    def _look_once(self) -> int:
+        """One look; how long to pause after it, in ms."""
+        next_look_ms = self._look(self._clock.now_ms())
+        if self._clock.monotonic() >= self._persist_at:
+            self._persist_or_warn()
+            self._persist_at = self._clock.monotonic() + self._persist_seconds
+        if next_look_ms is None:
+            return self._idle_ms
+        return max(0, min(LOOK_MS, next_look_ms - self._clock.now_ms()))
+
+    def _persist_or_warn(self) -> None:
+        try:
+            self._persist()
+        except (OSError, StoreError) as problem:
+            log.warning("%s.progress not written: %s", self._name, problem)
 
     def _run(self) -> None:
         while not self.is_stopping:
             self._begun += 1
             try:
-                pause_ms = self._look()
+                pause_ms = self._look_once()
             except StoreClosed:
                 return
             except Exception as problem:

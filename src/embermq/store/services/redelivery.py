@@ -4,6 +4,9 @@ A run of parked messages is appended together, with one turn at the put lock. Th
 one's properties byte for byte, DELAY, REAL_TOPIC, REAL_QID, TIMER_OUT_MS and WAIT included, as RocketMQ's records do;
 the append must therefore be one that does not park again.
 
+Many are appended by kernels (store/append/parked.py), which take ordinary records only; the others, and few, become
+messages first.
+
 No state but counters; one thread, the one that delivers.
 """
 
@@ -11,19 +14,33 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from embermq.columns import N_PLACED_COLUMNS, P_SIZE, Rows
 from embermq.errors import AppendRefused, MessageRejected
+from embermq.format.frame import TOPIC_BYTES_MAX
 from embermq.model.message import Message, Receipt, StoredMessage
 from embermq.model.properties import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, property_value
+from embermq.store.append.parked import AppendedAgain
 
 log = logging.getLogger(__name__)
 
 # Parked messages that are appended together.
 RUN_MESSAGES_MAX = 256
 _RUN_BYTES_MAX = 256 << 10
+# Where kernels are used, and one is not for them: the next ones may be.
+_ODD_RUN_MAX = 16
+# Parked messages that are appended together by kernels.
+STORED_RUN_MAX = 4096
+_STORED_RUN_BYTES_MAX = 1 << 20
+_NO_PLACES: Rows = np.empty((0, N_PLACED_COLUMNS), np.int64)
 _QUEUE_ID_MAX = 2**31 - 1
 _REAL_TOPIC, _REAL_QUEUE_ID = REAL_TOPIC.encode(), REAL_QUEUE_ID.encode()
 
 AppendTogether = Callable[[Sequence[Message]], Sequence[Receipt]]
+AppendParked = Callable[
+    [str, int, Rows, int], AppendedAgain | None
+]  # topic, queue id, places of records, how many wait
 
 
 class Outcome(NamedTuple):
@@ -36,18 +53,47 @@ class Outcome(NamedTuple):
 class Redelivery:
     """Appends parked messages to their own topics, and counts them."""
 
-    def __init__(self, append: AppendTogether, kind: str, log_file_bytes: int) -> None:
-        """`append` stores all or none of a run, which must fit a log file; `kind` is for log lines."""
-        self._append, self._kind = append, kind
+    def __init__(
+        self, append: AppendTogether, kind: str, log_file_bytes: int, append_parked: AppendParked | None = None
+    ) -> None:
+        """`append` stores all or none of a run, which must fit a log file; `kind` is for log lines. `append_parked`, if
+        there is one, does so with records as they lie in the log."""
+        self._append, self._append_parked, self._kind = append, append_parked, kind
         # A record may grow by the name of its topic: a run of a quarter of a log file fits all the same.
         self._run_bytes_max = min(_RUN_BYTES_MAX, log_file_bytes // 4)
+        self._stored_bytes_max = min(_STORED_RUN_BYTES_MAX, log_file_bytes // 4)
+        self._waiting = 0
+        self._run_max = RUN_MESSAGES_MAX
         self.delivered = 0
         self.skipped = 0
         self.delivered_end = 0  # Physical offset after the last delivered record: durable before progress is.
 
     def has_room(self, messages: int, run_bytes: int, record_bytes: int) -> bool:
         """Whether a run of so many messages and bytes may take one more record."""
-        return messages == 0 or (messages < RUN_MESSAGES_MAX and run_bytes + record_bytes <= self._run_bytes_max)
+        return messages == 0 or (messages < self._run_max and run_bytes + record_bytes <= self._run_bytes_max)
+
+    def expect(self, waiting: int) -> None:
+        """So many messages wait. If kernels are worth it they are loaded now, and not when the messages are due."""
+        self._waiting = waiting
+        self.deliver_stored("", 0, _NO_PLACES)
+
+    def deliver_stored(self, topic: str, queue_id: int, places: Rows) -> Outcome:
+        """Append some of the records at `places` (physical offset, size, queue offset) of a queue, from the first one
+        on. None, and no refusal, if kernels are not worth it or the first one is for `deliver`."""
+        if self._append_parked is None:
+            return Outcome(0)
+        room = np.cumsum(places[:STORED_RUN_MAX, P_SIZE] + TOPIC_BYTES_MAX)
+        fitting = int(np.searchsorted(room, self._stored_bytes_max, "right"))
+        try:
+            appended = self._append_parked(topic, queue_id, places[:fitting], self.delivered + self._waiting)
+        except AppendRefused as refusal:
+            return Outcome(0, str(refusal))
+        if appended is None:
+            return Outcome(0)
+        self._run_max = _ODD_RUN_MAX
+        self.delivered += appended.messages
+        self.delivered_end = max(self.delivered_end, appended.end)
+        return Outcome(appended.messages)
 
     def deliver(self, run: Sequence[StoredMessage]) -> Outcome:
         """Append a run in order. A message that can never be delivered is reported, and counts as done."""

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embermq.clock import Clock
+from embermq.columns import N_PLACED_COLUMNS, P_PHYSICAL, P_QUEUE_OFFSET, P_SIZE, Rows
 from embermq.errors import StoreError
 from embermq.format.frame import parse_due_ms
 from embermq.model.message import StoredMessage
@@ -31,7 +32,7 @@ from embermq.store.append.timed import CANCELS_QUEUE, MESSAGES_QUEUE
 from embermq.store.services.done_bits import DoneBits
 from embermq.store.services.look_thread import LOOK_MS, LookThread
 from embermq.store.services.redelivery import (
-    RUN_MESSAGES_MAX,
+    AppendParked,
     AppendTogether,
     Redelivery,
     stored_again,
@@ -70,20 +71,26 @@ class Timers:
         clock: Clock,
         keep_ms: int,
         persist_interval_ms: int = 1000,
+        append_parked: AppendParked | None = None,
     ) -> None:
         """Messages older than `keep_ms` are stored again."""
         self._topic, self._append, self._flush_log, self._saved = topic, append, flush_log, saved_progress
-        self._clock, self._keep_ms = clock, keep_ms
-        self._redelivery = Redelivery(append, "timers", log_file_bytes)
+        self._keep_ms = keep_ms
+        self._redelivery = Redelivery(append, "timers", log_file_bytes, append_parked)
         self._begin(DoneBits())
         self._has_progress = False
-        self._persist_seconds = persist_interval_ms / 1000
-        self._persist_at = clock.monotonic() + self._persist_seconds
         self._check_age_at_ms = 0
         self._is_failing = False
         self.cancelled = 0
         self.stored_again = 0
-        self._thread = LookThread(self._look, "timers")
+        self._thread = LookThread(
+            self.deliver_due,
+            self.persist,
+            "timers",
+            clock,
+            persist_interval_ms=persist_interval_ms,
+            idle_ms=LOOK_MS,  # A message may come that is due sooner than any delay level.
+        )
 
     def _begin(self, done: DoneBits) -> None:
         self._done = done
@@ -163,12 +170,11 @@ class Timers:
         if self._done.low >= end:
             return None
         self._take_up(end, cancels_end, now_ms)
-        due = self._plan.due(now_ms, TURN_MESSAGES_MAX)
-        for start in range(0, len(due), RUN_MESSAGES_MAX):
-            if self._thread.is_stopping:
-                return now_ms
-            if not self._deliver(due[start : start + RUN_MESSAGES_MAX]):
-                return now_ms + LOOK_MS
+        self._redelivery.expect(len(self._plan))
+        if not self._deliver(self._plan.due(now_ms, TURN_MESSAGES_MAX)):
+            return now_ms + LOOK_MS
+        if self._thread.is_stopping:
+            return now_ms
         if now_ms >= self._check_age_at_ms and self._store_old_ones_again(end, now_ms):
             return now_ms
         if self._done.low >= end:
@@ -207,20 +213,32 @@ class Timers:
             self._cancels[key] = _due_ms(message)
 
     def _deliver(self, due: Planned) -> bool:
-        """Deliver a run of entries; False if the store does not take it now."""
+        """Deliver entries that are due, unless it is stopped; False if the store does not take them now."""
+        odd = self._perhaps_cancelled(due)
         at = 0
-        while at < len(due):
-            run, messages, stop = self._read_run(due, at)
-            outcome = self._redelivery.deliver(messages)
-            refused = outcome.refusal is not None
+        while at < len(due) and not self._thread.is_stopping:
+            sure = int(odd[np.searchsorted(odd, at)])  # Nothing before this one is cancelled.
+            outcome = self._redelivery.deliver_stored(TIMER_TOPIC, MESSAGES_QUEUE, _places(due[at:sure]))
+            if outcome.done:
+                done, stop = np.arange(at, at + outcome.done), at + outcome.done
+            elif outcome.refusal is not None:
+                done, stop = np.arange(at, at), at
+            else:
+                run, messages, stop = self._read_run(due, at)
+                outcome = self._redelivery.deliver(messages)
+                # Those in front of the refused one are done with; so is everything else of the run if none was.
+                done = run[: outcome.done] if outcome.refusal is not None else np.arange(at, stop)
             self._note_refusal(outcome.refusal)
-            # Those in front of the refused one are done with; so is everything else of the run if none was.
-            done = run[: outcome.done] if refused else np.arange(at, stop)
             self._finish(due["queue_offset"][done])
-            if refused:
+            if outcome.refusal is not None:
                 return False
             at = stop
         return True
+
+    def _perhaps_cancelled(self, due: Planned) -> npt.NDArray[np.int64]:
+        """The places of entries with a time that a cancellation names, and the end of them all."""
+        named = np.array(sorted(set(self._cancels.values())), np.int64)
+        return np.append(np.flatnonzero(np.isin(due["due_ms"], named)), len(due))
 
     def _read_run(self, due: Planned, start: int) -> tuple[npt.NDArray[np.int64], list[StoredMessage], int]:
         """The messages to deliver from due[start] on: their places in `due`, themselves, and where the run ends."""
@@ -324,29 +342,19 @@ class Timers:
     def stop(self) -> None:
         """End the thread, if it runs, and write the progress down. The store must still take reads."""
         self._thread.stop()
-        self._persist_or_warn()
-
-    def _look(self) -> int:
-        """One look; how long to pause after it, in ms."""
-        next_look_ms = self.deliver_due(self._clock.now_ms())
-        if self._clock.monotonic() >= self._persist_at:
-            self._persist_or_warn()
-            self._persist_at = self._clock.monotonic() + self._persist_seconds
-        if next_look_ms is None:
-            return LOOK_MS  # A message may come that is due sooner than any delay level.
-        return max(0, min(LOOK_MS, next_look_ms - self._clock.now_ms()))
-
-    def _persist_or_warn(self) -> None:
-        """A progress that cannot be written now costs duplicates after a crash, nothing more."""
-        try:
-            self.persist()
-        except (OSError, StoreError) as problem:
-            log.warning("timers.progress not written: %s", problem)
 
 
 def _due_ms(message: StoredMessage) -> int:
     """When a parked record is due; 0, long ago, if it does not say."""
     return parse_due_ms(message.properties.get(TIMER_DUE_MS, "").encode())
+
+
+def _places(due: Planned) -> Rows:
+    """Where the records of entries lie."""
+    places = np.empty((len(due), N_PLACED_COLUMNS), np.int64)
+    places[:, P_PHYSICAL], places[:, P_SIZE] = due["physical_offset"], due["size"]
+    places[:, P_QUEUE_OFFSET] = due["queue_offset"]
+    return places
 
 
 def _belongs(message: StoredMessage, queue_offset: int) -> bool:

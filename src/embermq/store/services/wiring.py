@@ -220,7 +220,7 @@ def _make_delayed(inputs: ServiceInputs) -> DelayedMessages | None:
     def entries(queue_id: int, start: int) -> Any:
         queue = queues.find(SCHEDULE_TOPIC, queue_id)
         assert queue is not None
-        return queue.entries(start, 1024)
+        return queue.entries(start, 4096)
 
     parked = Parked(lambda: queues.ids_of(SCHEDULE_TOPIC), bounds, entries, inputs.records.at)
     progress = ConfigTable(parts.files, parts.root, DELAY_OFFSETS, parts.clock)
@@ -233,6 +233,7 @@ def _make_delayed(inputs: ServiceInputs) -> DelayedMessages | None:
         log_file_bytes=parts.log.segments.segment_bytes,
         clock=parts.clock,
         persist_interval_ms=settings.delay_offset_interval_ms,
+        append_parked=inputs.internal.append_parked,
     )
 
 
@@ -261,6 +262,7 @@ def _make_timers(inputs: ServiceInputs) -> Timers | None:
         clock=parts.clock,
         keep_ms=max(TIMER_KEEP_MS_MIN, settings.retention_hours * 3_600_000 // 2),
         persist_interval_ms=settings.timer_persist_interval_ms,
+        append_parked=inputs.internal.append_parked,
     )
 
 

@@ -48,7 +48,7 @@ def _sources_digest() -> str:
     digest = hashlib.sha256()
     columns, package = kernels.parent, kernels.parent.parent
     plain = (*sorted((columns / "plain").glob("*.py")), columns / "rows.py", *sorted((package / "format").glob("*.py")))
-    model = (package / "model" / name for name in ("flags.py", "hosts.py", "message.py"))
+    model = (package / "model" / name for name in ("flags.py", "hosts.py", "message.py", "properties.py"))
     for path in (*sorted(kernels.rglob("*.py")), *plain, *model):
         digest.update(str(path.relative_to(package)).encode())
         digest.update(path.read_bytes())
