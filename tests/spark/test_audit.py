@@ -230,7 +230,7 @@ PLANTS: list[tuple[Plant, str, str]] = [
     (missing_index, "index", "have no entry"),
     (short_index, "index", "bytes long"),
     (bad_checkpoint, "state", "5 bytes long"),
-    (bad_config, "state", "group g goes on at 3000"),
+    (bad_config, "state", "group g is at offset 3000"),
 ]
 
 

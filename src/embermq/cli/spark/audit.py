@@ -151,8 +151,8 @@ def _rows(findings: list[AuditFinding]) -> Rows:
         number("queue_offset", "queue offset"),
         number("times", "times"),
         TableColumn("since", "since", show_time),
-        TableColumn("fault", "what is wrong"),
-        TableColumn("remedy", "what helps"),
+        TableColumn("fault", "problem"),
+        TableColumn("remedy", "remedy"),
     ]
     rows = [
         [

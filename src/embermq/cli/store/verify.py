@@ -90,8 +90,8 @@ def finding_rows(flaws: list[Flaw]) -> Rows:
         number("queue_offset", "queue offset"),
         number("byte_offset", "byte"),
         number("count", "times"),
-        TableColumn("fault", "what is wrong"),
-        TableColumn("remedy", "what helps"),
+        TableColumn("fault", "problem"),
+        TableColumn("remedy", "remedy"),
     )
     rows = [
         (

@@ -115,7 +115,7 @@ def rebuild(
         where = Path(str(problem.filename or root))
         if problem.errno in _NOT_PERMITTED:
             raise StorePathInvalid(where, f"{problem.strerror}; check its owner and mode") from problem
-        raise StoreError(f"{where}: {problem.strerror or problem}; the same call goes on from here") from problem
+        raise StoreError(f"{where}: {problem.strerror or problem}; call it again to continue") from problem
 
 
 def _in_place(work: "_Rebuild") -> Rebuilt:

@@ -103,7 +103,7 @@ class StateCheck:
             fault = "has the name of a log file, and is no file: records that were in it are lost"
             return self._fault(COMMIT_LOG, file, fault, _MOVE_AWAY, start)
         size = f" ({self._segment_bytes})" if self._segment_bytes else ""
-        fault = f"begins at no multiple of the length of log files{size}: it is none of this log, and never read"
+        fault = f"its start offset is not a multiple of the log file size{size}: it is no part of the log, and ignored"
         return self._fault(COMMIT_LOG, file, fault, _MOVE_AWAY, start)
 
     def _odd_length(self, finding: SegmentFinding, segment_bytes: int) -> Flaw:
@@ -155,7 +155,7 @@ class StateCheck:
         family = CHECKPOINT
         if not self._files.exists(path):
             if self._is_clean:
-                yield self._note(family, family, "there is none", self._remedies.start)
+                yield self._note(family, family, "is missing", self._remedies.start)
             return
         try:
             content = self._files.read_all(path, CHECKPOINT_BYTES_MAX)
@@ -189,7 +189,7 @@ class StateCheck:
             end = queue_ends.get((progress.topic, progress.queue_id))
             if end is not None and progress.offset > end:
                 queue = f"{progress.topic}/{progress.queue_id}"
-                fault = f"group {progress.group} goes on at {progress.offset} of {queue}, which ends at {end}"
+                fault = f"group {progress.group} is at offset {progress.offset} of {queue}, which ends at {end}"
                 yield self._fault("config", f"{CONFIG}/consumerOffset.json", fault, _MISLEADS)
         yield from self._delayed(queue_ends)
 
@@ -197,11 +197,11 @@ class StateCheck:
         for level, offset in sorted(load_entries(self._files, self._root, DELAY_OFFSETS).items()):
             end = queue_ends.get((SCHEDULE_TOPIC, level - 1), 0)
             if offset > end:
-                fault = f"delivery of level {level} goes on at {offset}, its queue ends at {end}"
+                fault = f"delivery of level {level} is at offset {offset}, its queue ends at {end}"
                 yield self._fault("config", f"{CONFIG}/{DELAY_OFFSETS.file}", fault, self._remedies.start)
         low, end = load_done_bits(self._files, self._root).low, queue_ends.get((TIMER_TOPIC, 0), 0)
         if low > end:
-            fault = f"delivery of timers goes on at {low}, their queue ends at {end}"
+            fault = f"delivery of timers is at offset {low}, their queue ends at {end}"
             yield self._fault("config", f"{CONFIG}/{TIMER_OFFSETS.file}", fault, self._remedies.start)
 
     def _misplaced(self) -> Iterator[Flaw]:

@@ -374,7 +374,7 @@ class _Verification:
             severity=Severity.NOTE,
             family=COMMIT_LOG,
             file=f"{COMMIT_LOG}/{segment.path.name}",
-            fault="behind the last record lies something that is none: the rest of an append, or older bytes",
+            fault="after the last record there are bytes that are not a record: an incomplete append, or older data",
             remedy=self._remedies.nothing if self._is_clean else self._remedies.start,
             physical_offset=end,
             byte_offset=end - segment.start,

@@ -56,7 +56,7 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
                 [
                     Table(
                         "Faults first",
-                        ["", "kind", "where", "at offset", "times", "what is wrong", "what helps"],
+                        ["", "kind", "where", "at offset", "times", "problem", "remedy"],
                         [_finding(one, len(found.stores) > 1) for one in findings],
                         FINDINGS_SHOWN_MAX,
                     ),

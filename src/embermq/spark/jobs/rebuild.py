@@ -52,7 +52,7 @@ def _with_clear_errors(function: Callable[[P], R], piece: P) -> R:
         return function(piece)
     except OSError as problem:
         where = problem.filename or "a task"
-        raise StoreError(f"{where}: {problem.strerror or problem}; the same call goes on from here") from problem
+        raise StoreError(f"{where}: {problem.strerror or problem}; call it again to continue") from problem
 
 
 def found_settings(path: str | Path) -> StoreSettings:

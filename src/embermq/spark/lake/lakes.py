@@ -292,7 +292,7 @@ class Lake:
         if known is not None and survey.log_min > begin:
             raise DataLost(
                 f"{survey.path}: the lake ends at {begin:,} and the log now begins at {survey.log_min:,}; what lies"
-                " between is gone. A pipeline into this lake goes on with a gap if you accept that (--ignore-data-loss)"
+                " between is gone. A pipeline into this lake continues with a gap if --ignore-data-loss is set"
             )
         pieces = self._slices(survey, broker_name, survey.record_start(begin), end, parallelism(spark))
         stems = [stem(broker_name, piece.start, piece.end) for piece in pieces]

@@ -156,7 +156,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._fail_on_loss:
             raise DataLost(
                 f"{survey.path}: to be read next is {position:,}, and the log now {border};"
-                " --ignore-data-loss (fail_on_data_loss=False) goes on from there"
+                " --ignore-data-loss (fail_on_data_loss=False) continues from there"
             )
         log.warning("data lost path=%s position=%d: the log now %s", survey.path, position, border)
         return onward

@@ -75,7 +75,7 @@ class FollowedStore:
 
     def _tell(self, what: str) -> None:
         if what not in self._told:
-            _log.warning("stream goes on store=%s: %s", self.place.shown, what)
+            _log.warning("stream continues store=%s: %s", self.place.shown, what)
             self._told.add(what)
 
     def wait_for(self, known: StoreOffset | None) -> None:

@@ -106,5 +106,5 @@ class Follower:
         if self._options.fail_on_data_loss:
             raise DataLost(f"{what}; {_GO_ON}")
         if what not in self._told:
-            _log.warning("stream goes on: %s", what)
+            _log.warning("stream continues: %s", what)
             self._told.add(what)

@@ -451,7 +451,7 @@ def test_a_log_that_went_on_meanwhile_is_walked_again(live: LossyFiles) -> None:
 def test_a_file_that_fails_is_told_and_the_next_call_goes_on(live: LossyFiles) -> None:
     files = FaultyFiles(spoilt(live))
     files.fail("create", nth=3, path_contains="embermq.rebuild")
-    with pytest.raises(StoreError, match="the same call goes on from here"):
+    with pytest.raises(StoreError, match="call it again to continue"):
         made(files)
     made(files)
     inner = files.inner

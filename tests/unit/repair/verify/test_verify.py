@@ -549,7 +549,7 @@ def test_checkpoint(sound: LossyFiles) -> None:
         assert only_fault(disk).family == "checkpoint"
     disk = disks.copy(sound)
     disk.remove(path)
-    assert [flaw.fault for flaw in look(disk).flaws] == ["there is none"]
+    assert [flaw.fault for flaw in look(disk).flaws] == ["is missing"]
 
 
 def test_config(sound: LossyFiles) -> None:
@@ -560,12 +560,12 @@ def test_config(sound: LossyFiles) -> None:
     disk.replace_file(config / "consumerOffset.json", b'{"offsetTable":{"Topic0@g":{1:3000}}}')
     flaw = only_fault(disk)
     assert flaw.file == "config/consumerOffset.json"
-    assert "group g goes on at 3000 of Topic0/1, which ends at" in flaw.fault
+    assert "group g is at offset 3000 of Topic0/1, which ends at" in flaw.fault
     disk.replace_file(config / "consumerOffset.json", b"{")
     assert "cannot be read" in only_fault(disk).fault
     disk.remove(config / "consumerOffset.json")
     disk.put(config / "delayOffset.json", b'{"offsetTable":{1:99}}')
-    assert "delivery of level 1 goes on at 99" in only_fault(disk).fault
+    assert "delivery of level 1 is at offset 99" in only_fault(disk).fault
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_those_who_read_do_not_see_it(stray: Path) -> None:
 def test_verify_tells_of_it_and_of_nothing_else(stray: Path, fast: bool) -> None:
     (flaw,) = [flaw for flaw in verify(stray.parent.parent, fast=fast).flaws if flaw.is_fault]
     assert (flaw.file, flaw.physical_offset) == (f"commitlog/{stray.name}", int(stray.name))
-    assert "no multiple" in flaw.fault
+    assert "not a multiple" in flaw.fault
     assert "move it" in flaw.remedy
     assert "truncate" not in flaw.remedy
 
