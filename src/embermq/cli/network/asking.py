@@ -6,7 +6,7 @@ def names(output: Output, admin: Admin) -> None: ...
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -16,7 +16,7 @@ from embermq.cli.output import Output, output_option
 from embermq.cli.store import BadInput
 from embermq.client import Credentials
 from embermq.client.admin import Admin
-from embermq.errors import OptionInvalid
+from embermq.errors import BrokerUnreachable, OptionInvalid
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 P = ParamSpec("P")
@@ -106,3 +106,13 @@ broker_option = click.option("-b", "--broker", default="", metavar="NAME|HOST:PO
 def fail() -> None:
     """Leave with the code that says: not done, or nothing found. What was collected is shown first."""
     click.get_current_context().exit(1)
+
+
+def show_unreachable(output: Output, silent: Sequence[BrokerUnreachable]) -> None:
+    """Brokers of which nothing is shown because they did not answer; the exit code is 1 then."""
+    documents = [{"brokerName": one.broker, "address": one.address, "reason": one.reason} for one in silent]
+    output.record("unreachable", documents)
+    for one in silent:
+        output.say(f"broker {one.broker} ({one.address}) is not among these: {one.reason}", style="bold")
+    if silent:
+        fail()

@@ -11,6 +11,7 @@ from embermq.cli.network.asking import (
     cluster_option,
     confirmed,
     fail,
+    show_unreachable,
     yes_option,
 )
 from embermq.cli.network.group_offsets import clone_offsets, reset_offsets
@@ -70,7 +71,7 @@ def list_groups(output: Output, admin: Admin, show_all: bool, cluster: str) -> N
 @click.option("--topic", default="", help="Only this topic.")
 @asks
 def progress(output: Output, admin: Admin, group_name: str, topic: str) -> None:
-    """Show how far a group is in every queue.
+    """Show how far a group is in every queue. Brokers that do not answer are named, and the exit code is 1.
 
     \b
     embermq group progress billing
@@ -78,14 +79,15 @@ def progress(output: Output, admin: Admin, group_name: str, topic: str) -> None:
     """
     if topic:
         admin.topics.route(topic)
-    found = admin.groups.progress(group_name, topic)
-    if not found.queues:
+    found, silent = admin.groups.reachable_progress(group_name, topic)
+    if not found.queues and not silent:
         admin.groups.require(group_name)
     show_table(output, "queues", PROGRESS_COLUMNS, found.queues, empty=f"group {group_name!r} has no offsets")
     output.record("group", group_name)
     output.record("consumeTps", found.consume_tps)
     output.record("lag", found.lag)
     output.say(f"\nlag {found.lag:,} messages, {found.consume_tps:,.2f} consumed per second")
+    show_unreachable(output, silent)
 
 
 @group.command()

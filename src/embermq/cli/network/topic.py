@@ -10,6 +10,7 @@ from embermq.cli.network.asking import (
     broker_option,
     cluster_option,
     confirmed,
+    show_unreachable,
     yes_option,
 )
 from embermq.cli.network.tables import PERMISSIONS, document_of, perm_text, places_of, show_table
@@ -96,12 +97,13 @@ def route(output: Output, admin: Admin, topic_name: str) -> None:
 @click.argument("topic_name", metavar="TOPIC")
 @asks
 def status(output: Output, admin: Admin, topic_name: str) -> None:
-    """Show the queues of a topic: offsets, and when they were last written to.
+    """Show the queues of a topic: offsets, and when they were last written to. Brokers that do not answer are named,
+    and the exit code is 1.
 
     \b
     embermq topic status orders
     """
-    found = admin.topics.status(topic_name)
+    found, silent = admin.topics.reachable_status(topic_name)
     columns = [
         TableColumn("brokerName", "broker"),
         number("queueId", "queue", str),
@@ -111,6 +113,7 @@ def status(output: Output, admin: Admin, topic_name: str) -> None:
     ]
     show_table(output, "queues", columns, found)
     output.record("messages", sum(one.max_offset - one.min_offset for one in found))
+    show_unreachable(output, silent)
 
 
 @topic.command()

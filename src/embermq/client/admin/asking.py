@@ -3,6 +3,7 @@
     name_server         one name server, the next one if it does not answer
     every_name_server   all of them: they do not talk to each other
     broker              one broker
+    reachable           several: the answers of those that answer, and which do not
 
 An answer with another code than 0 is an error of its kind (RequestRefused), unless the code is expected: then it is
 part of the answer. What an administrator asks may take a broker longer than the calls of a client: 5 s, and 15 s where
@@ -10,7 +11,7 @@ it looks at every queue.
 """
 
 import difflib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from embermq.client.admin.bodies import document
@@ -18,7 +19,7 @@ from embermq.client.calls import BrokerAddress, Caller, body_of, cluster_route, 
 from embermq.client.message_queue import MessageQueue
 from embermq.client.name_servers import NameServers
 from embermq.client.topic_route import ClusterRoute, TopicRoute
-from embermq.errors import NameUnknown, RequestRefused, RouteMissing
+from embermq.errors import BrokerUnreachable, NameUnknown, RequestRefused, RouteMissing
 from embermq.remoting import Command, RequestCode
 
 ASK_SECONDS, LONG_SECONDS = 5.0, 15.0
@@ -151,6 +152,21 @@ class Asking:
     ) -> Answer:
         """The answer of a broker; RequestRefused, BrokerUnreachable. `group`: for errors, if the header names none."""
         return await self._ask(to, code, header, body, LONG_SECONDS if is_long else ASK_SECONDS, expected, group)
+
+    async def reachable(
+        self, places: Iterable[BrokerAddress], ask: Callable[[BrokerAddress], Awaitable[T]]
+    ) -> tuple[list[T], list[BrokerUnreachable]]:
+        """The answers of the brokers that answer, and the others; BrokerUnreachable if none does."""
+        answers: list[T] = []
+        silent: list[BrokerUnreachable] = []
+        for place in places:
+            try:
+                answers.append(await ask(place))
+            except BrokerUnreachable as problem:
+                silent.append(problem)
+        if silent and not answers:
+            raise silent[0]
+        return answers, silent
 
     async def _ask(
         self,

@@ -57,6 +57,7 @@ class BlockingTopics:
     clusters = blocking(Topics.clusters)
     groups = blocking(Topics.groups)
     status = blocking(Topics.status)
+    reachable_status = blocking(Topics.reachable_status)
     configs = blocking(Topics.configs)
     of_broker = blocking(Topics.of_broker)
     put = blocking(Topics.put)
@@ -78,6 +79,7 @@ class BlockingGroups:
     delete = blocking(Groups.delete)
     connections = blocking(Groups.connections)
     progress = blocking(Groups.progress)
+    reachable_progress = blocking(Groups.reachable_progress)
     running_info = blocking(Groups.running_info)
     producers = blocking(Groups.producers)
 

@@ -15,6 +15,7 @@ from embermq.client.admin.asking import Asking, known
 from embermq.client.admin.bodies import by_queue, convert, listed, table, version_name
 from embermq.client.admin.topics import Topics
 from embermq.client.calls import BrokerAddress
+from embermq.errors import BrokerUnreachable
 from embermq.model.names import dead_letter_topic, retry_topic
 from embermq.remoting import RequestCode, ResponseCode, write_json
 
@@ -257,22 +258,25 @@ class Groups:
         return _joined(answers) if answers else None
 
     async def progress(self, group: str, topic: str = "") -> Progress:
-        """How far it is, in every queue of its topics, or of one."""
+        """How far it is, in every queue of its topics, or of one; BrokerUnreachable if a broker does not answer."""
+        found, silent = await self.reachable_progress(group, topic)
+        if silent:
+            raise silent[0]
+        return found
+
+    async def reachable_progress(self, group: str, topic: str = "") -> tuple[Progress, list[BrokerUnreachable]]:
+        """The same of the brokers that answer, and those that do not: the lag is that of the queues that are seen."""
         header = {"consumerGroup": group} | ({"topic": topic} if topic else {})
-        parts = []
-        for place in await self._asking.places():
-            answer = await self._asking.broker(
-                place,
-                RequestCode.GET_CONSUME_STATS,
-                header,
-                is_long=True,
-                expected=(ResponseCode.TOPIC_NOT_EXIST,),
-            )
-            if answer.code == 0:
-                parts.append(answer.read(_progress))
+
+        async def ask(place: BrokerAddress) -> tuple[float, list[QueueProgress]]:
+            code, expected = RequestCode.GET_CONSUME_STATS, (ResponseCode.TOPIC_NOT_EXIST,)
+            answer = await self._asking.broker(place, code, header, is_long=True, expected=expected)
+            return answer.read(_progress) if answer.code == 0 else (0.0, [])
+
+        parts, silent = await self._asking.reachable(await self._asking.places(), ask)
         queues = [queue for _, found in parts for queue in found]
         queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
-        return Progress(group, sum(tps for tps, _ in parts), sum(queue.lag for queue in queues), queues)
+        return Progress(group, sum(tps for tps, _ in parts), sum(queue.lag for queue in queues), queues), silent
 
     async def running_info(self, group: str, client_id: str, *, jstack: bool = False) -> RunningInfo:
         """What one member says of itself; it is asked through a broker that it is connected to."""

@@ -13,7 +13,7 @@ from embermq.client.admin.asking import Asking
 from embermq.client.admin.bodies import by_queue, convert, names, table
 from embermq.client.calls import BrokerAddress
 from embermq.client.topic_route import TopicRoute
-from embermq.errors import RouteMissing
+from embermq.errors import BrokerUnreachable, RouteMissing
 from embermq.model.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
 from embermq.remoting import RequestCode
 
@@ -97,12 +97,22 @@ class Topics:
         return sorted(found)
 
     async def status(self, topic: str) -> list[TopicQueue]:
-        """Every queue that is written to."""
-        found: list[TopicQueue] = []
-        for place in await self._asking.topic_places(topic):
-            answer = await self._asking.broker(place, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}, is_long=True)
-            found += answer.read(_status)
-        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id))
+        """Every queue that is written to; BrokerUnreachable if one of its brokers does not answer."""
+        found, silent = await self.reachable_status(topic)
+        if silent:
+            raise silent[0]
+        return found
+
+    async def reachable_status(self, topic: str) -> tuple[list[TopicQueue], list[BrokerUnreachable]]:
+        """The same of the brokers that answer, and those that do not."""
+
+        async def ask(place: BrokerAddress) -> list[TopicQueue]:
+            code = RequestCode.GET_TOPIC_STATS_INFO
+            return (await self._asking.broker(place, code, {"topic": topic}, is_long=True)).read(_status)
+
+        parts, silent = await self._asking.reachable(await self._asking.topic_places(topic), ask)
+        found = [queue for part in parts for queue in part]
+        return sorted(found, key=lambda queue: (queue.broker_name, queue.queue_id)), silent
 
     async def configs(self, topic: str) -> dict[str, TopicConfig]:
         """What each broker that has it says of it, by the broker's name."""

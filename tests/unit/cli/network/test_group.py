@@ -2,6 +2,10 @@
 
 import pytest
 
+from embermq.client.admin import Admin
+from embermq.client.admin.asking import Asking
+from embermq.client.calls import BrokerAddress
+from embermq.errors import BrokerUnreachable
 from tests.support.probed_cluster import ProbedCluster
 from tests.unit.cli.network.conftest import Command
 
@@ -63,6 +67,46 @@ def test_progress_and_lag(cluster: ProbedCluster, command: Command) -> None:
     watched = command("message lag g-progress --watch --every 0.1 --times 2")
     assert watched.code == 0
     assert [line.split("  ")[1] for line in watched.out.splitlines()] == ["lag 2", "lag 2"]
+
+
+def test_a_broker_that_is_down_is_named_and_the_others_are_shown(
+    cluster: ProbedCluster, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cluster, command, "g-down-topic", "g-down")
+    gone = BrokerAddress("broker-gone", "127.0.0.1:1")
+    places, topic_places = Asking.places, Asking.topic_places
+
+    async def with_gone(asking: Asking, cluster: str = "") -> list[BrokerAddress]:
+        return [gone, *await places(asking, cluster)]
+
+    async def topic_with_gone(asking: Asking, topic: str, cluster: str = "") -> list[BrokerAddress]:
+        return [*await topic_places(asking, topic, cluster), gone]
+
+    monkeypatch.setattr(Asking, "places", with_gone)
+    monkeypatch.setattr(Asking, "topic_places", topic_with_gone)
+    for line, lists in (("group progress g-down", ("g-down-topic",)), ("topic status g-down-topic", ("broker-a",))):
+        ran = command(line)
+        assert ran.code == 1
+        assert all(text in ran.out for text in (*lists, "broker broker-gone (127.0.0.1:1) is not among these"))
+        found = command(line, as_json=True).json
+        assert [queue["brokerName"] for queue in found["queues"]] == ["broker-a"]
+        (silent,) = found["unreachable"]
+        assert (silent["brokerName"], silent["address"]) == ("broker-gone", "127.0.0.1:1")
+    with Admin(cluster.name_server) as admin:
+        with pytest.raises(BrokerUnreachable, match="broker-gone"):
+            admin.groups.progress("g-down")
+        with pytest.raises(BrokerUnreachable, match="broker-gone"):
+            admin.topics.status("g-down-topic")
+
+
+def test_a_cluster_of_which_no_broker_answers_is_an_error(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def only_gone(asking: Asking, *names: str) -> list[BrokerAddress]:
+        return [BrokerAddress("broker-gone", "127.0.0.1:1")]
+
+    monkeypatch.setattr(Asking, "places", only_gone)
+    ran = command("group progress g-any")
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+    assert "broker-gone" in ran.err
 
 
 def test_members_of_a_group(cluster: ProbedCluster, command: Command) -> None:
