@@ -38,6 +38,7 @@ class MasterFacts(NamedTuple):
     role: str
     segment_bytes: int
     log_begin: int
+    log_end: int
     name: str
 
 
@@ -83,7 +84,8 @@ def tap(
         facts = asyncio.run(_ask(broker or str(Host(host, port - 1))))
         _warn(facts, master, yes=yes)
         settings = _settings(directory, config_file, changes, facts)
-        begin = facts.log_begin if whole and facts is not None else None
+        # An empty log is asked for as any slave asks: a place in it would be refused.
+        begin = facts.log_begin if whole and facts is not None and facts.log_end else None
         if whole and facts is None:
             raise NotStarted("--whole: where the log begins is asked on the master's main port; name it with --broker")
         with ExitStack() as stack:
@@ -108,10 +110,10 @@ async def _ask(address: str) -> MasterFacts | None:
         answer = await connector.call(address, Command(RequestCode.GET_BROKER_CONFIG), ASK_SECONDS)
         said = {entry.key: entry.value for entry in parse_properties(answer.body.decode("utf-8", "replace"))}
         running = await connector.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_SECONDS)
-        begin = int(parse_json(running.body)["table"]["commitLogMinOffset"])
-        return MasterFacts(
-            said.get("brokerRole", ""), int(said["mappedFileSizeCommitLog"]), max(0, begin), said.get("brokerName", "")
-        )
+        table = parse_json(running.body)["table"]
+        begin, end = (max(0, int(table[f"commitLog{which}Offset"])) for which in ("Min", "Max"))
+        role, name = said.get("brokerRole", ""), said.get("brokerName", "")
+        return MasterFacts(role, int(said["mappedFileSizeCommitLog"]), begin, end, name)
     except (RemotingError, ValueError, LookupError):
         return None
     finally:

@@ -41,6 +41,16 @@ def test_a_tap_copies_the_whole_log_and_goes_on(tmp_path: Path, capsys: Captured
         assert len(store.fetch("T", 0, 440).messages) == 10
 
 
+@pytest.mark.slow(seconds=5)
+def test_a_master_that_has_nothing_yet(tmp_path: Path, capsys: Captured) -> None:
+    with BrokerProcess(tmp_path, "--set", "haSendHeartbeatInterval=100") as master:
+        assert tapped(master, tmp_path / "copy", "--whole") == 0
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["stored"] == 0
+        assert send(master.address, b"first").code == 0
+        assert tapped(master, tmp_path / "copy", "--whole") == 0
+    assert b"first" in file_bytes(tmp_path / "copy", 0, 1000, SEGMENT)
+
+
 @pytest.mark.slow(seconds=6)
 def test_a_sync_master_is_not_tapped_without_a_word(tmp_path: Path, capsys: Captured) -> None:
     words = ("--set", "haSendHeartbeatInterval=100", "--set", "brokerRole=SYNC_MASTER", "--set", "slaveTimeout=100")
