@@ -75,6 +75,7 @@ Expected answers (nothing found, offset moved, flush timed out) are values, not 
 Errors of `append` carry `status`, the name Apache RocketMQ gives to the same refusal.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -404,13 +405,28 @@ class PlaceUnavailable(StorePathInvalid):
     """A file system did not answer in time, or said that it cannot at the moment; the same may work later."""
 
 
+def _program(command: str) -> str:
+    """What runs there, in a few words: `java BrokerStartup`, `python -m embermq.cli`; a broker's whole command line
+    has hundreds of characters."""
+    words = command.split()
+    name = words[0].rpartition("/")[2]
+    if name.startswith("python") and "-m" in words[1:-1]:
+        name = f"{name} -m {words[words.index('-m') + 1]}"
+    elif name.startswith("java"):
+        main = next((word for word in words[1:] if re.fullmatch(r"(\w+\.)+[A-Z]\w*", word)), "")
+        name = f"{name} {main.rpartition('.')[2]}".rstrip()
+    elif name.startswith("python") and "-c" not in words:
+        script = next((word for word in words[1:] if not word.startswith("-")), "")
+        name = f"{name} {script.rpartition('/')[2]}".rstrip()
+    return name if len(name) <= _COMMAND_SHOWN else f"{name[:_COMMAND_SHOWN]}…"
+
+
 class StoreLocked(StoreError):
     """Another process has this store open for writing."""
 
     def __init__(self, path: Path, holder_pid: int | None, holder: str = "") -> None:
         who = f"process {holder_pid}" if holder_pid else "another process"
-        shown = holder if len(holder) <= _COMMAND_SHOWN else f"{holder[:_COMMAND_SHOWN]}…"
-        detail = f" ({shown})" if holder else ""
+        detail = f" ({_program(holder)})" if holder.strip() else ""
         super().__init__(
             f"{path} is already open for writing by {who}{detail}; close it there, or open with read_only=True"
         )

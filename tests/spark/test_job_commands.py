@@ -103,6 +103,9 @@ def test_replay_and_dead_letters(store: str, tmp_path: Path, capsys: pytest.Capt
     words = ["replay", store, "--topic", "orders", "--into", target, "--to-topic", "again", "--where", "keys < 'o-2'"]
     words += ["--set", "mappedFileSizeCommitLog=1048576"]
     assert asked(capsys, *words, "--dry-run")["replay"]["found"] == 12
+    there = asked(capsys, "replay", store, "--topic", "orders", "--where", "keys < 'o-2'", "--dry-run")["replay"]
+    assert (there["found"], there["skipped"], there["appended"]) == (12, 0, 0)
+    assert "only a --dry-run needs none" in refused(capsys, "replay", store, "--topic", "orders")
     assert asked(capsys, *words)["replay"]["appended"] == 12
     exported = tmp_path / "dead.jsonl"
     words = ["dead-letters", store, "--group", "shop", "--export", str(exported), "--resend-into", target]
@@ -141,6 +144,11 @@ def test_what_dead_letters_have(store: str, tmp_path: Path, capsys: pytest.Captu
     assert (second["topic"], second["properties"]["REASON"], second["body"]) == (None, "no stock", "/w==")
     assert second["msg_id"] == second["origin_id"]
     assert (list(found["resent"]), found["without_origin"]) == (["orders"], 1)
+    assert found["total"] == 2
+    limited = asked(capsys, "dead-letters", store, "--group", "shop", "--limit", "1")
+    assert limited["dead_letters"] == [first]
+    assert [(one["topic"], one["letters"]) for one in limited["totals"]] == [(None, 1), ("orders", 1)]
+    assert limited["totals"][1]["first_ms"] == limited["totals"][1]["last_ms"] == first["dead_ms"]
     assert run(["spark", *words, "--dry-run"]) == 0
     out = capsys.readouterr().out
     for said in ("(unknown)", "orders: 0 would be resent, 1 were already", "1 do not say which topic"):

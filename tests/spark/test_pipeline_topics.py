@@ -66,7 +66,10 @@ def test_a_lake_of_some_topics(
     words = ["spark", "pipeline", str(builder.root), "--into", lake]
     assert run([*words, "--topic", "orders*", "--exclude", "*-test"]) == 0
     fill(builder, 2)
-    assert run(words) == 0  # The lake remembers.
+    assert run([*words, "--metrics-file", str(tmp_path / "figures.prom")]) == 0  # The lake remembers.
+    figures = (tmp_path / "figures.prom").read_text()
+    assert "embermq_pipeline_batches_total 1\n" in figures
+    assert 'embermq_pipeline_sink_records_total{sink="lake"} 8\n' in figures
     held = Lake.open(lake, make=False)
     assert {file.topic: 0 for file in held.live_files()}.keys() == {"orders", "orders-eu"}
     assert sum(file.rows for file in held.live_files()) == 14
@@ -74,6 +77,7 @@ def test_a_lake_of_some_topics(
     assert minutes is not None
     assert set(minutes["topic"].to_pylist()) == {"orders", "orders-eu"}
     fill(builder, 1)
+    check_lag(builder, lake, capsys)
     rows = messages(spark, [str(builder.root)], lake=lake)  # What the lake leaves out comes from the log.
     counts = {row["topic"]: row["count"] for row in rows.groupBy("topic").count().collect()}
     assert counts == dict.fromkeys(TOPICS, 8)
@@ -87,6 +91,20 @@ def test_a_lake_of_some_topics(
     batch = LogBatch(0, (LogRange("broker-a", str(builder.root), 0, 100),), spark, stores)
     with pytest.raises(OptionInvalid, match=r"are of topics orders\*"):
         MinutesSink(lake, TopicFilter()).process(batch)
+
+
+def check_lag(builder: StoreBuilder, lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    words = ["spark", "lag", "--checkpoint", f"{lake}/_checkpoint", "--store", str(builder.root)]
+    assert run([*words, "--output", "json"]) == 0
+    [found] = json.loads(capsys.readouterr().out)["checkpoints"]
+    [only] = found["lags"]
+    assert found["batch"] == 1
+    with builder.open(read_only=True) as store:
+        waiting = list(store.scan())[-4:]
+    assert (only["broker_name"], only["state"], only["position"]) == ("broker-a", "ok", waiting[0].physical_offset)
+    assert only["behind_bytes"] == sum(one.size for one in waiting)
+    assert only["behind_seconds"] > 0
 
 
 def test_filters_that_cannot_be(spark: "SparkSession", tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_audit_of_a_damaged_store(
     lines = [json.loads(line) for line in saved.read_text().splitlines()]
     assert [line["fault"] for line in lines] == [one["fault"] for one in found["findings"]]
     texts = checked(page.read_text())
-    for said in ("1 faults", "broker-b", "bad crc", "orders", "00000000000000065536", "Damage map", "XXXX (no tag)"):
+    for said in ("1 faults", "broker-b", "bad crc", "orders", "00000000000000065536", "Log integrity", "XXXX (no tag)"):
         assert said in texts
     for width, more in ((1200, ()), (390, ("--blink-settings=preferredColorScheme=0",))):
         seen_by_browser(page, width, *more)

@@ -47,6 +47,11 @@ CLOSED_TOPICS = frozenset(
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
+def is_system_group(group: str) -> bool:
+    """RocketMQ's own, and those of its tools."""
+    return group.startswith(SYSTEM_GROUP_PREFIX) or group in PREDEFINED_GROUPS
+
+
 @lru_cache(maxsize=4096)
 def topic_objection(topic: str) -> str | None:
     """Why this cannot be a topic's name; None if it can."""

@@ -30,6 +30,7 @@ VERBS = {
     "archive": "Write logs into a lake of Parquet files.",
     "audit": "Check every record; compare log, queues and index.",
     "dead-letters": "List the dead letters of a group, and send them again.",
+    "lag": "Show how far streams and pipelines are behind.",
     "pipeline": "Process logs into a lake, statistics, queues and index.",
     "rebuild": "Rebuild queues and index from the log.",
     "replay": "Append messages of a time range to a topic again.",

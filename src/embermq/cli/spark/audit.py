@@ -18,6 +18,7 @@ from embermq.cli.output import (
     show_yes,
 )
 from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.store.times import check_order, time_option
 from embermq.clock import SystemClock
 from embermq.spark import audit as job_audit
 from embermq.spark.jobs import Audit, AuditFinding, StoreAudit, audit_report, check_place
@@ -32,6 +33,8 @@ from embermq.spark.report import check_report_place, write_report
     help="Also write the findings: FILE.parquet or FILE.jsonl; into a directory, records by topic, tag and hour too.",
 )
 @click.option("--report", metavar="FILE.html", help="Write an HTML report.")
+@time_option("--since", "since_ms", "Report counts and findings of messages stored at this time or later.")
+@time_option("--until", "until_ms", "Report counts and findings of messages stored before this time.")
 @click.option(
     "--limit",
     default=50,
@@ -42,7 +45,14 @@ from embermq.spark.report import check_report_place, write_report
 @master_option
 @output_option
 def audit(
-    output: Output, paths: tuple[str, ...], save: str | None, report: str | None, limit: int, master: str | None
+    output: Output,
+    paths: tuple[str, ...],
+    save: str | None,
+    report: str | None,
+    since_ms: int | None,
+    until_ms: int | None,
+    limit: int,
+    master: str | None,
 ) -> None:
     """Check every record of stores, and compare log, queues and index with each other.
 
@@ -53,14 +63,19 @@ def audit(
     \b
     embermq spark audit /data/broker-a --report audit.html
     embermq spark audit '/data/broker-*' --save findings.parquet
+    embermq spark audit /data/broker-a --since 2026-11-01 --until 2026-11-02
     """
+    check_order("--since", since_ms, "--until", until_ms)
     if save is not None:
         check_place(save)
     if report is not None:
         check_report_place(report)
     with working(output, master, "embermq audit") as (spark, on_progress):
-        found = job_audit(spark, list(paths), on_progress=on_progress)
+        found = job_audit(spark, list(paths), since_ms=since_ms, until_ms=until_ms, on_progress=on_progress)
     _show(output, found, limit)
+    if since_ms is not None or until_ms is not None:
+        output.record("records_in_window", found.counted)
+        output.say(f"records stored in this time: {show_count(found.counted)}; all of the log was read")
     if save is not None:
         files = found.save(save)
         output.record("saved", files)

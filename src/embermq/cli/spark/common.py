@@ -4,7 +4,7 @@ Loaded by those verbs only: what it imports needs pyspark.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -60,13 +60,29 @@ def working(output: Output, master: str | None, title: str) -> Iterator[tuple[An
         def on_progress(what: str, done: int, total: int) -> None:
             bar.update(task, description=what, completed=done, total=total)
 
-        spark = embermq.spark.session(title, master)
-        try:
-            with our_errors(), _failures_told_once(spark):
-                yield spark, on_progress
-        finally:
-            bar.update(task, description="stopping Spark")
-            spark.stop()
+        with _session(title, master, lambda: bar.update(task, description="stopping Spark")) as spark:
+            yield spark, on_progress
+
+
+@contextmanager
+def session_for_questions(output: Output, master: str | None, title: str) -> Iterator[Any]:
+    """A session for somebody who types: nothing is drawn but while it starts."""
+    with ExitStack() as started:
+        started.enter_context(output.working("starting Spark"))
+        with _session(title, master, lambda: None) as spark:
+            started.close()
+            yield spark
+
+
+@contextmanager
+def _session(title: str, master: str | None, on_stop: Callable[[], None]) -> Iterator[Any]:
+    spark = embermq.spark.session(title, master)
+    try:
+        with our_errors(), _failures_told_once(spark):
+            yield spark
+    finally:
+        on_stop()
+        spark.stop()
 
 
 @contextmanager

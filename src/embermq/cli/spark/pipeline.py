@@ -20,9 +20,9 @@ from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
 from embermq.errors import OptionInvalid, StoreError
 from embermq.spark.lake import LakeFormat, TopicFilter, schemas_in_words
-from embermq.spark.pipelines import BatchProgress, ReportSink, pipeline_report
+from embermq.spark.pipelines import BatchProgress, ReportSink, RunMetrics, pipeline_report
 from embermq.spark.pipelines import pipeline as make_pipeline
-from embermq.spark.report import check_report_place, write_report
+from embermq.spark.report import check_metrics_place, check_report_place, write_metrics, write_report
 
 _BATCHES_KEPT = 5_000
 _BATCHES_SHOWN = 50  # of a pipeline that goes on for ever
@@ -74,6 +74,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 @lake_options
 @click.option("--drop-bodies", is_flag=True, help="Omit bodies that were decoded as JSON.")
 @click.option("--report", metavar="FILE.html", help="Write an HTML report; with --follow it is updated regularly.")
+@click.option("--metrics-file", metavar="FILE", help="Write metrics in the text format of Prometheus after each batch.")
 @click.option("--ignore-data-loss", is_flag=True, help="Continue if the next range is no longer in the log.")
 @writing_options
 @master_option
@@ -99,6 +100,7 @@ def pipeline(
     json_words: tuple[str, ...],
     drop_bodies: bool,
     report: str | None,
+    metrics_file: str | None,
 ) -> None:
     """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
 
@@ -118,6 +120,7 @@ def pipeline(
     settings = settings_for(Path(paths[0]), config_file, changes)
     schemas = schemas_in_words(json_words)
     page = _Page(report, ", ".join(paths)) if report is not None else None
+    figures = _MetricsFile(metrics_file) if metrics_file is not None else None
     with working(output, master, "embermq pipeline") as (spark, on_progress):
         made = make_pipeline(
             spark,
@@ -155,6 +158,8 @@ def pipeline(
                 run.add(progress, _BATCHES_SHOWN if follow else None)
                 if page is not None:
                     page.add(progress)
+                if figures is not None:
+                    figures.add(progress)
                 if output.as_json:
                     click.echo(json.dumps(asdict(progress)), err=True)
                 elif output.notes.is_terminal:
@@ -200,6 +205,19 @@ def _tell(output: Output, run: _RunSummary, page: "_Page | None") -> None:
         output.say(f"damaged: {text}")
     if run.damage_count > len(run.damages):
         output.say(f"and {run.damage_count - len(run.damages):,} more damaged ranges")
+
+
+class _MetricsFile:
+    """Figures for Prometheus, written anew with each batch; when it begins as well, so that they are there."""
+
+    def __init__(self, path: str) -> None:
+        self._place, self._clock = check_metrics_place(path), SystemClock()
+        self._run = RunMetrics(self._clock.now_ms())
+        write_metrics(self._place, self._run.metrics())
+
+    def add(self, progress: BatchProgress) -> None:
+        self._run.add(progress, self._clock.now_ms())
+        write_metrics(self._place, self._run.metrics())
 
 
 class _Page:

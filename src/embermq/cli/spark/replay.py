@@ -8,7 +8,8 @@ import click
 from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count, show_seconds, show_yes
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.store.options import settings_for, writing_options
-from embermq.cli.store.times import time_option
+from embermq.cli.store.times import check_order, time_option
+from embermq.errors import OptionInvalid
 from embermq.spark import replay as job_replay
 from embermq.spark.jobs import Window
 
@@ -16,8 +17,10 @@ from embermq.spark.jobs import Window
 @click.command()
 @stores_argument
 @click.option("--topic", required=True, help="Topic to read.")
-@click.option("--into", required=True, metavar="STORE", help="Store to append to; created if it does not exist.")
-@click.option("--to-topic", required=True, metavar="TOPIC", help="Topic to append to.")
+@click.option(
+    "--into", metavar="STORE", help="Store to append to; created if it does not exist. Optional with --dry-run."
+)
+@click.option("--to-topic", metavar="TOPIC", help="Topic to append to; required with --into.")
 @time_option("--since", "begin_ms", "Stored at this time or later.")
 @time_option("--until", "end_ms", "Stored before this time.")
 @click.option("--tags", help="Replay only these tags, for example 'paid || sent'.")
@@ -37,8 +40,8 @@ def replay(
     changes: tuple[str, ...],
     paths: tuple[str, ...],
     topic: str,
-    into: str,
-    to_topic: str,
+    into: str | None,
+    to_topic: str | None,
     begin_ms: int | None,
     end_ms: int | None,
     tags: str | None,
@@ -58,9 +61,15 @@ def replay(
     \b
     embermq spark replay /data/broker-a --topic orders --since 2026-11-01 --tags paid \\
         --into /data/test-store --to-topic orders --rate 500
+    embermq spark replay /data/broker-a --topic orders --since 2026-11-01 --dry-run
     """
+    if into is None and not dry_run:
+        raise OptionInvalid("into", "name the store to append to; only a --dry-run needs none")
+    if into is not None and to_topic is None:
+        raise OptionInvalid("to-topic", "name the topic to append to")
+    check_order("--since", begin_ms, "--until", end_ms)
     window = Window(topic, begin_ms, end_ms, tags, where, start_offset=from_offset, end_offset=to_offset)
-    settings = settings_for(Path(into), config_file, changes)
+    settings = settings_for(Path(into), config_file, changes) if into is not None else None
     with working(output, master, "embermq replay") as (spark, on_progress):
         done = job_replay(
             spark,
@@ -80,7 +89,7 @@ def replay(
         output.show(
             NamedValues(
                 "replay",
-                f"{topic} into {to_topic}",
+                f"{topic} into {to_topic}" if into is not None else f"{topic}: would be replayed",
                 [
                     NamedValue("found", "found", done.found, show_count),
                     NamedValue("skipped", "there already", done.skipped, show_count),

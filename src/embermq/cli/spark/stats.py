@@ -17,6 +17,7 @@ from embermq.cli.output import (
     show_time,
 )
 from embermq.cli.spark.common import master_option, name_server_option, working
+from embermq.cli.store.times import check_order, time_option
 from embermq.clock import SystemClock
 from embermq.errors import OptionInvalid
 from embermq.spark import stats as job_stats
@@ -29,6 +30,8 @@ from embermq.spark.report import check_report_place, write_report
 @name_server_option
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to read archived messages from.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Include only this topic. Repeatable.")
+@time_option("--since", "since_ms", "Include only messages stored at this time or later.")
+@time_option("--until", "until_ms", "Include only messages stored before this time.")
 @click.option("--report", metavar="FILE.html", help="Write an HTML report.")
 @master_option
 @output_option
@@ -38,6 +41,8 @@ def stats(
     name_server: str | None,
     lake: str | None,
     topics: tuple[str, ...],
+    since_ms: int | None,
+    until_ms: int | None,
     report: str | None,
     master: str | None,
 ) -> None:
@@ -45,15 +50,25 @@ def stats(
 
     \b
     embermq spark stats /data/broker-a --report messages.html
+    embermq spark stats /data/broker-a --since 2026-11-01 --until 2026-11-02T12:00:00Z
     embermq spark stats --name-server 127.0.0.1:9876 --topic orders
     """
     if not paths and name_server is None:
         raise OptionInvalid("store", "name at least one store, or a name server")
+    check_order("--since", since_ms, "--until", until_ms)
     if report is not None:
         check_report_place(report)
     with working(output, master, "embermq stats") as (spark, on_progress):
         on_progress("counting", 0, 1)
-        found = job_stats(spark, list(paths), lake=lake, topics=list(topics) or None, name_server=name_server)
+        found = job_stats(
+            spark,
+            list(paths),
+            lake=lake,
+            topics=list(topics) or None,
+            name_server=name_server,
+            since_ms=since_ms,
+            until_ms=until_ms,
+        )
     output.record("stats", asdict(found))
     if not output.as_json:
         _show(output, found)

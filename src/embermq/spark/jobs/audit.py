@@ -27,6 +27,7 @@ from embermq.spark.jobs import audit_findings
 from embermq.spark.jobs.audit_duplicates import Duplicate, DuplicatesOfPart
 from embermq.spark.jobs.audit_findings import AuditFinding, Owner
 from embermq.spark.jobs.audit_pieces import SparkReading
+from embermq.spark.jobs.audit_tally import ALWAYS, TimeWindow
 from embermq.spark.jobs.audit_totals import Totals
 from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.planning.stores import StorePlace, find_stores
@@ -92,6 +93,11 @@ class Audit:
     def records(self) -> int:
         return sum(store.report.records for store in self.stores)
 
+    @property
+    def counted(self) -> int:
+        """Records of the window of time that was asked for."""
+        return sum(messages for store in self.stores for messages, _ in store.totals.topics().values())
+
     def frame(self, spark: SparkSession) -> DataFrame:
         """The findings; audit_findings.py says what the columns are."""
         return audit_findings.frame(spark, self.findings)
@@ -113,24 +119,42 @@ class Audit:
         return audit_findings.save(path, self.findings, self.counts())
 
 
-def audit(spark: SparkSession, paths: Iterable[str], *, on_progress: ProgressReport | None = None) -> Audit:
-    """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none."""
+def audit(
+    spark: SparkSession,
+    paths: Iterable[str],
+    *,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    on_progress: ProgressReport | None = None,
+) -> Audit:
+    """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none.
+
+    With `since_ms` or `until_ms`, counts and findings are those of messages stored from the one and before the other;
+    what is about no place of the log, such as a file of the config, is told in any case. All of the log is read, too:
+    queues and index can only be compared with the whole of it.
+    """
+    window = ALWAYS._replace(begin_ms=since_ms or 0, end_ms=ALWAYS.end_ms if until_ms is None else until_ms)
     places = find_stores(paths)
     surveys = [Survey.open(place.path) for place in places]
-    step_ms = _step_ms(surveys)
+    step_ms = _step_ms(surveys, window)
     pairs = zip(places, surveys, strict=True)
-    return Audit([_audit_one(spark, place, survey, step_ms, on_progress) for place, survey in pairs])
+    return Audit([_audit_one(spark, place, survey, step_ms, window, on_progress) for place, survey in pairs])
 
 
 def _audit_one(
-    spark: SparkSession, place: StorePlace, survey: Survey, step_ms: int, on_progress: ProgressReport | None
+    spark: SparkSession,
+    place: StorePlace,
+    survey: Survey,
+    step_ms: int,
+    window: TimeWindow,
+    on_progress: ProgressReport | None,
 ) -> StoreAudit:
     passes: list[_AuditPass] = []
 
     def reader(*parts: Any) -> LogReader:
         """For each pass over the store: what another one saw does not count."""
         passes.append(_AuditPass(Totals(step_ms)))
-        passes[-1].reading = SparkReading(spark, Path(place.path), step_ms, passes[-1].see, on_progress)
+        passes[-1].reading = SparkReading(spark, Path(place.path), step_ms, passes[-1].see, on_progress, window=window)
         return passes[-1].reading.make(*parts)
 
     report = verify(place.path, reader=reader)
@@ -145,7 +169,23 @@ def _audit_one(
     done.findings += owner.of_duplicates(_really(reading))
     silences = totals.silences(_looked_until(report, totals), report.log_end)
     done.findings += [owner.of_silence(*silence, report.log_end) for silence in silences]
+    if window != ALWAYS:
+        done.findings = _inside(done.findings, survey, window)
     return done
+
+
+def _inside(findings: list[AuditFinding], survey: Survey, window: TimeWindow) -> list[AuditFinding]:
+    """Those that touch a window of time, by their own times, or by where the log was at these times."""
+    begin, end = survey.physical_at(window.begin_ms), survey.physical_at(window.end_ms)
+
+    def is_inside(one: AuditFinding) -> bool:
+        if one.start_ms is not None:
+            return one.start_ms < window.end_ms and (one.end_ms or one.start_ms) >= window.begin_ms
+        if one.physical_offset is None:
+            return True
+        return one.physical_offset < end and max(one.end_offset or 0, one.physical_offset + 1) > begin
+
+    return [one for one in findings if is_inside(one)]
 
 
 def _looked_until(report: VerifyReport, totals: Totals) -> int:
@@ -168,9 +208,10 @@ class _AuditPass:
             self.totals.add(piece.tally)
 
 
-def _step_ms(surveys: list[Survey]) -> int:
-    """Steps of time as fine as can be shown, by the first and the last records there are."""
-    times = [time for survey in surveys for time in _end_times(survey)]
+def _step_ms(surveys: list[Survey], window: TimeWindow) -> int:
+    """Steps of time as fine as can be shown, by the first and the last records there are in the window."""
+    ends = [time for survey in surveys for time in _end_times(survey)]
+    times = [min(max(time, window.begin_ms), window.end_ms) for time in ends]
     length = max(times, default=0) - min(times, default=0)
     return next((step for step in _STEPS_MS if length / step <= STEPS_MAX), _STEPS_MS[-1])
 

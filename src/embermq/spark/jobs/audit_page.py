@@ -1,5 +1,6 @@
 """What an audit found as a page. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import TypeVar
@@ -15,6 +16,8 @@ K = TypeVar("K")
 
 STORES_DRAWN_MAX = 20
 FINDINGS_SHOWN_MAX = 500
+_DIGITS = re.compile(r"\d[\d,.:]*")
+_COUNT = 4  # the column
 
 
 def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
@@ -28,36 +31,36 @@ def audit_report(found: Audit, subject: str, made_ms: int) -> ReportPage:
         _facts(found, len(topics)),
         [
             Section(
-                "Findings by kind",
+                "Findings",
                 [
-                    Table("Faults and notes", ["kind", "faults", "notes", "what is meant"], _by_kind(findings)),
+                    Table("By kind", ["kind", "faults", "notes", "meaning"], _by_kind(findings)),
                 ],
-                "A fault is something the next start of a broker would not repair by itself; a note is worth knowing.",
+                "A fault is not repaired by the next start of a broker; a note is for information.",
             ),
             Section(
-                "Damage map of the log",
+                "Log integrity",
                 [_map(store) for store in found.stores[:STORES_DRAWN_MAX]],
-                "From the oldest byte to the newest. Red is what holds no whole record.",
+                "From the oldest byte to the newest. Damaged ranges are red.",
             ),
             Section(
                 "Volume",
                 [
                     *_volume(found),
                     Bars(
-                        "Topics by size",
+                        "Bytes by topic",
                         [Bar(topic, octets, f"{messages:,} records") for topic, (messages, octets) in topics.items()],
                         "bytes",
                     ),
-                    Bars("Topics and tags by records", [Bar(name, count) for name, count in _tags(found).items()]),
+                    Bars("Records by topic and tag", [Bar(name, count) for name, count in _tags(found).items()]),
                 ],
             ),
             Section(
-                "All findings",
+                "Details",
                 [
                     Table(
-                        "Faults first",
-                        ["", "kind", "where", "at offset", "times", "problem", "remedy"],
-                        [_finding(one, len(found.stores) > 1) for one in findings],
+                        "Faults first; findings that differ only in their place are one row",
+                        ["severity", "kind", "where", "first offset", "count", "problem", "remedy"],
+                        _aggregated([_finding(one, len(found.stores) > 1) for one in findings]),
                         FINDINGS_SHOWN_MAX,
                     ),
                 ],
@@ -73,19 +76,19 @@ def _facts(found: Audit, topics: int) -> list[KeyFigure]:
     duplicates = sum(one.times for one in found.findings if one.kind == "duplicate")
     return [
         KeyFigure(
-            "verdict",
+            "Status",
             "sound" if found.is_sound else f"{found.faults:,} faults",
             f"{notes:,} notes",
             "good" if found.is_sound else "bad",
         ),
-        KeyFigure("records", f"{found.records:,}", f"{topics:,} topics"),
+        KeyFigure("Records", f"{found.records:,}", f"{topics:,} topics"),
         KeyFigure(
-            "log",
+            "Log size",
             amount(sum(store.log_bytes for store in stores), "bytes"),
             f"{sum(len(store.segments) for store in stores):,} files",
         ),
-        KeyFigure("damaged", amount(damaged, "bytes"), f"{places:,} places", "bad" if damaged else "good"),
-        KeyFigure("messages too many", f"{duplicates:,}", "by unique key", "bad" if duplicates else "good"),
+        KeyFigure("Damaged", amount(damaged, "bytes"), f"{places:,} places", "bad" if damaged else "good"),
+        KeyFigure("Duplicates", f"{duplicates:,}", "by unique key", "bad" if duplicates else "good"),
     ]
 
 
@@ -104,6 +107,19 @@ def _finding(one: AuditFinding, with_broker: bool) -> list[object]:
     return [one.severity, one.kind, where, place, one.times, fault, one.remedy]
 
 
+def _aggregated(rows: list[list[object]]) -> list[list[object]]:
+    """Rows whose texts are the same but for numbers become the first of them, with the sum of their counts."""
+    found: dict[tuple[object, ...], list[object]] = {}
+    for row in rows:
+        severity, kind, where, _, times, fault, remedy = row
+        same = severity, kind, *(_DIGITS.sub("#", str(text)) for text in (where, fault, remedy))
+        if same in found:
+            found[same][_COUNT] = int(str(found[same][_COUNT])) + int(str(times))
+        else:
+            found[same] = list(row)
+    return list(found.values())
+
+
 def _map(store: StoreAudit) -> DamageMap:
     damaged = [DamagedStretch(one.start, one.end, one.reason) for one in store.damages]
     title = f"{store.broker_name} ({len(store.segments):,} files)"
@@ -117,7 +133,7 @@ def _volume(found: Audit) -> list[TimeSeries]:
     counts = [steps.get(step, (0, 0)) for step in range(start, end)]
     return [
         TimeSeries("Records over time", start * step_ms, step_ms, [messages for messages, _ in counts]),
-        TimeSeries("Bytes of log over time", start * step_ms, step_ms, [octets for _, octets in counts], "bytes"),
+        TimeSeries("Bytes over time", start * step_ms, step_ms, [octets for _, octets in counts], "bytes"),
     ]
 
 

@@ -25,7 +25,7 @@ from embermq.files import BadBlock, FaultTolerantFiles, Files, OpenFile, RealFil
 from embermq.format.index import IndexHeader, index_file_bytes
 from embermq.inspect import slice_bytes
 from embermq.spark.jobs.audit_duplicates import DuplicatesOfPart, find_duplicates, part_count, split
-from embermq.spark.jobs.audit_tally import PieceTally
+from embermq.spark.jobs.audit_tally import ALWAYS, PieceTally, TimeWindow
 from embermq.spark.jobs.cluster_tasks import ProgressReport, collected, parallelism
 from embermq.spark.runtime.gc_freeze import settle
 from embermq.store.compare import CheckedPiece, Cut, EntryPlace, IndexStream, LogPieces, VerifiedQueueFiles
@@ -62,6 +62,7 @@ class AuditPlan:
     index: tuple[AuditedIndexFile, ...]
     step_ms: int
     parts: int  # of the hashes
+    window: TimeWindow = ALWAYS
 
 
 class LogTask(NamedTuple):
@@ -107,6 +108,7 @@ class SparkReading:
     duplicates: list[DuplicatesOfPart] = field(default_factory=list)
     rejected: list[tuple[int, int]] = field(default_factory=list)  # stretches that workers read from a wrong place on
     reread: set[int] = field(default_factory=set)  # places of messages with unique keys that really are there
+    window: TimeWindow = ALWAYS
 
     def make(
         self,
@@ -133,7 +135,8 @@ class SparkPieces(LogPieces):
         queues: VerifiedQueueFiles,
         index: IndexStream,
     ) -> None:
-        super().__init__(segments, start, end, files, queues, index, tally=partial(PieceTally, reading.step_ms))
+        tally = partial(PieceTally, reading.step_ms, reading.window)
+        super().__init__(segments, start, end, files, queues, index, tally=tally)
         self._reading = reading
         self._names: set[QueueName] = set()
         cores = parallelism(reading.spark)
@@ -149,6 +152,7 @@ class SparkPieces(LogPieces):
             tuple(AuditedIndexFile(p.file.path, p.header, p.slots_max, p.entries_max) for p in index.parts),
             reading.step_ms,
             part_count(end - start, queues.entry_count, cores),
+            reading.window,
         )
 
     @property
@@ -270,7 +274,7 @@ def _open(plan: AuditPlan) -> _Opened:
     files = patient.as_files
     queues = VerifiedQueueFiles(plan.root, files, plan.queue_file_bytes, plan.start)
     queues.load()
-    tally = partial(PieceTally, plan.step_ms)
+    tally = partial(PieceTally, plan.step_ms, plan.window)
     pieces, without_index = (
         LogPieces(plan.segments, plan.start, plan.end, files, queues, stream, tally=tally)
         for stream in (IndexStream([_part(file, files) for file in plan.index]), IndexStream([]))

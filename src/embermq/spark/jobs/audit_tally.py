@@ -60,6 +60,20 @@ class Gap(NamedTuple):
         return self.end_ms - self.start_ms
 
 
+class TimeWindow(NamedTuple):
+    """Store times from `begin_ms` on, before `end_ms`."""
+
+    begin_ms: int = 0
+    end_ms: int = _TIME_MAX_MS + 1
+
+    def holds(self, times: Numbers) -> Numbers:
+        """Which of these lie in it, as places in the array."""
+        return np.flatnonzero((times >= self.begin_ms) & (times < self.end_ms))
+
+
+ALWAYS = TimeWindow()
+
+
 class Rhythm(NamedTuple):
     """When messages of one topic came, in one piece or in several that follow one another."""
 
@@ -109,8 +123,9 @@ def _arrow(values: NDArray[np.generic]) -> pa.Array:
 class PieceTally:
     """One piece of the log; one thread. After `finish` it can be pickled."""
 
-    def __init__(self, step_ms: int) -> None:
-        self._step_ms = step_ms
+    def __init__(self, step_ms: int, window: TimeWindow = ALWAYS) -> None:
+        """Of records outside of `window` only the rhythm is kept: it tells what is usual inside."""
+        self._step_ms, self._window = step_ms, window
         # As the rest of the audit: what is read by kernels is counted with them.
         self._hash_column = hash_column_for(compiled=pays("check", 0))
         self._topics = _Topics()
@@ -161,8 +176,7 @@ class PieceTally:
         """No more records come. The rows of unique keys."""
         if self._batches:
             topics, tags, sizes, times, places, counts = np.concatenate(self._batches, axis=1)
-            self._count(topics, tags, sizes, times)
-            self._count_over_time(sizes, times)
+            self._count_inside(topics, tags, sizes, times)
             chosen = np.flatnonzero(counts)
             if len(chosen) < len(times):
                 topics, times, places = topics[chosen], times[chosen], places[chosen]
@@ -170,6 +184,14 @@ class PieceTally:
         keys = np.concatenate(self._keys) if self._keys else np.empty(0, KEY_ROW)
         self._batches, self._keys, self._tags = [], [], {}
         return keys
+
+    def _count_inside(self, topics: Numbers, tags: Numbers, sizes: Numbers, times: Numbers) -> None:
+        if self._window != ALWAYS:
+            inside = self._window.holds(times)
+            topics, tags, sizes, times = topics[inside], tags[inside], sizes[inside], times[inside]
+        if len(times):
+            self._count(topics, tags, sizes, times)
+            self._count_over_time(sizes, times)
 
     def _count(self, topics: Numbers, tags: Numbers, sizes: Numbers, times: Numbers) -> None:
         """Records and bytes by topic, tag and hour."""

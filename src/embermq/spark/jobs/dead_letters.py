@@ -56,11 +56,44 @@ class DeadLetter:
         return asdict(self) | {"body": b64encode(self.body).decode()}
 
 
-def dead_letters(
+@dataclass(frozen=True, slots=True)
+class DeadLetterTotal:
+    """All dead letters of a group that came from one topic."""
+
+    topic: str | None  # None: they do not say
+    letters: int
+    bytes: int
+    first_ms: int
+    last_ms: int
+
+
+def dead_letter_totals(
     spark: SparkSession, paths: Sequence[str], group: str, *, lake: str | None = None, where: str | None = None
+) -> list[DeadLetterTotal]:
+    """How many there are, by the topic they came from, most first."""
+    dead = _dead(spark, TopicPlaces.find(paths, lake), group, lake, where)
+    at = F.unix_millis("deadTimestamp")
+    figures = [F.count(F.lit(1)).alias("letters"), F.sum("size").alias("bytes"), F.min(at), F.max(at)]
+    with our_errors(None if where is None else "where", where):
+        rows = dead.groupBy("originTopic").agg(*figures).collect()
+    found = [DeadLetterTotal(row[0], row[1], row[2], row[3] or 0, row[4] or 0) for row in rows]
+    return sorted(found, key=lambda one: (-one.letters, one.topic or ""))
+
+
+def dead_letters(
+    spark: SparkSession,
+    paths: Sequence[str],
+    group: str,
+    *,
+    lake: str | None = None,
+    where: str | None = None,
+    limit: int | None = None,
 ) -> list[DeadLetter]:
-    """The dead letters of a group, oldest first; `where` is a condition on the dead letter's own columns."""
+    """The dead letters of a group, oldest first, so many at most; `where` is a condition on the dead letter's own
+    columns."""
     rows = frame(spark, paths, group, lake=lake, where=where).orderBy("deadTimestamp", "msgId")
+    if limit is not None:
+        rows = rows.limit(limit)
     with our_errors(None if where is None else "where", where):
         return [_letter(row) for row in rows.toLocalIterator()]
 

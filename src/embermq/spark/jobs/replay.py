@@ -62,9 +62,9 @@ def replay(
     spark: SparkSession,
     paths: Sequence[str],
     window: Window,
-    target: str | Path,
+    target: str | Path | None,
     *,
-    to_topic: str,
+    to_topic: str | None = None,
     replay_id: str = "replay",
     lake: str | None = None,
     rate: float | None = None,
@@ -74,13 +74,19 @@ def replay(
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
 ) -> Replayed:
-    """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given."""
+    """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given.
+
+    `to_topic` is the window's if none is given. A dry run needs no target: it then says how many there are.
+    """
+    if target is None and not dry_run:
+        raise OptionInvalid("into", "name the store to append to, or ask for a dry run")
+    to_topic = to_topic or window.topic
     pace = RateLimit(rate, sleep, now)
     _check_target(to_topic)
     topics = TopicPlaces.find(paths, lake)
     topics.check(window.topic)
     frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
-    if window.topic == to_topic:
+    if target is not None and window.topic == to_topic:
         frame = _without_own(frame, topics.with_topic(to_topic), target, replay_id)
     with our_errors(None if window.where is None else "where", window.where):
         return send(
@@ -97,7 +103,7 @@ def replay(
 
 def send(
     frame: DataFrame,
-    target: str | Path,
+    target: str | Path | None,
     *,
     to_topic: str,
     replay_id: str,
@@ -111,8 +117,9 @@ def send(
     began = time.monotonic()
     found = frame.count()
     if dry_run or not found:
-        skipped = _count_there(frame, target, to_topic, replay_id, settings) if found else 0
+        skipped = _count_there(frame, target, to_topic, replay_id, settings) if found and target is not None else 0
         return Replayed(found, skipped, 0, time.monotonic() - began, dry_run)
+    assert target is not None
     with MessageStore.open(target, settings) as store:
         done = _places_in(store, to_topic, replay_id)
         appended = skipped = 0

@@ -18,6 +18,8 @@ from embermq.spark.wire.views import cluster_messages
 STEPS_MAX = 240
 SIZE_BOUNDS = (128, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20)
 NO_TAG = "(no tag)"
+TOPICS_APART = 5
+OTHER_TOPICS = "(other topics)"
 _STEPS_MS = (100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000)
 
 
@@ -55,6 +57,7 @@ class Stats:
     step_ms: int = 1000
     volume: list[int] = field(default_factory=list)
     volume_bytes: list[int] = field(default_factory=list)
+    volume_by_topic: dict[str, list[int]] = field(default_factory=dict)  # the topics with most messages, and the rest
     topics: list[TopicStats] = field(default_factory=list)
     sizes: list[Share] = field(default_factory=list)
     tags: list[Share] = field(default_factory=list)
@@ -70,15 +73,23 @@ def stats(
     topics: Sequence[str] | None = None,
     hot_keys: int = 20,
     name_server: str | None = None,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
 ) -> Stats:
     """Statistics of every message there is, or of these topics. With `name_server`, in place of stores, of a running
-    cluster, without the lag of its consumers."""
+    cluster, without the lag of its consumers. With `since_ms` and `until_ms`, of those stored from the one on and
+    before the other; lag is as it is now."""
     wanted = ["topic", "queueId", "tags", "keys", "size", "bornTimestamp", "storeTimestamp"]
     if name_server is not None:
         check_alone(name_server, paths, lake)
         frame = cluster_messages(spark, name_server, topics).select(*wanted)
     else:
         frame = messages(spark, paths, lake=lake, topics=topics).select(*wanted)
+    stored = F.col("storeTimestamp")
+    if since_ms is not None:
+        frame = frame.where(stored >= F.timestamp_millis(F.lit(since_ms)))
+    if until_ms is not None:
+        frame = frame.where(stored < F.timestamp_millis(F.lit(until_ms)))
     found = Stats()
     _count_topics(frame, found)
     if found.messages:
@@ -128,12 +139,19 @@ def _count_over_time(frame: DataFrame, found: Stats) -> None:
     found.step_ms = _step_ms(length)
     found.steps_from_ms = found.start_ms - found.start_ms % found.step_ms
     step = F.floor((F.unix_millis("storeTimestamp") - F.lit(found.steps_from_ms)) / F.lit(found.step_ms))
-    rows = frame.groupBy(step.alias("step")).agg(F.count(F.lit(1)).alias("n"), F.sum("size").alias("b")).collect()
+    busiest = [one.topic for one in sorted(found.topics, key=lambda one: -one.messages)[:TOPICS_APART]]
+    topic = F.when(F.col("topic").isin(busiest), F.col("topic")).otherwise(OTHER_TOPICS)
+    figures = [F.count(F.lit(1)).alias("n"), F.sum("size").alias("b")]
+    rows = frame.groupBy(step.alias("step"), topic.alias("topic")).agg(*figures).collect()
     count = (found.end_ms - found.steps_from_ms) // found.step_ms + 1
     found.volume, found.volume_bytes = [0] * count, [0] * count
+    names = [*busiest, *([OTHER_TOPICS] if len(found.topics) > len(busiest) else [])]
+    found.volume_by_topic = {name: [0] * count for name in names}
     for row in rows:
         if row["step"] is not None:
-            found.volume[row["step"]], found.volume_bytes[row["step"]] = row["n"], row["b"]
+            found.volume[row["step"]] += row["n"]
+            found.volume_bytes[row["step"]] += row["b"]
+            found.volume_by_topic[row["topic"]][row["step"]] = row["n"]
 
 
 def _step_ms(length_ms: int) -> int:

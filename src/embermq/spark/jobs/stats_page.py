@@ -1,25 +1,42 @@
 """The figures of `stats` as a page. Pure."""
 
+from collections import Counter
+from collections.abc import Sequence
+
+from embermq.model.names import is_system_group
+from embermq.spark.jobs.lag import Lag
 from embermq.spark.jobs.stats import Stats
-from embermq.spark.report import Bar, Bars, KeyFigure, Percentiles, ReportPage, Section, Spread, Table, TimeSeries
+from embermq.spark.report import (
+    Bar,
+    Bars,
+    KeyFigure,
+    Percentiles,
+    ReportPage,
+    Section,
+    Spread,
+    StackedSeries,
+    Table,
+    TimeSeries,
+)
 from embermq.spark.report.charts import amount, moment
 
 
 def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
     """What people look at first: how much, when, of what, how late, who is behind."""
-    behind = sum(lag.behind for lag in found.lags)
+    users = [lag for lag in found.lags if not is_system_group(lag.group)]
+    system = [lag for lag in found.lags if is_system_group(lag.group)]
     seconds = max((found.end_ms - found.start_ms) / 1000, 1)
     first, last = (moment(at) if found.messages else "-" for at in (found.start_ms, found.end_ms))
     facts = [
-        KeyFigure("messages", f"{found.messages:,}", f"{found.messages / seconds:,.0f} a second on average"),
-        KeyFigure("bytes of log", amount(found.bytes, "bytes")),
-        KeyFigure("topics", f"{len(found.topics):,}"),
-        KeyFigure("from", first, f"to {last}"),
+        KeyFigure("Messages", f"{found.messages:,}"),
+        KeyFigure("Average rate", f"{found.messages / seconds:,.1f}/s" if found.messages else "-"),
+        KeyFigure("Log size", amount(found.bytes, "bytes")),
+        KeyFigure("Topics", f"{len(found.topics):,}"),
+        KeyFigure("Time range", first, f"to {last}"),
     ]
-    if found.lags:
-        facts.append(
-            KeyFigure("messages not consumed", f"{behind:,}", f"{len({lag.group for lag in found.lags}):,} groups")
-        )
+    if users:
+        behind, groups = sum(lag.behind for lag in users), len({lag.group for lag in users})
+        facts.append(KeyFigure("Consumer lag", f"{behind:,}", f"messages, {groups:,} consumer groups"))
     return ReportPage(
         "Message statistics",
         subject,
@@ -29,50 +46,67 @@ def stats_report(found: Stats, subject: str, made_ms: int) -> ReportPage:
             Section(
                 "Volume",
                 [
-                    TimeSeries("Messages over time", found.steps_from_ms, found.step_ms, found.volume),
-                    TimeSeries(
-                        "Bytes of log over time", found.steps_from_ms, found.step_ms, found.volume_bytes, "bytes"
+                    StackedSeries(
+                        "Messages over time by topic",
+                        found.steps_from_ms,
+                        found.step_ms,
+                        list(found.volume_by_topic.items()),
                     ),
-                    Bars(
-                        "Topics by size",
-                        [Bar(one.topic, one.bytes, f"{one.messages:,} messages") for one in found.topics],
-                        "bytes",
-                    ),
+                    TimeSeries("Bytes over time", found.steps_from_ms, found.step_ms, found.volume_bytes, "bytes"),
+                    Bars("Messages by topic", [Bar(one.topic, one.messages) for one in found.topics]),
+                    Bars("Bytes by topic", [Bar(one.topic, one.bytes) for one in found.topics], "bytes"),
                 ],
             ),
             Section(
-                "Delay",
+                "Latency",
                 [
                     Percentiles(
-                        "From the producer to the store",
+                        "From producer to broker (storeTimestamp - bornTimestamp)",
                         [
                             Spread(one.topic, one.delay_p50_ms, one.delay_p90_ms, one.delay_p99_ms, one.delay_max_ms)
                             for one in found.topics[:20]
                         ],
                     ),
                 ],
-                "By the clocks of producer and broker; clocks that differ show up here.",
+                "Measured with the clocks of producer and broker, which may differ.",
             ),
             Section(
-                "Sizes, tags and keys",
+                "Message sizes, tags and keys",
                 [
-                    Bars("Record sizes", [Bar(one.name, one.messages) for one in found.sizes], in_order=True),
-                    Bars("Topics and tags", [Bar(one.name, one.messages) for one in found.tags]),
+                    Bars(
+                        "Message size distribution", [Bar(one.name, one.messages) for one in found.sizes], in_order=True
+                    ),
+                    Bars("Messages by topic and tag", [Bar(one.name, one.messages) for one in found.tags]),
                     Bars("Most frequent keys", [Bar(one.name, one.messages) for one in found.hot_keys]),
                 ],
             ),
             Section(
-                "Consumers",
+                "Consumer lag",
                 [
-                    Table(
-                        "Groups, furthest behind first",
-                        ["group", "topic", "broker", "queue", "consumed", "end", "behind"],
-                        [
-                            [lag.group, lag.topic, lag.broker_name, lag.queue_id, lag.consumed, lag.end, lag.behind]
-                            for lag in sorted(found.lags, key=lambda lag: -lag.behind)
-                        ],
-                    ),
+                    Bars("Messages behind by consumer group", _by_group(users)),
+                    Table("Lag by queue", _LAG_COLUMNS, _lag_rows(users)),
                 ],
+                "From the offsets that the broker saves every few seconds.",
             ),
+            *([Section("System groups", [Table("Lag by queue", _LAG_COLUMNS, _lag_rows(system))])] if system else []),
         ],
     )
+
+
+_LAG_COLUMNS = ["group", "topic", "broker", "queue", "consumer offset", "broker offset", "lag"]
+
+
+def _by_group(lags: Sequence[Lag]) -> list[Bar]:
+    """All queues of a group together; one that is up to date is a bar of no length."""
+    behind, topics = Counter[str](), dict[str, set[str]]()
+    for lag in lags:
+        behind[lag.group] += lag.behind
+        topics.setdefault(lag.group, set()).add(lag.topic)
+    return [Bar(group, count, ", ".join(sorted(topics[group])[:3])) for group, count in behind.items()]
+
+
+def _lag_rows(lags: Sequence[Lag]) -> list[list[object]]:
+    return [
+        [lag.group, lag.topic, lag.broker_name, lag.queue_id, lag.consumed, lag.end, lag.behind]
+        for lag in sorted(lags, key=lambda lag: -lag.behind)
+    ]

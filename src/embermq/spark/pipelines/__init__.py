@@ -8,6 +8,7 @@
     minute_statistics.py     statistics by topic, queue, tag and minute
     checkpoints.py where progress is kept, and whose it is
     running.py     the query: follow for ever, or once to the end
+    run_metrics.py figures of a run for Prometheus
 
 A micro-batch may come again after a kill, with the same stretch: every sink notices what it already has.
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from embermq.spark.pipelines.batches import LogBatch, LogRange
     from embermq.spark.pipelines.report import pipeline_report
     from embermq.spark.pipelines.report_sink import ReportSink
+    from embermq.spark.pipelines.run_metrics import RunMetrics
     from embermq.spark.pipelines.running import BatchProgress, Pipeline, pipeline
     from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
 
@@ -30,6 +32,7 @@ __all__ = [
     "Pipeline",
     "PipelineSink",
     "ReportSink",
+    "RunMetrics",
     "SinkFigures",
     "pipeline",
     "pipeline_report",
@@ -45,6 +48,7 @@ if not TYPE_CHECKING:
             "Pipeline": "embermq.spark.pipelines.running",
             "PipelineSink": "embermq.spark.pipelines.sinks",
             "ReportSink": "embermq.spark.pipelines.report_sink",
+            "RunMetrics": "embermq.spark.pipelines.run_metrics",
             "SinkFigures": "embermq.spark.pipelines.sinks",
             "pipeline": "embermq.spark.pipelines.running",
             "pipeline_report": "embermq.spark.pipelines.report",

@@ -41,7 +41,7 @@ def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject:
                 [
                     *_volume(counted),
                     Bars(
-                        "Topics by size",
+                        "Bytes by topic",
                         [
                             Bar(topic, figures.bytes, f"{figures.messages:,} records")
                             for topic, figures in topics.items()
@@ -51,26 +51,26 @@ def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject:
                 ],
             ),
             Section(
-                "Delay",
+                "Latency",
                 [
                     Percentiles(
-                        "From the producer to the store",
+                        "From producer to broker (storeTimestamp - bornTimestamp)",
                         [
                             Spread(topic, *(figures.delay_ms(share) for share in (0.5, 0.9, 0.99, 1.0)))
                             for topic, figures in list(users.items())[:20]
                         ],
                     ),
                 ],
-                "By the clocks of producer and broker; clocks that differ show up here.",
+                "Measured with the clocks of producer and broker, which may differ.",
             ),
             Section(
                 "Lag and throughput",
                 [
-                    Steps("Log not processed yet, after each batch", names, [one.lag_bytes for one in done], "bytes"),
-                    Steps("Rate of each batch", names, [one.bytes_per_second for one in done], "bytes/s"),
+                    Steps("Lag after each batch", names, [one.lag_bytes for one in done], "bytes"),
+                    Steps("Throughput of each batch", names, [one.bytes_per_second for one in done], "bytes/s"),
                     Table(
                         "Batches, newest first",
-                        ["batch", "records", "log", "seconds", "rate", "behind"],
+                        ["batch", "records", "bytes", "seconds", "throughput", "lag"],
                         [
                             [
                                 one.batch,
@@ -87,9 +87,9 @@ def pipeline_report(counted: RunFigures, done: Sequence[BatchProgress], subject:
                 ],
             ),
             Section(
-                "Damage map of the log",
+                "Log integrity",
                 [_map(name, log) for name, log in sorted(counted.logs.items())],
-                "What this run read, from the oldest byte to the newest. Red is what holds no whole record.",
+                "What this run read, from the oldest byte to the newest. Damaged ranges are red.",
             ),
         ],
     )
@@ -101,11 +101,11 @@ def _facts(counted: RunFigures, done: Sequence[BatchProgress]) -> list[KeyFigure
     lost = sum(damage.end - damage.start for log in counted.logs.values() for damage in log.damages)
     behind = done[-1].lag_bytes if done else 0
     return [
-        KeyFigure("records", f"{messages:,}", f"{len(counted.topics):,} topics"),
-        KeyFigure("log", amount(octets, "bytes"), f"{len(done):,} batches"),
-        KeyFigure("rate", amount(octets / seconds if seconds else 0, "bytes/s"), "while batches ran"),
-        KeyFigure("behind", amount(behind, "bytes"), "after the last batch", "plain" if behind else "good"),
-        KeyFigure("damaged", amount(lost, "bytes"), "of what was read", "bad" if lost else "good"),
+        KeyFigure("Records", f"{messages:,}", f"{len(counted.topics):,} topics"),
+        KeyFigure("Log processed", amount(octets, "bytes"), f"{len(done):,} batches"),
+        KeyFigure("Throughput", amount(octets / seconds if seconds else 0, "bytes/s"), "while batches ran"),
+        KeyFigure("Lag", amount(behind, "bytes"), "after the last batch", "plain" if behind else "good"),
+        KeyFigure("Damaged", amount(lost, "bytes"), "of what was read", "bad" if lost else "good"),
     ]
 
 
@@ -115,7 +115,7 @@ def _volume(counted: RunFigures) -> list[TimeSeries]:
     first, step_ms = start * counted.step_ms, counted.step_ms
     return [
         TimeSeries("Records over time", first, step_ms, [messages for messages, _ in counts]),
-        TimeSeries("Bytes of log over time", first, step_ms, [octets for _, octets in counts], "bytes"),
+        TimeSeries("Bytes over time", first, step_ms, [octets for _, octets in counts], "bytes"),
     ]
 
 

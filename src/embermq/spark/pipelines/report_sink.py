@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from embermq.columns import C_BORN_TIME, C_SIZE, C_STORE_TIME, QueueSlots, RecordColumns
 from embermq.spark.jobs.cluster_tasks import run
-from embermq.spark.lake.topic_filter import TopicFilter, rows_of
+from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter, rows_of
 from embermq.spark.pipelines.batches import LogBatch, RangeSlice
 from embermq.spark.pipelines.sinks import SinkFigures
 from embermq.store.log import DamagedRange, scan_segments
@@ -124,7 +124,7 @@ class ReportSink:
             return copy.deepcopy(self._figures)
 
 
-def count_slice(piece: RangeSlice, topics: TopicFilter) -> SliceFigures:
+def count_slice(piece: RangeSlice, topics: TopicFilter = EVERYTHING) -> SliceFigures:
     """Counts one slice, in a worker."""
     found, routes, chosen = SliceFigures(), QueueSlots(), rows_of(topics)
     for scanned in scan_segments(piece.segments, piece.start, piece.end):

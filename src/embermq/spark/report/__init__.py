@@ -23,10 +23,12 @@ if TYPE_CHECKING:
         ReportPage,
         Section,
         Spread,
+        StackedSeries,
         Steps,
         Table,
         TimeSeries,
     )
+    from embermq.spark.report.metrics import Metric, Sample, check_metrics_place, metrics_text, write_metrics
     from embermq.spark.report.page import check_report_place, render, write_report
 
 __all__ = [
@@ -35,15 +37,21 @@ __all__ = [
     "DamageMap",
     "DamagedStretch",
     "KeyFigure",
+    "Metric",
     "Percentiles",
     "ReportPage",
+    "Sample",
     "Section",
     "TimeSeries",
     "Spread",
+    "StackedSeries",
     "Steps",
     "Table",
+    "check_metrics_place",
     "check_report_place",
+    "metrics_text",
     "render",
+    "write_metrics",
     "write_report",
 ]
 
@@ -56,11 +64,17 @@ if not TYPE_CHECKING:
             "DamageMap": "embermq.spark.report.figures",
             "DamagedStretch": "embermq.spark.report.figures",
             "KeyFigure": "embermq.spark.report.figures",
+            "Metric": "embermq.spark.report.metrics",
+            "Sample": "embermq.spark.report.metrics",
+            "check_metrics_place": "embermq.spark.report.metrics",
+            "metrics_text": "embermq.spark.report.metrics",
+            "write_metrics": "embermq.spark.report.metrics",
             "Percentiles": "embermq.spark.report.figures",
             "ReportPage": "embermq.spark.report.figures",
             "Section": "embermq.spark.report.figures",
             "TimeSeries": "embermq.spark.report.figures",
             "Spread": "embermq.spark.report.figures",
+            "StackedSeries": "embermq.spark.report.figures",
             "Steps": "embermq.spark.report.figures",
             "Table": "embermq.spark.report.figures",
             "check_report_place": "embermq.spark.report.page",

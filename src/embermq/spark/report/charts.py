@@ -16,6 +16,7 @@ from embermq.spark.report.figures import (
     DamageMap,
     Figure,
     Percentiles,
+    StackedSeries,
     Steps,
     Table,
     TimeSeries,
@@ -29,6 +30,7 @@ _BORDERS_MAX = 200
 _DAMAGED_FILES_MAX = 24
 _NUMBER_DIGITS = 20
 _HEIGHT = 160
+_COLOURS = 6  # of parts that are told apart, as the style has them
 _LONG_TEXT = 60
 _COLUMNS_SIDE_BY_SIDE = 4  # more do not fit on a phone
 
@@ -42,6 +44,8 @@ def _body(figure: Figure) -> str:
     match figure:
         case TimeSeries():
             return _series(figure)
+        case StackedSeries():
+            return _stacked(figure)
         case Steps():
             return _steps(figure)
         case Bars():
@@ -137,6 +141,39 @@ def _columns(title: str, names: Sequence[str], values: Sequence[float], unit: Un
     )
 
 
+def _stacked(series: StackedSeries) -> str:
+    """Columns of several parts, and a legend that says which colour is whose, and how much it is in all."""
+    merged = [(name, *_merged(values, series.step_ms)) for name, values in series.parts]
+    sums = [sum(column) for column in zip(*(values for _, values, _ in merged), strict=True)]
+    top = max(sums, default=0)
+    if top <= 0:
+        return _nothing()
+    step_ms, width = merged[0][2], 1000 / len(sums)
+    names = [moment(series.start_ms + number * step_ms, step_ms) for number in range(len(sums) + 1)]
+    marks, floor = [], [0.0] * len(sums)
+    for place, (part, values, _) in enumerate(merged):
+        for number, value in enumerate(values):
+            if value > 0:
+                low, height = floor[number] / top * _HEIGHT, value / top * _HEIGHT
+                floor[number] += value
+                label = f"{names[number]}, {part}: {amount(value, series.unit)}"
+                marks.append(
+                    f'<rect class="p{place % _COLOURS}" x="{number * width:.2f}" y="{_HEIGHT - low - height:.2f}"'
+                    f' width="{width:.2f}" height="{height:.2f}"><title>{escape(label)}</title></rect>'
+                )
+    keys = "".join(
+        f'<span><i class="key p{place % _COLOURS}"></i>{escape(part)} {amount(sum(values), series.unit)}</span>'
+        for place, (part, values, _) in enumerate(merged)
+    )
+    words = f"{series.title}: {len(sums)} steps, at most {amount(top, series.unit)}"
+    return (
+        f'<div class="series"><span class="top">{amount(top, series.unit)}</span>'
+        f'<svg viewBox="0 0 1000 {_HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escape(words)}">'
+        f'{"".join(marks)}</svg><div class="ends"><span>{names[0]}</span><span>each column {_span(step_ms)}</span>'
+        f'<span>{names[-1]}</span></div></div><div class="legend">{keys}</div>'
+    )
+
+
 def _merged(values: Sequence[float], step_ms: int) -> tuple[list[float], int]:
     """No more columns than can be seen: neighbours are added up."""
     together = math.ceil(len(values) / _COLUMNS_MAX) or 1
@@ -185,7 +222,7 @@ def _percentiles(percentiles: Percentiles) -> str:
     for spread in spreads:
         label = ", ".join(
             f"{name} {amount(value, percentiles.unit)}"
-            for name, value in (("p50", spread.p50), ("p90", spread.p90), ("p99", spread.p99), ("most", spread.most))
+            for name, value in (("p50", spread.p50), ("p90", spread.p90), ("p99", spread.p99), ("max", spread.most))
         )
         left, right = place(spread.p50), place(spread.p99)
         rows.append(
@@ -197,7 +234,11 @@ def _percentiles(percentiles: Percentiles) -> str:
             f'<span class="tick" style="left:{place(spread.most):.2f}%"></span></span>'
             f'<span class="value">{escape(label)}</span></div>'
         )
-    return f'<div class="bars spreads">{"".join(rows)}</div>'
+    legend = (
+        '<span><i class="key dot"></i>p50 (median)</span><span><i class="key range"></i>p50 to p99</span>'
+        '<span><i class="key tick"></i>p90, and maximum</span><span>logarithmic scale</span>'
+    )
+    return f'<div class="legend">{legend}</div><div class="bars spreads">{"".join(rows)}</div>'
 
 
 def _damage_map(log: DamageMap) -> str:

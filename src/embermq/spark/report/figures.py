@@ -30,6 +30,17 @@ class TimeSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class StackedSeries:
+    """The same of several things, one above the other: `parts` are their names and values, most important first."""
+
+    title: str
+    start_ms: int
+    step_ms: int
+    parts: Sequence[tuple[str, Sequence[float]]]
+    unit: Unit = "count"
+
+
+@dataclass(frozen=True, slots=True)
 class Steps:
     """Something measured again and again, drawn as columns; the last ones if they are many. Names are of the steps."""
 
@@ -108,7 +119,7 @@ class Table:
     shown_max: int = 200
 
 
-Figure = TimeSeries | Steps | Bars | Percentiles | DamageMap | Table
+Figure = TimeSeries | StackedSeries | Steps | Bars | Percentiles | DamageMap | Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,16 @@ figcaption { font-weight: 600; margin-bottom: 10px; }
 .dot { position: absolute; top: 2px; width: 10px; height: 10px; margin-left: -5px; border-radius: 50%;
   background: var(--mark); }
 .tick { position: absolute; top: 1px; width: 2px; height: 12px; background: var(--ink); opacity: 0.5; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 16px; color: var(--soft); font-size: 0.82rem; margin: 6px 0; }
+.key { display: inline-block; position: static; width: 12px; height: 12px; margin: 0 6px 0 0; border-radius: 3px;
+  vertical-align: -1px; }
+.key.dot { width: 10px; height: 10px; border-radius: 50%; } .key.tick { width: 2px; }
+.key.range { width: 22px; height: 6px; vertical-align: 2px; }
+.key.p0 { background: #c2491d; } .key.p1 { background: #2a6f97; }
+.key.p2 { background: #6a994e; } .key.p3 { background: #b08900; }
+.key.p4 { background: #7b5ea7; } .key.p5 { background: #8d8d8d; }
+.series rect.p0 { fill: #c2491d; } .series rect.p1 { fill: #2a6f97; } .series rect.p2 { fill: #6a994e; }
+.series rect.p3 { fill: #b08900; } .series rect.p4 { fill: #7b5ea7; } .series rect.p5 { fill: #8d8d8d; }
 .map { width: 100%; height: 34px; display: block; border-radius: 4px; }
 .map .log { fill: var(--good); opacity: 0.7; } .map .bad { fill: var(--bad); } .map .bad:hover { fill: var(--ink); }
 .map line { stroke: var(--card); stroke-width: 2; vector-effect: non-scaling-stroke; }
