@@ -80,7 +80,13 @@ static void take_field(Answer *answer, const char *key, size_t key_bytes, const 
             if (is_key(key, key_bytes, "queueOffset")) answer->queue_offset = strtoll(value, NULL, 10);
             break;
         case 'n': if (is_key(key, key_bytes, "nextBeginOffset")) answer->next_begin = strtoll(value, NULL, 10); break;
-        case 'm': if (is_key(key, key_bytes, "maxOffset")) answer->max_offset = strtoll(value, NULL, 10); break;
+        case 'm':
+            if (is_key(key, key_bytes, "maxOffset")) answer->max_offset = strtoll(value, NULL, 10);
+            if (is_key(key, key_bytes, "msgId")) {
+                answer->msg_id = value;
+                answer->msg_id_bytes = strcspn(value, "\"");
+            }
+            break;
         default: break;
     }
 }

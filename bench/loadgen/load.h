@@ -2,7 +2,7 @@
  *
  * One thread, one epoll loop. A Link is a connection with a buffer each way; its owner gives it a function that
  * takes complete frames out of what has arrived. Requests are put into the out buffer and leave with one write a turn
- * of the loop. Every mode (send, pull, deliver, query, hold, first) is a file of its own and prints one JSON object.
+ * of the loop. Every mode (send, transact, pull, deliver, query, hold, first) is a file of its own and prints one JSON object.
  * A response that is not the one expected ends the process with a line on standard error and exit code 1. */
 #ifndef EMBERMQ_LOAD_H
 #define EMBERMQ_LOAD_H
@@ -98,6 +98,8 @@ void link_close(Link *link);
 typedef struct {
     long code, opaque, flag, queue_id;
     int64_t queue_offset, next_begin, max_offset;
+    const char *msg_id; /* in the frame */
+    size_t msg_id_bytes;
     const uint8_t *body;
     size_t body_bytes;
 } Answer;
@@ -155,6 +157,7 @@ extern const Wire ROCKETMQ_WIRE, REDIS_WIRE, NATS_WIRE;
 
 void run_send(const Options *options);
 void send_quietly(const Options *options); /* one message into each queue */
+void run_transact(const Options *options);
 void run_pull(const Options *options);
 void run_deliver(const Options *options);
 void run_query(const Options *options);

@@ -1,6 +1,7 @@
 /* A load generator for brokers that speak RocketMQ's protocol: one mode, one JSON line.
  *
  *     loadgen send    --port 10911 --connections 16 --window 16 --messages 200000 --body 1024 --pid 4711
+ *     loadgen transact --port 10911 --window 64 --messages 30000
  *     loadgen pull    --port 10911 --messages 200000
  *     loadgen deliver --port 10911 --rate 1000 --messages 10000
  *     loadgen query   --port 10911 --messages 200000 --rate 2000     (so many queries)
@@ -118,9 +119,9 @@ int main(int count, char **words) {
     static const struct {
         const char *name;
         void (*run)(const Options *options);
-    } MODES[] = {{"send", run_send}, {"pull", run_pull}, {"deliver", run_deliver},
+    } MODES[] = {{"send", run_send}, {"transact", run_transact}, {"pull", run_pull}, {"deliver", run_deliver},
                  {"query", run_query}, {"hold", run_hold}, {"first", run_first}};
-    if (count < 2) fail("give a mode: send, pull, deliver, query, hold, first");
+    if (count < 2) fail("give a mode: send, transact, pull, deliver, query, hold, first");
     options.mode = words[1];
     read_options(count - 1, words + 1, &options);
     for (size_t at = 0; at < sizeof MODES / sizeof *MODES; at++)
@@ -128,5 +129,5 @@ int main(int count, char **words) {
             MODES[at].run(&options);
             return 0;
         }
-    fail("%s: not one of send, pull, deliver, query, hold, first", options.mode);
+    fail("%s: not one of send, transact, pull, deliver, query, hold, first", options.mode);
 }

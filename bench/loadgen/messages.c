@@ -1,8 +1,9 @@
 /* What is sent: message number n has a body and a key of its own, and a topic and a queue that follow from n.
  *
  * The frame of RocketMQ's SEND_MESSAGE_V2 is the one its Java client sends, with a JSON header and the properties KEYS,
- * UNIQ_KEY, WAIT and TAGS. All numbers in it have a fixed width, so a frame is a copy of a template with the numbers
- * written over it. That happens when the message is sent, inside the measured time. */
+ * UNIQ_KEY, WAIT and TAGS; of a half message those of a transaction as well. All numbers in it have a fixed width, so a
+ * frame is a copy of a template with the numbers written over it. That happens when the message is sent, inside the
+ * measured time. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 #define TIME_DIGITS 13
 #define OPAQUE_DIGITS 10
 #define TOPIC_DIGITS 4
+#define SYS_FLAG_PREPARED 4
 
 static uint8_t *patterns;
 
@@ -65,14 +67,16 @@ static size_t place_of(const char *from, const char *mark) {
 static void rocketmq_prepare(const Options *options) {
     char topic[NAME_MAX_BYTES];
     topic_name(topic, options, 0);
+    bool is_half = !strcmp(options->mode, "transact");
     int bytes = snprintf(header.text, sizeof header.text,
                          "{\"code\":310,\"extFields\":{\"a\":\"bench_producer\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"%ld\","
-                         "\"e\":\"0\",\"f\":\"0\",\"g\":\"" TIME_MARK "\",\"h\":\"0\",\"i\":\"KEYS\\u0001order-" NUMBER_MARK
+                         "\"e\":\"0\",\"f\":\"%d\",\"g\":\"" TIME_MARK "\",\"h\":\"0\",\"i\":\"KEYS\\u0001order-" NUMBER_MARK
                          "\\u0002UNIQ_KEY\\u00017F0000010001639CFE2B" NUMBER_MARK
-                         "\\u0002WAIT\\u0001true\\u0002TAGS\\u0001paid\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},"
+                         "\\u0002WAIT\\u0001true\\u0002TAGS\\u0001paid%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},"
                          "\"flag\":0,\"language\":\"JAVA\",\"opaque\":" OPAQUE_MARK
                          ",\"serializeTypeCurrentRPC\":\"JSON\",\"version\":409}",
-                         topic, options->queues);
+                         topic, options->queues, is_half ? SYS_FLAG_PREPARED : 0,
+                         is_half ? "\\u0002TRAN_MSG\\u0001true\\u0002PGROUP\\u0001bench_producer" : "");
     if (bytes < 0 || (size_t)bytes >= sizeof header.text) fail("the topic %s is too long", topic);
     header.bytes = (size_t)bytes;
     header.opaque = place_of(header.text, OPAQUE_MARK);

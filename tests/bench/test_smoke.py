@@ -29,6 +29,7 @@ from bench import (
     network_send,
     network_start,
     network_sync,
+    network_transact,
     packed,
     reads,
     rebuild,
@@ -85,6 +86,10 @@ ANSWERS = {
     "network_sync": {
         "64 x 1, 100 B, synced": "052b14114f07",
         "1 x 64, 100 B, synced": "052b14114f07",
+    },
+    "network_transact": {
+        "1 x 64, 100 B, committed": "4b0058af190a",
+        "64 x 1, 100 B, committed": "4b0058af190a",
     },
     "packed": {
         "100 B, packed": "9cc57260b25c",
@@ -187,10 +192,10 @@ def course(tmp_path: Path) -> Course:
     return Course("smoke", 1, tmp_path)
 
 
-NEED_COMPILER = (network_read.NAME, network_scale.NAME, network_start.NAME)
+NEED_COMPILER = (network_read.NAME, network_scale.NAME, network_start.NAME, network_transact.NAME)
 ALONE = spark_stream.NAME
 # Their targets are those of a comparison.
-PEER_TARGETS = (append.NAME, network_read.NAME, network_send.NAME, spark_kafka.NAME)
+PEER_TARGETS = (append.NAME, network_read.NAME, network_send.NAME, network_transact.NAME, spark_kafka.NAME)
 
 
 def answers_of(figures: list[Figure]) -> dict[str, str]:
@@ -261,6 +266,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
         network_send,
         network_start,
         network_sync,
+        network_transact,
         packed,
         reads,
         rebuild,
