@@ -242,7 +242,7 @@ def test_waiting_for_enough_rows(
     builder: StoreBuilder, store: MessageStore, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("embermq.spark.streaming.stream_reader.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("embermq.spark.streaming.stream_limits.time.monotonic", lambda: now[0])
     drive = Drive(builder.root, startingOffsets="earliest", minOffsetsPerTrigger=50, maxTriggerDelay="10s", **mode)
     store.append_many([Message("t", b"x") for _ in range(30)])
     assert drive.step() == 0

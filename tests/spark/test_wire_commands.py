@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import embermq.spark
 from embermq import Message
 from embermq.cli.app import run
-from embermq.errors import NameServersUnreachable, OptionInvalid, TopicUnknown
+from embermq.client import Credentials
+from embermq.errors import ClientError, NameServersUnreachable, OptionInvalid, TopicUnknown
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
+from embermq.spark.wire.views import cluster_topics
 from tests.support.clusters import Cluster, cluster_on_thread
+from tests.support.guarded_cluster import guarded
 from tests.support.lent_session import lend
 from tests.support.wire_topics import create_topic
 
@@ -65,3 +69,44 @@ def test_what_cannot_be_is_said_before_a_query(spark: SparkSession, cluster: Clu
         sql(spark, "select 1 from orders", name_server="127.0.0.1:1")
     with pytest.raises(OptionInvalid, match=r"tables: messages, .*orders"):
         sql(spark, "select * from returns", name_server=cluster.name_server)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["archive", "--into", "lake"], "write a stream of the cluster as Parquet"),
+        (["pipeline", "--into", "lake"], "write a stream of the cluster"),
+        (["replay", "--topic", "a", "--into", "b", "--to-topic", "c"], "write a table with the option nameServer"),
+        (["explain"], "how files are read"),
+    ],
+)
+def test_commands_that_work_on_files_say_what_to_do_instead(
+    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["spark", *words, "--name-server", "127.0.0.1:9876"]) == 2
+    said = capsys.readouterr().err
+    assert "--name-server" in said
+    assert text in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+def test_an_account_and_a_namespace_of_a_cluster(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["spark", "stats", "store", "--namespace", "shop"]) == 2
+    assert "--namespace: has no meaning without --name-server" in capsys.readouterr().err
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "very-secret-4711")
+    account = {"accessKey": "reader", "secretKey": "very-secret-4711"}
+    with guarded(cluster, account=Credentials("reader", "very-secret-4711")) as door:
+        assert "orders" in cluster_topics(door.name_server, account)
+        assert cluster_topics(door.name_server, account | {"namespace": "shop"}) == []
+        with pytest.raises(ClientError, match="signature is wrong"):
+            cluster_topics(door.name_server)
+
+
+@pytest.mark.slow(seconds=5)
+def test_a_scan_reads_a_cluster(spark: SparkSession, cluster: Cluster) -> None:
+    frame = embermq.spark.scan(spark, columns=["queueId", "body"], nameServer=cluster.name_server, topic="orders")
+    assert sorted(bytes(row["body"]) for row in frame.collect()) == sorted(b'{"amount": %d}' % n for n in range(20))
+    with pytest.raises(OptionInvalid, match="path: is missing"):
+        embermq.spark.scan(spark, topic="orders")

@@ -7,12 +7,17 @@ import click
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
+from embermq.cli.spark.refused import no_name_server
 from embermq.spark import archive as job_archive
 from embermq.spark.lake import LakeFormat, schemas_in_words
 
 
 @click.command()
 @stores_argument
+@no_name_server(
+    "an archive records ranges of a log, which brokers do not tell:"
+    " name the directories of stores; or write a stream of the cluster as Parquet (docs/spark-wire.md)"
+)
 @click.option(
     "--into", required=True, metavar="LAKE", help="Directory or URI of the lake; created if it does not exist."
 )

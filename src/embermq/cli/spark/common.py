@@ -5,6 +5,7 @@ Loaded by those verbs only: what it imports needs pyspark.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import embermq.spark
 from embermq.cli.output import Output
+from embermq.errors import OptionInvalid
 from embermq.spark.jobs import ProgressReport
 from embermq.spark.runtime import our_errors
 
@@ -37,6 +39,40 @@ def name_server_option(command: F) -> F:
         metavar="ADDRESSES",
         help="Read the cluster of these name servers instead of stores: host:port, separated by ;.",
     )(command)
+
+
+# Options of a cluster beside its name servers, and what the format calls them.
+_ACCESS = {
+    "access_key": "accessKey",
+    "secret_key": "secretKey",
+    "tls": "tls",
+    "tls_ca_file": "tlsCaFile",
+    "namespace": "namespace",
+}
+
+
+def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--name-server` and as whom its cluster is asked: the command gets `name_server` and `access`."""
+
+    @name_server_option
+    @click.option("--access-key", envvar="ROCKETMQ_ACCESS_KEY", show_envvar=True, help="Account, where ACL is on.")
+    @click.option("--secret-key", envvar="ROCKETMQ_SECRET_KEY", show_envvar=True, help="Its secret.")
+    @click.option("--tls", is_flag=True, help="Connect to the cluster with TLS.")
+    @click.option("--tls-ca-file", metavar="FILE", help="With --tls: certificates (PEM) that are trusted.")
+    @click.option("--namespace", help="Namespace of the cluster's topics.")
+    @wraps(command)
+    def with_access(*args: object, **options: object) -> None:
+        given = {name: options.pop(name) for name in _ACCESS}
+        if options["name_server"] is None:
+            for name in ("tls", "tls_ca_file", "namespace"):  # An account may be in the environment.
+                if given[name]:
+                    raise OptionInvalid(f"--{name.replace('_', '-')}", "has no meaning without --name-server")
+        access = {
+            _ACCESS[name]: str(value).lower() if value is True else str(value) for name, value in given.items() if value
+        }
+        command(*args, access=access, **options)
+
+    return with_access
 
 
 def stores_argument(command: F) -> F:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import click
 
 from embermq.cli.output import NamedValue, NamedValues, Output, Rows, number, output_option, show_bytes
+from embermq.cli.spark.refused import no_name_server
 from embermq.spark.planning import StoreExplained, explain_read
 from embermq.spark.reading import option_texts
 
@@ -16,6 +17,10 @@ _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@no_name_server(
+    "how files are read is what can be explained; a read with the option nameServer pulls the ranges of offsets that"
+    " its options name, and `embermq topic status TOPIC -n ADDRESSES` shows what there is"
+)
 @click.option(
     "--option",
     "-o",

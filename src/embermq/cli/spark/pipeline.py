@@ -14,6 +14,7 @@ from embermq.cli.output import Output, Rows, TableColumn, number, output_option,
 from embermq.cli.quantities import Duration, Size
 from embermq.cli.spark.common import master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
+from embermq.cli.spark.refused import no_name_server
 from embermq.cli.spark.ship import Asked
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
@@ -33,6 +34,10 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 @click.command()
 @stores_argument
+@no_name_server(
+    "a pipeline records ranges of a log, which brokers do not tell:"
+    " name the directories of stores; or write a stream of the cluster (docs/spark-wire.md)"
+)
 @click.option(
     "--into",
     metavar="LAKE",

@@ -7,6 +7,7 @@ import click
 
 from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count, show_seconds, show_yes
 from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.refused import no_name_server
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.cli.store.times import check_order, time_option
 from embermq.errors import OptionInvalid
@@ -16,6 +17,10 @@ from embermq.spark.jobs import Window
 
 @click.command()
 @stores_argument
+@no_name_server(
+    "a replay appends to a store that no broker has open;"
+    " to send messages to a cluster, write a table with the option nameServer (docs/spark-wire.md#writing)"
+)
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option(
     "--into", metavar="STORE", help="Store to append to; created if it does not exist. Optional with --dry-run."

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, output_option
-from embermq.cli.spark.common import master_option, name_server_option, session_for_questions, working
+from embermq.cli.spark.common import cluster_options, master_option, session_for_questions, working
 from embermq.cli.spark.lake_options import json_option
 from embermq.cli.spark.sql_shell import SqlShell, reader
 from embermq.errors import OptionInvalid
@@ -40,7 +40,7 @@ class QueryCommand(click.Command):
 @click.option(
     "--shipped", metavar="URI", help="Target of `embermq spark ship`, for messages that are no longer in the logs."
 )
-@name_server_option
+@cluster_options
 @click.option(
     "--limit", default=1000, show_default=True, type=click.IntRange(0), help="Maximum number of rows to show; 0: all."
 )
@@ -57,6 +57,7 @@ def sql(
     lake: str | None,
     shipped: str | None,
     name_server: str | None,
+    access: dict[str, str],
     limit: int,
     as_csv: bool,
     save: str | None,
@@ -95,6 +96,7 @@ def sql(
             json=schemas,
             shipped=shipped,
             name_server=name_server,
+            access=access,
         )
 
     if query is None:

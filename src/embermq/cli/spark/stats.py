@@ -16,7 +16,7 @@ from embermq.cli.output import (
     show_count,
     show_time,
 )
-from embermq.cli.spark.common import master_option, name_server_option, working
+from embermq.cli.spark.common import cluster_options, master_option, working
 from embermq.cli.store.times import check_order, time_option
 from embermq.clock import SystemClock
 from embermq.errors import OptionInvalid
@@ -27,7 +27,7 @@ from embermq.spark.report import check_report_place, write_report
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[DIR]...")
-@name_server_option
+@cluster_options
 @click.option("--archive", "lake", metavar="LAKE", help="Lake to read archived messages from.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Include only this topic. Repeatable.")
 @time_option("--since", "since_ms", "Include only messages stored at this time or later.")
@@ -39,6 +39,7 @@ def stats(
     output: Output,
     paths: tuple[str, ...],
     name_server: str | None,
+    access: dict[str, str],
     lake: str | None,
     topics: tuple[str, ...],
     since_ms: int | None,
@@ -68,6 +69,7 @@ def stats(
             name_server=name_server,
             since_ms=since_ms,
             until_ms=until_ms,
+            access=access,
         )
     output.record("stats", asdict(found))
     if not output.as_json:

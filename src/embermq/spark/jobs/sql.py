@@ -7,7 +7,7 @@ commands when it is given them, so this is decided before, by its grammar: see _
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -42,12 +42,13 @@ def sql(
     json: JsonSchemas | None = None,
     shipped: str | None = None,
     name_server: str | None = None,
+    access: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The answer to a query. OptionInvalid, with Spark's reason in a line, if it is none that can be answered.
 
     `json` has schemas of JSON bodies by topic; they become a column `value` of its table. `shipped` is where `ship` put
     copies of the logs: what a log no longer has comes from there. `name_server`, in place of stores, is a running
-    cluster, whose messages are pulled.
+    cluster, whose messages are pulled; `access` are options of the format that say as whom (accessKey, tls, ...).
     """
     if not paths and lake is None and shipped is None and name_server is None:
         raise OptionInvalid("store", "name at least one store or a lake to ask, or a name server")
@@ -61,6 +62,7 @@ def sql(
             json=json,
             shipped=shipped,
             name_server=name_server,
+            access=access,
         )
         _forget_others(spark, text, names)
         if tables := _SHOW_TABLES.match(text):

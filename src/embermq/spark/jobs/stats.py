@@ -4,7 +4,7 @@ One pass over narrow columns, aggregated by Spark; what comes back to the driver
 topics, tags and minutes are as many as there are, of keys only the most frequent come. Driver side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
@@ -75,14 +75,15 @@ def stats(
     name_server: str | None = None,
     since_ms: int | None = None,
     until_ms: int | None = None,
+    access: Mapping[str, str] | None = None,
 ) -> Stats:
     """Statistics of every message there is, or of these topics. With `name_server`, in place of stores, of a running
     cluster, without the lag of its consumers. With `since_ms` and `until_ms`, of those stored from the one on and
-    before the other; lag is as it is now."""
+    before the other; lag is as it is now. `access` are options of the format that say as whom a cluster is asked."""
     wanted = ["topic", "queueId", "tags", "keys", "size", "bornTimestamp", "storeTimestamp"]
     if name_server is not None:
         check_alone(name_server, paths, lake)
-        frame = cluster_messages(spark, name_server, topics).select(*wanted)
+        frame = cluster_messages(spark, name_server, topics, access=access).select(*wanted)
     else:
         frame = messages(spark, paths, lake=lake, topics=topics).select(*wanted)
     stored = F.col("storeTimestamp")

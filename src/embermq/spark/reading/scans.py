@@ -2,6 +2,7 @@
 
     scan(spark, "store").write.parquet("everything")
     scan(spark, "store", ["topic", "body"], topic="orders", startingTimestamp=yesterday)
+    scan(spark, nameServer="127.0.0.1:9876", topic="orders")
 
 Spark turns what a Python source hands over into rows, and copies every row once more, as it does with all sources that
 deliver rows. What a function of `mapInArrow` hands over is turned into rows once. So the slices that the format would
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from embermq.spark.options.read_options import parse
-from embermq.spark.reading.batch_reader import RocketMQBatchReader
+from embermq.spark.reading.batch_reader import RocketMQBatchReader, reading_of
 from embermq.spark.reading.slices import read_slice
 from embermq.spark.reading.tables import StorePath, chosen_schema, option_texts
 from embermq.spark.runtime.cancelled_tasks import silent_end
@@ -29,23 +30,35 @@ from embermq.spark.runtime.error_rendering import clear_iterator
 
 
 def scan(
-    spark: SparkSession, path: StorePath | Iterable[StorePath], columns: Iterable[str] | None = None, **options: object
+    spark: SparkSession,
+    path: StorePath | Iterable[StorePath] | None = None,
+    columns: Iterable[str] | None = None,
+    **options: object,
 ) -> DataFrame:
-    """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given.
+    """The stores at `path` (a directory, a glob or several) as they are now; only `columns`, if given. Without a path,
+    the cluster that the option nameServer names.
 
     `options` are those of the format, as Python values: see `embermq.spark.table`.
     """
     parsed = parse(option_texts(options, path), streaming=False)
     schema = chosen_schema(columns, parsed)
-    slices = RocketMQBatchReader(schema, parsed).partitions()
+    if parsed.name_servers:
+        # It is made of what is here.
+        from embermq.spark.wire.batch_reader import WireBatchReader
+        from embermq.spark.wire.pulling import read_wire_slice
+
+        slices, read = WireBatchReader(reading_of(schema, parsed), parsed).partitions(), read_wire_slice
+    else:
+        slices, read = RocketMQBatchReader(schema, parsed).partitions(), read_slice
     count = len(slices)
-    return spark.range(0, count, 1, max(count, 1)).mapInArrow(_reader_of(slices), schema)
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(_reader_of(slices, read), schema)
 
 
 Batches = Iterator[pa.RecordBatch]
+ReadSlice = Callable[[InputPartition], Batches]
 
 
-def _reader_of(slices: Sequence[InputPartition]) -> Callable[[Batches], Batches]:
+def _reader_of(slices: Sequence[InputPartition], read_one: ReadSlice) -> Callable[[Batches], Batches]:
     """Tasks get the numbers of slices, and these slices with the function."""
 
     @clear_iterator
@@ -53,6 +66,6 @@ def _reader_of(slices: Sequence[InputPartition]) -> Callable[[Batches], Batches]
         with silent_end():
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    yield from read_slice(slices[number])
+                    yield from read_one(slices[number])
 
     return read

@@ -253,10 +253,12 @@ def register(
     json: JsonSchemas | None = None,
     shipped: str | None = None,
     name_server: str | None = None,
+    access: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Make each topic a table for SQL (`select * from orders`), and `messages` all of them. The names there are.
 
-    With `name_server`, in place of stores, the topics are those of a running cluster.
+    With `name_server`, in place of stores, the topics are those of a running cluster; `access` are options of the
+    format that say as whom it is asked.
 
     Tables have what consumers see; with `include_system` also what they do not, and system topics are tables as well.
     Topics with a schema for their JSON, from the lake or from `json`, have a column `value`.
@@ -268,7 +270,7 @@ def register(
     schemas = read_schemas(json)
     if name_server is not None:
         check_alone(name_server, paths, lake, shipped)
-        return _register_cluster(spark, name_server, schemas, include_system, mentioned_in)
+        return _register_cluster(spark, name_server, schemas, include_system, mentioned_in, access)
     topics = TopicPlaces.find(paths, lake, shipped)
     for name in schemas:
         topics.check(name)
@@ -295,12 +297,17 @@ def check_alone(name_server: str, *others: object) -> None:
 
 
 def _register_cluster(
-    spark: SparkSession, name_server: str, schemas: Mapping[str, StructType], include_system: bool, text: str | None
+    spark: SparkSession,
+    name_server: str,
+    schemas: Mapping[str, StructType],
+    include_system: bool,
+    text: str | None,
+    access: Mapping[str, str] | None,
 ) -> list[str]:
     """The same for a running cluster: of its topics, tables are pulled when they are asked."""
     from embermq.spark.wire.views import cluster_messages, cluster_topics
 
-    there = cluster_topics(name_server)
+    there = cluster_topics(name_server, access)
     for name in schemas:
         if name not in there:
             raise TopicUnknown(name, name_server, difflib.get_close_matches(name, there, n=3))
@@ -308,10 +315,11 @@ def _register_cluster(
     folded = _folding(spark)
     whole = ALL_TOO if ALL in map(folded, there) else ALL
     for name in _asked(names, whole, text, folded):
-        frame = cluster_messages(spark, name_server, [name], include_system=include_system)
+        frame = cluster_messages(spark, name_server, [name], include_system=include_system, access=access)
         schema = schemas.get(name)
         (frame if schema is None else with_values(frame, schema)).createOrReplaceTempView(f"`{name}`")
-    cluster_messages(spark, name_server, include_system=include_system).createOrReplaceTempView(whole)
+    everything = cluster_messages(spark, name_server, include_system=include_system, access=access)
+    everything.createOrReplaceTempView(whole)
     return [whole, *names]
 
 

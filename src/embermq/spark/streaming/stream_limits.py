@@ -1,7 +1,15 @@
-"""How much of what is there one micro-batch takes, and when it waits for more. Pure but for the clock it is given."""
+"""How much of what is there one micro-batch takes, and when it waits for more: of stores and of clusters.
 
+Pure, but for `patience_of`, which takes the machine's clock.
+"""
+
+import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from embermq.spark.options.read_options import ReadOptions
 
 K = TypeVar("K", bound=Hashable)
 
@@ -36,3 +44,22 @@ class Patience:
             return False
         self._since_ms = now
         return True
+
+
+def patience_of(options: ReadOptions) -> Patience | None:
+    """What minOffsetsPerTrigger and maxTriggerDelay ask for."""
+    rows_min = options.min_offsets_per_trigger
+    if rows_min is None:
+        return None
+    return Patience(rows_min, options.max_trigger_delay_ms, lambda: time.monotonic() * 1000)
+
+
+def default_limit(options: ReadOptions) -> ReadLimit:
+    """One of the limits, to say that there is one; readers know them all when they are asked how far a batch goes."""
+    if options.max_offsets_per_trigger is not None:
+        return ReadMaxRows(options.max_offsets_per_trigger)
+    if options.max_bytes_per_trigger is not None:
+        return ReadMaxBytes(options.max_bytes_per_trigger)
+    if options.min_offsets_per_trigger is not None:
+        return ReadMinRows(options.min_offsets_per_trigger)
+    return ReadAllAvailable()

@@ -15,20 +15,12 @@ there. An offset says all about how far the stream is; nothing else is remembere
 stream stops at what is durable (inspect/log_view.py), so nothing it has shown is ever taken back.
 """
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid
@@ -44,7 +36,7 @@ from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
 from embermq.spark.runtime.machine import cores
 from embermq.spark.streaming.progress import GroupProgress
-from embermq.spark.streaming.stream_limits import Patience
+from embermq.spark.streaming.stream_limits import default_limit, patience_of
 from embermq.spark.streaming.stream_log import LogFollower
 from embermq.spark.streaming.stream_offsets import StreamOffset
 from embermq.spark.streaming.stream_queues import QueueFollower
@@ -103,15 +95,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits, to say that there is one; `latestOffset` knows them all."""
-        options = self.options
-        if options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(options.max_offsets_per_trigger)
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.min_offsets_per_trigger is not None:
-            return ReadMinRows(options.min_offsets_per_trigger)
-        return ReadAllAvailable()
+        return default_limit(self.options)
 
     @clear_errors
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
@@ -167,11 +151,7 @@ class _Following:
         kind = QueueFollower if by_queue else LogFollower
         self.follower: StreamFollower = kind(self._stores, options)
         self._target: StreamOffset | None = None
-        self._patience: Patience | None = None
-        if options.min_offsets_per_trigger is not None:
-            self._patience = Patience(
-                options.min_offsets_per_trigger, options.max_trigger_delay_ms, lambda: time.monotonic() * 1000
-            )
+        self._patience = patience_of(options)
         self._progress: dict[str, GroupProgress] = {}
         self._committed: StreamOffset | None = None
         if options.group_id is not None:

@@ -12,19 +12,11 @@ the stream is: what is committed to brokers is for people who look at lags, and 
 """
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from embermq.errors import ClientError
 from embermq.spark.options.read_options import ReadOptions
@@ -33,7 +25,7 @@ from embermq.spark.planning.pushdown import Pushed
 from embermq.spark.reading.slice_rows import ReadSettings
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
-from embermq.spark.streaming.stream_limits import Patience
+from embermq.spark.streaming.stream_limits import default_limit, patience_of
 from embermq.spark.wire.batch_reader import message_bytes, place_of, selection_of, slices, survey
 from embermq.spark.wire.cluster import Cluster, QueueName
 from embermq.spark.wire.pulling import WireSlice, read_wire_slice
@@ -63,15 +55,7 @@ class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits, to say that there is one; `latestOffset` knows them all."""
-        options = self.options
-        if options.max_offsets_per_trigger is not None:
-            return ReadMaxRows(options.max_offsets_per_trigger)
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        if options.min_offsets_per_trigger is not None:
-            return ReadMinRows(options.min_offsets_per_trigger)
-        return ReadAllAvailable()
+        return default_limit(self.options)
 
     @clear_errors
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
@@ -121,11 +105,7 @@ class _Following:
         self._target: WireOffset | None = None
         self._committed: WireOffset | None = None
         self._has_warned = False
-        self._patience: Patience | None = None
-        if options.min_offsets_per_trigger is not None:
-            self._patience = Patience(
-                options.min_offsets_per_trigger, options.max_trigger_delay_ms, lambda: time.monotonic() * 1000
-            )
+        self._patience = patience_of(options)
 
     def close(self) -> None:
         self._cluster.close()
