@@ -2,6 +2,7 @@
 that are nearly right."""
 
 import json
+import os
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from embermq import Message
+from embermq.cli.app import run
 from embermq.errors import TopicUnknown
 from embermq.model.flags import PREPARED, ROLLBACK
 from embermq.spark.planning.offsets import nearest_names
@@ -114,3 +116,13 @@ def test_names_that_differ_in_case_only(make_store: StoreMaker) -> None:
     with pytest.raises(TopicUnknown) as raised:
         read(store, topic="ordres")
     assert raised.value.nearest == ("ORDERS", "Orders", "orders")
+
+
+def test_queues_that_may_not_be_read_are_named_in_a_line(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tests may run as root, who may read everything: the system's answer is made up."""
+    folder, whole = store / "consumequeue", os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != folder and whole(path, mode))
+    assert run(["spark", "explain", str(store), "-o", "topic=t"]) == 2
+    assert capsys.readouterr().err == f"embermq: {folder}: no permission to read it; check its owner and mode\n"

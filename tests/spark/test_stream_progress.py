@@ -19,6 +19,7 @@ from embermq.testing.builder import StoreBuilder
 from embermq.testing.faulty_files import FaultyFiles
 from tests.crash import numbered
 from tests.spark.stream_drive import Drive
+from tests.support import golden
 
 HOLD = """
 import fcntl, sys
@@ -273,3 +274,25 @@ def test_two_streams_write_at_once(builder: StoreBuilder) -> None:
     for writer in writers:
         writer.join()
     assert table_of(builder.root) == {f"t@g{n}": {0: 29} for n in range(3)}
+
+
+def test_a_group_is_registered_in_a_stopped_brokers_store(tmp_path: Path) -> None:
+    """As a heartbeat would do it: `consumerProgress` looks for the retry topic of a group."""
+    root = golden.restore("retry-dlq", tmp_path / "store")
+    config = root / "config"
+    topics, groups = (parse_config((config / name).read_text()) for name in ("topics.json", "subscriptionGroup.json"))
+    drive = Drive(root, startingOffsets="earliest", groupId="lake")
+    drive.run()
+    now, now_groups = (parse_config((config / name).read_text()) for name in ("topics.json", "subscriptionGroup.json"))
+    entry = now["topicConfigTable"].pop("%RETRY%lake")
+    assert (entry["readQueueNums"], entry["writeQueueNums"], entry["perm"]) == (1, 1, 6)
+    assert now["topicConfigTable"] == topics["topicConfigTable"]
+    assert now["dataVersion"]["counter"] > topics["dataVersion"]["counter"]
+    assert now_groups["subscriptionGroupTable"].pop("lake")["consumeEnable"] is True
+    assert now_groups["subscriptionGroupTable"] == groups["subscriptionGroupTable"]
+
+
+def test_no_group_is_registered_where_no_broker_was(builder: StoreBuilder) -> None:
+    Drive(builder.root, startingOffsets="earliest", groupId="lake").run()
+    assert file_of(builder.root).exists()
+    assert not (builder.root / "config" / "topics.json").exists()

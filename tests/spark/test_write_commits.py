@@ -23,6 +23,7 @@ from embermq.errors import (
     StorePathInvalid,
 )
 from embermq.files import Entry, RealFiles
+from embermq.format.config_json import parse_config
 from embermq.settings import FlushDisk
 from embermq.spark.writing import commits, staging, writer
 from embermq.spark.writing.commits import Committer
@@ -30,7 +31,8 @@ from embermq.spark.writing.fitted_settings import fit_to_files
 from embermq.spark.writing.journal import CommitJournal
 from embermq.testing.builder import SMALL, StoreBuilder
 from embermq.testing.clock import ManualClock
-from tests.crash.sink_batches import Sink, check_queues, check_rows, rows_in
+from tests.crash.sink_batches import TOPIC, Sink, check_queues, check_rows, rows_in
+from tests.support import golden
 
 FILES = RealFiles()
 
@@ -406,3 +408,24 @@ def test_a_batch_that_is_empty_when_it_comes_again_keeps_what_was_decided(
     stream_writer().commit([staged([b"next"])], 6)
     with MessageStore.open(tmp_path / "store", read_only=True) as store:
         assert [one.body for one in store.scan()] == [*bodies, b"next"]
+
+
+def test_topics_are_entered_into_the_table_of_a_stopped_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an entry the broker would have the messages and give no client a route to them."""
+    root = golden.restore("retry-dlq", tmp_path / "store")
+    file = root / "config" / "topics.json"
+    before = parse_config(file.read_text())
+    sink = Sink(root, FILES, StoreSettings())
+    cut_short(sink, monkeypatch, 1)
+    entry = parse_config(file.read_text())["topicConfigTable"][TOPIC]  # What is in the log is known.
+    assert (entry["readQueueNums"], entry["writeQueueNums"], entry["perm"]) == (4, 4, 6)
+    sink.run(0)
+    after = parse_config(file.read_text())
+    assert after["topicConfigTable"].pop(TOPIC) == entry
+    assert after["topicConfigTable"] == before["topicConfigTable"]
+    assert after["dataVersion"]["counter"] == before["dataVersion"]["counter"] + 1
+
+
+def test_a_store_without_a_broker_gets_no_table_of_topics(sink: Sink) -> None:
+    sink.run(0)
+    assert not (sink.root / "config" / "topics.json").exists()

@@ -58,6 +58,8 @@ def find_works(places: Sequence[StorePlace], options: ReadOptions, pushed: Pushe
     """What is needed of every store. Raises what is wrong with the options, now that the stores are seen."""
     finders = [NeedFinder(place, place.survey(), options, pushed) for place in places]
     if wants_queues(options, pushed):
+        for place in places:
+            _check_queue_folder(place)
         check_topics([(finder.place, finder.spans()) for finder in finders], options)
         return [finder.by_queue() for finder in finders]
     return [finder.by_log() for finder in finders]
@@ -98,6 +100,13 @@ def check_topics(found: Sequence[tuple[StorePlace, Sequence[QueueSpan]]], option
     _check_queues(shown, wanted, options)
     for limit in (options.start, options.end):
         check_names(limit, shown, where)
+
+
+def _check_queue_folder(place: StorePlace) -> None:
+    """StorePathInvalid, which names it, if the queues of a store may not be read. There need not be any."""
+    folder = place.path / CONSUME_QUEUE
+    if place.shipped is None and folder.exists() and not os.access(folder, os.R_OK | os.X_OK):
+        raise StorePathInvalid(folder, "no permission to read it; check its owner and mode")
 
 
 def _has_queue(place: StorePlace, topic: str) -> bool:

@@ -10,6 +10,10 @@ A running broker owns the file: it writes its own table over it every few second
 committed since if an older table was put there. So while a process that is not ours has the store open, nothing
 is written; it is made up for at the first commit after that process has gone, and a broker that is started then
 shows it. Driver side, one thread.
+
+RocketMQ's `consumerProgress` finds a group by its retry topic. So together with the first offsets the group gets its
+entries in subscriptionGroup.json and topics.json, as a heartbeat would make them; only where no process has the store
+open, and only in files that are there: those of a broker.
 """
 
 import fcntl
@@ -17,15 +21,28 @@ import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from embermq.clock import SystemClock
 from embermq.errors import StorePathInvalid
 from embermq.files import Files, RealFiles
+from embermq.model.names import retry_topic
 from embermq.store.layout import STATE_FILE as STATE_PAGE
 from embermq.store.layout import is_ours, lock_holder
-from embermq.store.tables import CONSUMER_OFFSETS, ConfigTable, commit_offsets
+from embermq.store.tables import (
+    CONSUMER_OFFSETS,
+    GROUPS,
+    TOPICS,
+    ConfigTable,
+    GroupConfig,
+    TableFormat,
+    TopicConfig,
+    commit_offsets,
+)
 
 NAME = CONSUMER_OFFSETS.file
+
+V = TypeVar("V")
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +79,10 @@ class GroupProgress:
         holder = lock_holder(self._root)
         if holder is None or is_ours(holder, self._root / STATE_PAGE):
             return False
-        self._warn(f"belongs to the broker that is running (process {holder}); written when it has stopped")
+        self._warn(
+            f"belongs to the broker that is running (process {holder}); written when it has stopped."
+            " With the option nameServer in place of a path, progress is committed to the running broker"
+        )
         return True
 
     def _merge(self, offsets: Mapping[tuple[str, int], int]) -> bool:
@@ -79,9 +99,28 @@ class GroupProgress:
             for (topic, queue_id), queue_offset in sorted(offsets.items()):
                 commit_offsets(table, topic, self._group, [(queue_id, queue_offset)])
             table.save()
+            self._register()
             return True
         finally:
             os.close(descriptor)
+
+    def _register(self) -> None:
+        """Make the group known, unless it is. A process that has the store open has these tables in memory."""
+        if lock_holder(self._root) is not None:
+            return
+        retry = retry_topic(self._group)
+        group, topic = GroupConfig(self._group), TopicConfig(retry, read_queue_nums=1, write_queue_nums=1)
+        self._put(GROUPS, self._group, group)
+        self._put(TOPICS, retry, topic)
+
+    def _put(self, table_format: TableFormat[str, V], name: str, entry: V) -> None:
+        if not self._files.exists(table_format.path(self._root)):
+            return
+        table = ConfigTable(self._files, self._root, table_format, SystemClock())
+        table.load()
+        if not table.is_damaged and name not in table:
+            table.put(name, entry)
+            table.save()
 
     def _warn(self, reason: str) -> None:
         """Once, until it has worked again."""

@@ -33,6 +33,7 @@ from embermq.model.message import Message, StoredMessage
 from embermq.model.properties import MULTI_QUEUE_OFFSET
 from embermq.settings import StoreSettings
 from embermq.spark.writing import staging
+from embermq.spark.writing.broker_topics import BrokerTopics
 from embermq.spark.writing.fitted_settings import fit_to_files
 from embermq.spark.writing.journal import Append, CommitJournal, Committed
 from embermq.spark.writing.staging import JOB_PREFIX, StagedFile
@@ -217,7 +218,9 @@ class Committer:
     def _append(self, store: MessageStore, append: Append) -> int:
         """All rows that are not there yet; where they end."""
         end = store.max_physical
+        topics = BrokerTopics(self._files, self._root, self._clock)
         for messages in self._chunks(append):
+            topics.enter(messages)
             newest = store.append_many(messages)[-1]
             end = newest.physical_offset + newest.size
         return end
