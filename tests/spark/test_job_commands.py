@@ -65,7 +65,7 @@ def test_another_name_of_sql(store: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "No such option" in refused(capsys, "sql", "--stor", store, "select 1")
     assert "drop" in refused(capsys, "query", "drop table orders", "--store", store)
     assert run(["spark", "--help"]) == 0
-    assert "The same as sql." in capsys.readouterr().out
+    assert "Alias of sql." in capsys.readouterr().out
 
 
 def test_answers_are_json(store: str, capsys: pytest.CaptureFixture[str]) -> None:

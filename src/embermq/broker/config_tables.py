@@ -33,7 +33,9 @@ class ConfigTables:
         self.transactions = self._load(TRANSACTIONS)
         self.lock_owners = self._load(LOCK_OWNERS)
         self.delays = self._table(DELAY_OFFSETS)  # The store's own; a slave takes them from its master.
-        self.filters = filters or ConsumerFilters.load(store.path, store.settings, clock, files)
+        self.filters = (
+            filters if filters is not None else ConsumerFilters.load(store.path, store.settings, clock, files)
+        )
         if self.filters.finding is not None:
             self.findings.append(self.filters.finding)
 

@@ -153,6 +153,7 @@ def test_a_condition_without_a_group(tmp_path: Path) -> None:
     with MessageStore.open(tmp_path, SETTINGS) as store:
         for n in range(100):
             store.append(Message("orders", b"%d" % n, properties={"n": str(n)}))
+        store.wait_for_dispatch()
         fetched = store.fetch("orders", 0, 0, 32, wanted)
         raw = store.read_raw("orders", 0, 0, 32, filter=wanted)
     assert [message.body for message in fetched.messages] == [b"10", b"11", b"12", b"98", b"99"]
