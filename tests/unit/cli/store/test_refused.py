@@ -124,4 +124,4 @@ def test_a_full_disk_is_a_failure(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     monkeypatch.setattr(RealFiles, "make_directory", refuse)
-    command("rebuild", directory, "--into", tmp_path / "new").assert_one_line(1, "No space left", "call it again to continue")
+    command("rebuild", directory, "--into", tmp_path / "new").assert_one_line(1, "No space left", "again to continue")
