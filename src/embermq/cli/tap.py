@@ -8,6 +8,7 @@ into a lake as it grows (tap_archive.py).
 
 import asyncio
 import json
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from embermq.cli.serving import NotStarted, leave_not_started, parse_listen, run
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.errors import EmberError, RemotingError
 from embermq.model.hosts import Host
-from embermq.remoting import Command, Connector, RequestCode, parse_json
+from embermq.remoting import Command, Connector, RequestCode, ResponseCode, parse_json
 from embermq.replication import Follower, Following
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.settings.java_properties import parse_properties
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from embermq.spark.jobs import Archived
 
 ASK_SECONDS = 3.0
+STARTING_SECONDS, PAUSE_SECONDS = 30.0, 0.2
 LOOK_SECONDS, SAY_SECONDS = 0.05, 10.0
 
 
@@ -103,15 +105,25 @@ def tap(
         leave_not_started(problem)
 
 
+async def _log_range(connector: Connector, address: str) -> tuple[int, int]:
+    """Where the log of a broker begins and ends. A RocketMQ broker that has just started cannot say."""
+    deadline = time.monotonic() + STARTING_SECONDS
+    while True:
+        running = await connector.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_SECONDS)
+        if running.code == ResponseCode.SUCCESS or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+    table = parse_json(running.body)["table"]
+    return max(0, int(table["commitLogMinOffset"])), max(0, int(table["commitLogMaxOffset"]))
+
+
 async def _ask(address: str) -> MasterFacts | None:
     """What the broker at this address says of itself; None if there is none that answers."""
     connector = Connector()
     try:
         answer = await connector.call(address, Command(RequestCode.GET_BROKER_CONFIG), ASK_SECONDS)
         said = {entry.key: entry.value for entry in parse_properties(answer.body.decode("utf-8", "replace"))}
-        running = await connector.call(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), ASK_SECONDS)
-        table = parse_json(running.body)["table"]
-        begin, end = (max(0, int(table[f"commitLog{which}Offset"])) for which in ("Min", "Max"))
+        begin, end = await _log_range(connector, address)
         role, name = said.get("brokerRole", ""), said.get("brokerName", "")
         return MasterFacts(role, int(said["mappedFileSizeCommitLog"]), begin, end, name)
     except (RemotingError, ValueError, LookupError):
