@@ -58,7 +58,7 @@ class Shared:
         self.held.forget(link)
 
     def scan(self) -> None:
-        """Let go what nobody has used for long."""
+        """Release what has not been used for long."""
         now = self.clock.monotonic()
         self.locks.expire(now)
         self.filters.clean()

@@ -1,8 +1,8 @@
 """The kernels of a server: loaded before it answers, or by a thread of their own while it does. Any thread.
 
 Importing numba and the kernels takes half a second of the interpreter on a quiet machine, and some 100 MB. So an idle
-server goes without, and no request ever waits for the import: whoever finds that kernels would pay (choosing.py) has
-them loaded, and takes the plain form meanwhile.
+server does not load them, and no request waits for the import: a caller for which kernels would pay (choosing.py)
+starts the load, and uses the plain form meanwhile.
 """
 
 import logging

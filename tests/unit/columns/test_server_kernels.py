@@ -1,4 +1,4 @@
-"""Kernels of a server: nobody who serves loads them."""
+"""Kernels of a server: a thread that answers requests does not load them."""
 
 import threading
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def test_who_serves_does_without(kernels: ServerKernels, loading: list[tuple[str
     kernels.stop()
     assert [name.removeprefix("embermq.columns.compiled.") for name, _ in loading] == list(choosing.SERVER_KERNELS)
     assert threading.get_ident() not in {thread for _, thread in loading}
-    assert pays("stored", MUCH)  # Nobody serves any more.
+    assert pays("stored", MUCH)  # No server runs any more.
 
 
 def test_other_kernels_are_loaded_by_who_needs_them(kernels: ServerKernels, loading: list[tuple[str, int]]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from embermq import testing
+from embermq.broker import Broker
+from embermq.broker.tables import Saver
 from embermq.errors import ConnectFailed, ConnectionLost, EmberError, RemotingError, SettingsError
 from embermq.model.message import StoredMessage
 from embermq.remoting import RequestCode, ResponseCode, parse_json
@@ -287,10 +289,20 @@ def test_what_is_under_way_at_a_kill_gets_no_answer(rocketmq_broker: LocalBroker
     assert bodies(rocketmq_broker.sent("orders")) == [b"1"]
 
 
-def test_offsets_survive_a_kill_once_they_are_saved(rocketmq_broker: LocalBroker, asker: Asker) -> None:
-    asker.send("orders", b"1")
+def test_offsets_survive_a_kill_once_they_are_saved(
+    rocketmq_broker: LocalBroker, asker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved_at_the_end: list[Broker] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(Saver, "save_all", lambda saver: None)  # No table is saved by the way.
+        patched.setattr(Broker, "save_tables", saved_at_the_end.append)
+        asker.send("orders", b"1")
+        asker.commit("billing", "orders", 0, 1)
+        assert bodies(rocketmq_broker.committed("billing")) == [b"1"]
+        rocketmq_broker.kill_and_restart()
+        assert rocketmq_broker.committed("billing") == []
+    assert saved_at_the_end == []  # A kill saves nothing.
     asker.commit("billing", "orders", 0, 1)
-    assert bodies(rocketmq_broker.committed("billing")) == [b"1"]
     rocketmq_broker._running.broker.save_tables()
     rocketmq_broker.kill_and_restart()
     assert bodies(rocketmq_broker.committed("billing")) == [b"1"]

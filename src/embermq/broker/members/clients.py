@@ -134,7 +134,7 @@ class Clients:
 
     @property
     def has_producers(self) -> bool:
-        """Whether somebody is connected to send. RocketMQ's consumers and tools all have a producer of their own."""
+        """Whether a producer is connected. RocketMQ's consumers and tools all have a producer of their own."""
         return any(group != INNER_PRODUCER for group in self._producers)
 
     # -- coming ----------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def working(output: Output, master: str | None, title: str) -> Iterator[tuple[An
 
 @contextmanager
 def session_for_questions(output: Output, master: str | None, title: str) -> Iterator[Any]:
-    """A session for somebody who types: nothing is drawn but while it starts."""
+    """A session for interactive use: progress is shown only while it starts."""
     with ExitStack() as started:
         started.enter_context(output.working("starting Spark"))
         with _session(title, master, lambda: None) as spark:

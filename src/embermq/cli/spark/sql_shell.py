@@ -5,7 +5,7 @@
     \\limit N        rows shown
     \\?  \\q         help; the end
 
-A statement that fails at a terminal is told in a line, and the next one is asked for; elsewhere it ends the run.
+At a terminal a statement that fails is reported in one line, and the next one is read; elsewhere it ends the run.
 """
 
 import os
@@ -37,7 +37,7 @@ class SqlShell:
         self._output, self._ask, self.limit = output, ask, limit
 
     def run(self, read: ReadLine, *, is_terminal: bool) -> None:
-        """Until the input ends. An EmberError of a statement is raised unless somebody is there to read it."""
+        """Until the input ends. An EmberError of a statement is raised unless the input is a terminal."""
         parts: list[str] = []
         while True:
             try:

@@ -3,7 +3,7 @@
     TopicFilter.of(["orders*", "returns"], ["*-test"])      these, without those
 
 In a pattern `*` stands for any text and `?` for one character; it must match the whole name, and case matters.
-Whoever reads a lake must know of it: what was left out is in the log alone, also of ranges that the lake has.
+Readers of a lake need it: messages that were left out are only in the log, also in ranges that the lake has.
 """
 
 import re
