@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from embermq import Message
-from embermq.errors import StoreError
+from embermq.errors import OptionInvalid, StoreError
 from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
 from embermq.spark.lake import Lake, lakes
@@ -15,7 +15,7 @@ from embermq.spark.lake import compaction as joining
 from embermq.spark.lake import writer_lock as turns
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import COMMITS, is_joined
+from embermq.spark.lake.names import COMMITS, LAKE, PENDING, is_joined
 from embermq.spark.lake.writer_lock import alone
 from embermq.spark.reading.views import messages
 from embermq.testing.builder import StoreBuilder
@@ -67,6 +67,24 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     assert sum(file.rows for file in lake.live_files()) == sum(lake.covered(name)[0].rows for name in surveys)
     for file in lake.live_files():
         joining.check_piece((lake.files, file))
+
+
+def test_a_lake_that_appears_while_the_place_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer makes it, and begins a commit, between the look for the head and the list of the files."""
+    root, list_files = tmp_path / "lake", LakeFiles.list
+
+    def list_late(files: LakeFiles, name: str = "", *, recursive: bool = False) -> list[str]:
+        monkeypatch.setattr(LakeFiles, "list", list_files)
+        Lake.open(str(root), include_system=True)
+        (root / PENDING).touch()
+        return files.list(name, recursive=recursive)
+
+    root.mkdir()
+    monkeypatch.setattr(LakeFiles, "list", list_late)
+    assert Lake.open(str(root)).head.include_system
+    (root / LAKE).unlink()
+    with pytest.raises(OptionInvalid, match="choose another place"):
+        Lake.open(str(root))
 
 
 @pytest.mark.usefixtures("in_process")

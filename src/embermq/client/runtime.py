@@ -75,7 +75,7 @@ class Runtime:
             self.loop.close()
 
 
-class _Shared:
+class SharedRuntime:
     """The runtime of this process, and how many use it."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Shared:
         self._lock, self._users, self._runtime = threading.Lock(), 0, None
 
 
-_shared = _Shared()
+_shared = SharedRuntime()
 os.register_at_fork(after_in_child=_shared.forget)
 
 acquire = _shared.acquire

@@ -1,4 +1,5 @@
-"""The loop behind the synchronous faces."""
+"""The loop behind the synchronous faces. Clients of other tests of this process may use the shared one meanwhile, so
+each test has its own."""
 
 import asyncio
 import os
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from embermq.client import runtime
+from embermq.client.runtime import SharedRuntime, acquire, release
 from embermq.errors import ClientError
 
 
@@ -16,24 +17,30 @@ async def give(value: int) -> int:
     return value
 
 
-def client_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "embermq-client"]
+@pytest.fixture
+def runtime() -> SharedRuntime:
+    return SharedRuntime()
 
 
-def test_one_thread_serves_all_and_ends_with_the_last() -> None:
+def client_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "embermq-client"}
+
+
+def test_one_thread_serves_all_and_ends_with_the_last(runtime: SharedRuntime) -> None:
+    others = client_threads()
     first, second = runtime.acquire(), runtime.acquire()
     try:
         assert first is second
         assert first.run(give(3)) == 3
-        assert len(client_threads()) == 1
+        (mine,) = client_threads() - others
     finally:
         runtime.release()
-        assert client_threads()
+        assert mine.is_alive()
         runtime.release()
-    assert client_threads() == []
+    assert not mine.is_alive()
 
 
-def test_errors_come_to_the_caller_and_time_is_bounded() -> None:
+def test_errors_come_to_the_caller_and_time_is_bounded(runtime: SharedRuntime) -> None:
     async def fail() -> None:
         raise KeyError("k")
 
@@ -47,7 +54,7 @@ def test_errors_come_to_the_caller_and_time_is_bounded() -> None:
         runtime.release()
 
 
-def test_what_still_runs_is_cancelled_at_the_end() -> None:
+def test_what_still_runs_is_cancelled_at_the_end(runtime: SharedRuntime) -> None:
     ended: list[str] = []
 
     async def forever() -> None:
@@ -64,7 +71,7 @@ def test_what_still_runs_is_cancelled_at_the_end() -> None:
     assert ended == ["cancelled"]
 
 
-def test_a_call_that_would_wait_for_itself_is_refused() -> None:
+def test_a_call_that_would_wait_for_itself_is_refused(runtime: SharedRuntime) -> None:
     one = runtime.acquire()
 
     async def call_inside() -> None:
@@ -78,14 +85,14 @@ def test_a_call_that_would_wait_for_itself_is_refused() -> None:
 
 
 def test_a_forked_child_gets_its_own() -> None:
-    one = runtime.acquire()
+    one = acquire()
     try:
         assert one.run(give(1)) == 1
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                mine = runtime.acquire()
+                mine = acquire()
                 code = 0 if mine is not one and mine.run(give(2), seconds=10) == 2 else 2
             finally:
                 os._exit(code)
@@ -94,4 +101,4 @@ def test_a_forked_child_gets_its_own() -> None:
             time.sleep(0.01)
         assert ended == (pid, 0)
     finally:
-        runtime.release()
+        release()

@@ -19,11 +19,13 @@ def load_head(files: LakeFiles) -> LakeHead | None:
     """What the place says it is; None if it is empty or not there."""
     if not files.exists(LAKE):
         ours = (LAKE, LOCK, HALF)  # Another process may be making it at this moment.
-        if files.exists() and not all(name.startswith(ours) for name in files.list()):
-            raise OptionInvalid(
-                "lake", "there are files here and no _embermq.json; choose another place", value=files.root
-            )
-        return None
+        is_foreign = files.exists() and not all(name.startswith(ours) for name in files.list())
+        if not files.exists(LAKE):  # Every other file of a lake is younger, so one made since the first look is seen.
+            if is_foreign:
+                raise OptionInvalid(
+                    "lake", "there are files here and no _embermq.json; choose another place", value=files.root
+                )
+            return None
     try:
         head = msgspec.json.decode(files.read(LAKE), type=LakeHead)
     except msgspec.DecodeError as problem:
