@@ -16,6 +16,8 @@ from embermq.columns.plain.text_hashes import Hashes
 
 _TOGETHER = 1024  # about as many in one go
 _BITS_MAX = 16
+# 2**64 / golden ratio, odd, as a signed number: a product with it has every bit of a hash in its upper bits.
+_SPREADING = 0x9E37_79B9_7F4A_7C15 - (1 << 64)
 
 
 @inlined
@@ -38,18 +40,21 @@ def _spread(pairs: Any, bits: int, places: Any, out: Any) -> None:
         places[group] += 1
 
 
-@kernel(f"int64({READ_I64}, {READ_I64}, {I64}, {I64})")
-def _find(values: Any, ends: Any, table: Any, found: Any) -> int:
-    """`table` has twice as many places as the largest group has values, a power of two; 0 stands for a free one, so the
-    hash 0 is counted apart."""
+@kernel(f"int64({READ_I64}, {READ_I64}, {I64}, {I64}, int64)")
+def _find(values: Any, ends: Any, table: Any, found: Any, bits: int) -> int:
+    """`table` has 2**bits places, twice as many as the largest group has values; 0 stands for a free one, so the hash 0
+    is counted apart. Hashes that differ in a few bits only, wherever those are, get places of their own."""
     mask, count, start = len(table) - 1, 0, 0
     for group in range(len(ends)):
         end, zeros = ends[np.uint64(group)], 0
+        if end - start < 2:  # Where the upper bits are all alike, nearly every group is empty: no table to clear.
+            start = end
+            continue
         for place in range(len(table)):
             table[np.uint64(place)] = 0
         for i in range(start, end):
             value = values[np.uint64(i)]
-            place = value & mask
+            place = _group(value * _SPREADING, bits)
             while table[np.uint64(place)] != 0 and table[np.uint64(place)] != value:
                 place = (place + 1) & mask
             zeros += value == 0
@@ -72,7 +77,8 @@ def repeated(blocks: Sequence[Pairs]) -> Hashes:
     places, values = ends - counts, np.empty(total, np.int64)
     for block in blocks:
         _spread(block, bits, places, values)
-    table = np.empty(2 << int(counts.max()).bit_length(), np.int64)
+    table_bits = int(counts.max()).bit_length() + 1
+    table = np.empty(1 << table_bits, np.int64)
     found = np.empty(total, np.int64)
-    count: int = _find(values, ends, table, found)
+    count: int = _find(values, ends, table, found, table_bits)
     return np.unique(found[:count].view(np.uint64))
