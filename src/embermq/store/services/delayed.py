@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 # Messages of one level that are delivered before the other levels get their turn.
 TURN_MESSAGES_MAX = 4096
+# The same without kernels, where a message costs several times as much.
+PLAIN_TURN_MESSAGES_MAX = 256
 
 Entries = npt.NDArray[np.void]
 
@@ -65,6 +67,7 @@ class DelayedMessages:
         self._delay_ms = delay_ms
         self._progress: dict[int, int] = {}  # level -> next queue offset to look at
         self._failing: set[int] = set()  # levels whose last append failed, to say so only once
+        self._plain_left = 0  # messages that this turn may still deliver without kernels
         self._thread = LookThread(
             self.deliver_due,
             self.persist,
@@ -144,7 +147,7 @@ class DelayedMessages:
         if at > start and level in self._progress:
             log.warning("delayed.lost level=%d from=%d to=%d reason=deleted", level, start, at)
         self._redelivery.expect(bounds[1] - at)
-        turn_end = min(bounds[1], at + TURN_MESSAGES_MAX)
+        turn_end, self._plain_left = min(bounds[1], at + TURN_MESSAGES_MAX), PLAIN_TURN_MESSAGES_MAX
         while at < turn_end:
             entries = self._parked.entries(level - 1, at)[: turn_end - at]
             if not len(entries):
@@ -157,7 +160,7 @@ class DelayedMessages:
     def _deliver_entries(self, level: int, at: int, entries: Entries, now_ms: int) -> tuple[int, int | None]:
         """Deliver entries from the front; where it came to, and, unless all are done with, when to look again."""
         while len(entries):
-            if self._thread.is_stopping:
+            if self._thread.is_stopping or self._plain_left <= 0:
                 return at, now_ms
             done, refusal, look = self._deliver_run(level, at, entries, now_ms)
             if done:
@@ -179,7 +182,8 @@ class DelayedMessages:
         outcome = self._redelivery.deliver_stored(SCHEDULE_TOPIC, level - 1, places)
         if outcome.done or outcome.refusal is not None:
             return outcome.done, outcome.refusal, None
-        run, look = self._read_run(level, at, entries[:RUN_MESSAGES_MAX].tolist(), now_ms)
+        run, look = self._read_run(level, at, entries[: min(RUN_MESSAGES_MAX, self._plain_left)].tolist(), now_ms)
+        self._plain_left -= len(run)
         outcome = self._redelivery.deliver([message for message in run if message is not None])
         if outcome.refusal is not None:
             return _entries_done(run, outcome.done), outcome.refusal, None

@@ -188,6 +188,19 @@ def test_levels_take_turns(topic: ScheduleTopic, monkeypatch: pytest.MonkeyPatch
     assert topic.bodies()[6:] == [b"a3", b"b3"]
 
 
+def test_a_burst_of_one_level_gives_way_after_a_run_without_kernels(topic: ScheduleTopic) -> None:
+    for number in range(1000):
+        topic.park(1, b"a%d" % number)
+    topic.park(2, b"b")
+    topic.park(3, b"c")
+    topic.clock.advance(s=10)
+    assert topic.deliver() == topic.clock.now_ms()
+    assert topic.bodies() == [b"a%d" % number for number in range(256)] + [b"b", b"c"]
+    while topic.deliver() is not None:
+        pass
+    assert topic.bodies()[258:] == [b"a%d" % number for number in range(256, 1000)]
+
+
 def test_a_clock_set_back_does_not_hold_a_message_for_ever(topic: ScheduleTopic) -> None:
     topic.park(1)
     topic.clock.jump(ms=-3_600_000)

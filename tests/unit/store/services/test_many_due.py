@@ -166,6 +166,21 @@ def test_a_refusal_is_tried_again_and_nothing_comes_twice(
         assert bodies_of(store) == [b"%d" % number for number in range(100)]
 
 
+def test_levels_hold_each_other_up_for_one_run_without_kernels(tmp_path: Path) -> None:
+    """A burst of one level that is due: a message of another level waits for 256 of them, and not for all."""
+    clock = ManualClock()
+    with MessageStore.open(tmp_path / "store", SMALL.replace(kernels=KernelUse.NEVER), clock=clock) as store:
+        one = delivering(store, "level")
+        store.append(Message("orders", b"five seconds", delay_level=2))
+        clock.advance(s=4)
+        store.append_many([waiting(b"one second", "level") for _ in range(1500)])
+        clock.advance(s=1)
+        look(store, one, clock)
+        bodies = bodies_of(store)
+        assert len(bodies) == 1501
+        assert bodies.index(b"five seconds") == 256
+
+
 def test_cancelled_ones_are_left_out_of_a_run(tmp_path: Path) -> None:
     clock = ManualClock()
     with MessageStore.open(tmp_path / "store", SMALL.replace(kernels=KernelUse.ALWAYS), clock=clock) as store:
