@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rocketmq.client import Message, Producer, PushConsumer
+from rocketmq.client import Message, MessageModel, Producer, PullConsumer, PushConsumer
 
 SECONDS = 90.0
 NAME_SERVER, PREFIX = sys.argv[1:3]
@@ -132,7 +132,51 @@ def dead() -> dict[str, Any]:
     return {"seen": consumed("dead", "dead", 2, take=lambda one: False)}
 
 
-STEPS = {step.__name__: step for step in (produce, push, tags, orderly, delay, retry, dead)}
+def pull() -> dict[str, Any]:
+    sender = producer("producers-to-pull")
+    for number in range(5):
+        sender.send_sync(message("pulled", f"pulled-{number}", tag=("even", "odd")[number % 2]))
+    sender.shutdown()
+    consumer = PullConsumer(own("pulled"))
+    consumer.set_namesrv_addr(NAME_SERVER)
+    consumer.start()
+    bodies = [one.body.decode() for one in consumer.pull(own("pulled"))]
+    again = [one.body.decode() for one in consumer.pull(own("pulled"))]
+    return {"seen": sorted(bodies), "again": again}
+
+
+def broadcast() -> dict[str, Any]:
+    """A member without offsets of its own begins at the end: messages are sent until each has got one."""
+    sender = producer("producers-to-all")
+    sender.send_sync(message("to-all", "first"))
+    seen: list[list[str]] = [[], []]
+    members = [broadcasting(number, bodies) for number, bodies in enumerate(seen)]
+    deadline = time.monotonic() + SECONDS
+    while not all(seen) and time.monotonic() < deadline:
+        sender.send_sync(message("to-all", "probe"))
+        time.sleep(0.1)
+    wanted = {f"to-all-{number}" for number in range(6)}
+    for body in sorted(wanted):
+        sender.send_sync(message("to-all", body))
+    while not all(wanted <= set(bodies) for bodies in seen) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    sender.shutdown()
+    for member in members:
+        member.shutdown()
+    return {f"member {number}": sorted(one for one in bodies if one in wanted) for number, bodies in enumerate(seen)}
+
+
+def broadcasting(number: int, bodies: list[str]) -> Any:
+    member = PushConsumer(own("to-all"), message_model=MessageModel.BROADCASTING)
+    member.set_namesrv_addr(NAME_SERVER)
+    member.set_instance_name(f"member-{number}")
+    member.subscribe(own("to-all"), lambda one: bodies.append(one.body.decode()))
+    member.start()
+    return member
+
+
+STEPS = {step.__name__: step for step in (produce, push, tags, orderly, delay, retry, dead, pull, broadcast)}
 
 
 def main() -> None:

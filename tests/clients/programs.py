@@ -23,7 +23,8 @@ def cpp() -> Client:
     if importlib.util.find_spec("rocketmq") is None:
         raise ReferenceMissing("the C++ client is not installed: PyPI has `rocketmq` for Linux on x86-64 only")
     command = [sys.executable, str(HERE / "cpp_child.py")]
-    return Client("cpp", "cpp", command, ["produce", "push", "tags", "orderly", "delay", "retry", "dead"])
+    steps = ["produce", "push", "tags", "orderly", "delay", "retry", "dead", "pull", "broadcast"]
+    return Client("cpp", "cpp", command, steps)
 
 
 def node() -> Client:
