@@ -2,7 +2,7 @@
 clean stops and after kills."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ pytestmark = pytest.mark.interop
 
 TURNS = ("theirs", "ours", "theirs")
 SEGMENT = 16 << 20
+NOTHING_MORE: Mapping[str, str] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,21 +60,28 @@ class Talk:
         assert answer.header["code"] == 0, answer.header
         return answer
 
+    def questions(self, code: int, seconds: float) -> list[Any]:
+        """What the broker has asked this client by a request code so far, after a while of listening."""
+        self._player.serve({}, seconds)
+        return [frame for frames in self._player.pushed.values() for frame in frames if frame.header["code"] == code]
+
     def close(self) -> None:
         self._player.close()
 
 
 @contextmanager
-def broker(whose: str, place: Path, *, is_killed: bool) -> Iterator[Talk]:
+def broker(whose: str, place: Path, *, is_killed: bool, settings: Mapping[str, str] = NOTHING_MORE) -> Iterator[Talk]:
     """A broker of RocketMQ or of ours on the store in `place`."""
     if whose == "theirs":
-        config = broker_config(place, "") | {"mappedFileSizeCommitLog": SEGMENT}
+        config = broker_config(place, "") | {"mappedFileSizeCommitLog": SEGMENT} | dict(settings)
         del config["namesrvAddr"]
         with java_server("broker.BrokerStartup", place, config) as process:
             yield from _talked(int(str(config["listenPort"])))
             process.kill() if is_killed else process.stop()
         return
-    with BrokerProcess(place, "--set", "brokerName=broker-a", "--set", "brokerIP1=127.0.0.1") as ours:
+    named = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1"} | dict(settings)
+    words = [word for setting in named.items() for word in ("--set", "=".join(setting))]
+    with BrokerProcess(place, *words) as ours:
         yield from _talked(int(ours.address.rpartition(":")[2]))
         if is_killed:
             ours.kill()

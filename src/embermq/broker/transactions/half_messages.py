@@ -50,9 +50,10 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
     return (topic, int(queue_id)) if topic and queue_id.isascii() and queue_id.isdigit() else None
 
 
-def final_of(half: StoredMessage, place: tuple[str, int]) -> Message:
-    """The message itself, for its consumers."""
-    return _copy(half, *place, half.property_bytes, flags.COMMIT, half.physical_offset)
+def final_of(half: StoredMessage, place: tuple[str, int], checks: int = 0) -> Message:
+    """The message itself, for its consumers; it says how often its producer was asked, where it was."""
+    properties = _with(half, CHECK_TIMES, str(checks)) if checks else half.property_bytes
+    return _copy(half, *place, properties, flags.COMMIT, half.physical_offset)
 
 
 def op_of(half_offset: int) -> Message:

@@ -2,7 +2,12 @@
 
 A commit stores two records side by side, the message and its op record. A kill or a power cut may leave the first
 alone, and then it is the last record of the log. Such a message is visible, so its half message is decided: the op
-record is stored now. Any thread; before the broker takes requests.
+record is stored now.
+
+RocketMQ's broker may have had the store since the state was saved. It stores a half message again when it asks about
+it, with no op record for the first one, and moves its offset in the half queue: what lies below that offset is done.
+
+Any thread; before the broker takes requests.
 """
 
 import logging
@@ -26,12 +31,12 @@ def open_undecided(
 ) -> tuple[Undecided, frozenset[int]]:
     """What is undecided, and the decided half messages that op records name and that lie before what was counted."""
     half_end, op_end = store.max_offset(HALF_TOPIC, 0), store.max_offset(OP_TOPIC, 0)
-    positions = saved.get(POSITIONS)
+    positions, group_positions = saved.get(POSITIONS), _group_positions(store, offsets, half_end, op_end)
     if positions is None or positions["half"] > half_end or positions["op"] > op_end:
-        saved, positions = {}, _rocketmq_positions(store, offsets, half_end, op_end)
+        saved, positions = {}, group_positions
     floors, checks = saved.get(OP_FLOORS, {}), saved.get(CHECKS, {})
     named = {offset for op in _messages(store, OP_TOPIC, positions["op"]) for offset in decided_by(op)}
-    oldest = store.min_offset(HALF_TOPIC, 0)
+    oldest = max(store.min_offset(HALF_TOPIC, 0), group_positions["half"])
     new = range(max(positions["half"], oldest), half_end)
     known = sorted(offset for text in floors if (offset := int(text)) < positions["half"] and offset >= oldest)
     undecided = Undecided()
@@ -46,8 +51,9 @@ def open_undecided(
     return undecided, frozenset(offset for offset in named if offset < positions["half"])
 
 
-def _rocketmq_positions(store: MessageStore, offsets: ConsumerOffsets, half_end: int, op_end: int) -> Numbers:
-    """Where RocketMQ's broker would begin; at the start of what is there if that cannot be."""
+def _group_positions(store: MessageStore, offsets: ConsumerOffsets, half_end: int, op_end: int) -> Numbers:
+    """Where RocketMQ's broker would begin; at the start of what is there if that cannot be. Either broker moves these
+    offsets when all half messages below are decided, or stored again."""
     half, op = (offsets.query(CHECK_GROUP, topic, 0) for topic in (HALF_TOPIC, OP_TOPIC))
     if not 0 <= half <= half_end or not 0 <= op <= op_end:
         half, op = store.min_offset(HALF_TOPIC, 0), store.min_offset(OP_TOPIC, 0)

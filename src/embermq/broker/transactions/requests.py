@@ -14,6 +14,7 @@ from embermq.broker.members import Clients
 from embermq.broker.statistics import Statistics
 from embermq.broker.tables import ConsumerOffsets, Topics
 from embermq.broker.transactions.check_back import CheckBack, Round
+from embermq.broker.transactions.check_rules import total_checks
 from embermq.broker.transactions.half_messages import (
     PRODUCER_GROUP,
     final_of,
@@ -24,7 +25,7 @@ from embermq.broker.transactions.half_messages import (
 )
 from embermq.broker.transactions.opening import open_undecided
 from embermq.broker.transactions.saved_state import Numbers, SavedState
-from embermq.broker.transactions.undecided import Undecided
+from embermq.broker.transactions.undecided import Entry, Undecided
 from embermq.clock import Clock
 from embermq.errors import StoreError
 from embermq.model import flags
@@ -139,13 +140,14 @@ class Transactions:
         problem = _objection(header, half)
         if problem is not None or half is None:
             return Reply(ResponseCode.SYSTEM_ERROR, problem)
-        if half.queue_offset not in self.undecided:
+        entry = self.undecided.entry(half.queue_offset)
+        if entry is None:
             return Reply(remark="this transaction was decided before; nothing was done")
         is_commit = header.commit_or_rollback == flags.COMMIT
         place = real_place(half)
         if is_commit and place is None:
             return Reply(ResponseCode.SYSTEM_ERROR, "the half message does not say its topic and queue")
-        message = [final_of(half, place)] if is_commit and place is not None else []
+        message = [_final(half, place, entry)] if is_commit and place is not None else []
         try:
             receipts, end = self._store.internal.append_unconfirmed([*message, op_of(half.queue_offset)], as_is=False)
         except StoreError as refusal:
@@ -195,6 +197,10 @@ class Transactions:
 
         self._acknowledgements.when_durable(end, release)
         return None
+
+
+def _final(half: StoredMessage, place: tuple[str, int], entry: Entry) -> Message:
+    return final_of(half, place, total_checks(half, entry.checks) if entry.checks else 0)
 
 
 def _objection(header: EndHeader, half: StoredMessage | None) -> str | None:

@@ -1,9 +1,11 @@
 """Rounds of checks under a clock that a test moves: who is asked when, what the question says, when it ends."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from embermq.model.properties import HALF_TOPIC, OP_TOPIC
 from embermq.remoting import Connector, RequestCode
 from embermq.testing import ManualClock
 from tests.support.brokers import RunningBroker, play, until
@@ -54,7 +56,8 @@ def test_an_undecided_transaction_is_asked_about(tmp_path: Path) -> None:
             "fromTransactionCheck": True,
         }
         assert (await broker.call(RequestCode.END_TRANSACTION, end)).code == 0
-        assert len(await visible(broker)) == 1
+        [message] = await visible(broker)
+        assert message.properties["TRANSACTION_CHECK_TIMES"] == "1"
         assert (await transactions.check()).checked == 0
 
     play(scenario, tmp_path, clock=clock, client_table=producer.table)
@@ -138,6 +141,25 @@ def test_without_its_state_the_count_begins_anew(tmp_path: Path) -> None:
     play(first, tmp_path, clock=clock)
     for name in ("emberTransactions.json", "emberTransactions.json.bak"):
         config_file(tmp_path, name).unlink(missing_ok=True)
+    play(second, tmp_path, clock=clock)
+
+
+def test_what_another_broker_has_done_with_is_not_asked_about(tmp_path: Path) -> None:
+    """RocketMQ's broker moves the offset of the half queue over half messages that it has stored again."""
+    producer, clock = TransactionProducer(), ManualClock()
+
+    async def first(broker: RunningBroker) -> None:
+        for number in range(3):
+            await producer.prepare(broker, b"%d" % number, g=clock.now_ms())
+
+    async def second(broker: RunningBroker) -> None:
+        assert list(broker.broker.transactions.undecided) == [2]
+
+    play(first, tmp_path, clock=clock)
+    offsets = config_file(tmp_path, "consumerOffset.json")
+    table = {f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS": {"0": 2}, f"{OP_TOPIC}@CID_RMQ_SYS_TRANS": {"0": 0}}
+    offsets.write_text(json.dumps({"offsetTable": table}))
+    assert config_file(tmp_path, "emberTransactions.json").exists()
     play(second, tmp_path, clock=clock)
 
 
