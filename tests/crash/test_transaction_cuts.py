@@ -4,7 +4,7 @@ A broker without sockets prepares, commits and rolls back on a disk in memory. B
 what a kill or a power cut would leave is opened by another broker, and this must hold:
 
     a message is visible once or never, and one that is visible is not undecided
-    a half message that is there, and is neither decided nor visible, is undecided: its producer will be asked
+    a half message that is there, and is neither decided nor visible, is undecided: its producer is asked about it
     what was acknowledged is there: half messages, commits and rollbacks (under a kill, and with SYNC_FLUSH always)
     the undecided ones can be committed, and are visible once then
 """
@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from embermq.broker import Broker
+from embermq.broker.members.clients import Member
 from embermq.broker.transactions.half_messages import decided_by, final_of, real_place
 from embermq.broker.transactions.requests import EndHeader
+from embermq.clock import Clock, SystemClock
 from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC
@@ -29,15 +31,18 @@ from embermq.settings import BrokerSettings, FlushDisk
 from embermq.store import MessageStore
 from embermq.testing import FaultyFiles, LossyFiles
 from embermq.testing.builder import StoreBuilder
+from embermq.testing.clock import ManualClock
 from embermq.testing.unsynced import Choose, keep_everything, lose_everything
 from tests.crash.numbered import TINY
 from tests.crash.power import random_choice
+from tests.support.transactions import stored_of
 from tests.support.waiting import wait_until
 
 TOPIC, GROUP = "orders", "pg"
 COMMIT, ROLLBACK = 8, 12
 PROPERTIES = {"TRAN_MSG": "true", "PGROUP": GROUP}
 ROOT = Path("/store")
+MINUTE_MS = 60_000
 
 
 class Nowhere:
@@ -56,6 +61,19 @@ class Nowhere:
         pass
 
 
+class Asked(Nowhere):
+    """A connected producer: what it is asked about, and about nothing else."""
+
+    is_open = True
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def tell(self, request: Command) -> bool:
+        self.bodies.append(stored_of(request.body).body)
+        return True
+
+
 class Ledger:
     """What a producer knows. Bodies, by what was acknowledged of them."""
 
@@ -69,9 +87,9 @@ class Ledger:
 class Bench:
     """A broker without sockets on a store."""
 
-    def __init__(self, store: MessageStore, files: Any) -> None:
+    def __init__(self, store: MessageStore, files: Any, clock: Clock | None = None) -> None:
         self.store = store
-        self.broker = Broker(BrokerSettings(broker_name="b", fast_port=False), store, files=files)
+        self.broker = Broker(BrokerSettings(broker_name="b", fast_port=False), store, files=files, clock=clock)
         self.transactions = self.broker.transactions
         self.transactions.open()
 
@@ -99,6 +117,14 @@ class Bench:
 
             self.store.when_durable(end, release)
             await done.wait()
+
+    async def ask(self) -> list[bytes]:
+        """What a round of checks asks a producer about."""
+        producer = Asked()
+        assert self.broker.clients.register_producer(Member(producer, "p", "JAVA", 409, 0.0, 0), GROUP)
+        await self.transactions.check()
+        self.broker.clients.forget(producer)
+        return producer.bodies
 
     def save(self) -> None:
         self.transactions.keep_state()
@@ -155,14 +181,16 @@ def messages_of(store: MessageStore, topic: str) -> list[StoredMessage]:
 
 
 async def check_left(builder: StoreBuilder, files: LossyFiles, known: Ledger, survives: bool) -> None:
+    later = ManualClock(SystemClock().now_ms() + MINUTE_MS)
     with builder.open() as store:
-        bench = Bench(store, files)
+        bench = Bench(store, files, later)
         halves = messages_of(store, HALF_TOPIC)
         visible = Counter(one.body for one in messages_of(store, TOPIC))
         decided = {offset for op in messages_of(store, OP_TOPIC) for offset in decided_by(op)}
         undecided = {halves[offset].body for offset in bench.transactions.undecided}
         assert all(count == 1 for count in visible.values()), visible
         assert undecided == {half.body for half in halves if half.queue_offset not in decided}
+        assert sorted(await bench.ask()) == sorted(undecided)
         assert not undecided & visible.keys()
         assert not visible.keys() & known.refused_ever
         if survives:
