@@ -69,7 +69,7 @@ def bind_both(host: str, port: int, *, fast: bool) -> tuple[socket.socket, socke
 
 
 def bind_replication(host: str, port: int | None, main_port: int, *, must: bool) -> socket.socket | None:
-    """The replication port: `port`, or the one above the main port. NotStarted if it cannot be had and somebody relies
+    """The replication port: `port`, or the one above the main port. NotStarted if it cannot be had and a setting relies
     on it (`must`, or a port that was asked for); otherwise None: no slave can follow this broker."""
     try:
         return bind(host, main_port + 1 if port is None else port)

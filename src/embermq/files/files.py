@@ -45,7 +45,7 @@ class DiskUsage:
     """Space of the file system that holds a path, in bytes."""
 
     total: int
-    free: int  # to anybody, the superuser included
+    free: int  # to every user, the superuser included
     available: int  # to us
 
     @property

@@ -296,7 +296,7 @@ class Segment:
 
     @property
     def is_lent(self) -> bool:
-        """Does anybody still look at the map that `array_for_scan` gave out? Its file keeps its space until then."""
+        """Is there still a view of the map that `array_for_scan` gave out? Its file keeps its space until then."""
         return self._last_lent is not None and self._last_lent() is not None
 
     def seal(self) -> None:

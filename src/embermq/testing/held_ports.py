@@ -1,6 +1,6 @@
 """Free ports of the loopback interface that stay ours while nothing listens on them.
 
-A socket that is bound and does not listen keeps a port from being given to somebody else; connections to it are
+A socket that is bound and does not listen keeps a port from being given to another process; connections to it are
 refused. On Linux another socket of ours may listen on the same port beside it. On other systems nothing is kept, and a
 port may be lost between a kill and the restart.
 """

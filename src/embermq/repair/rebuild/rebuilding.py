@@ -2,7 +2,7 @@
 
     build      below embermq.rebuild/new, by the sinks that live dispatch feeds: byte for byte the same files
     compare    every entry and every key with its record (verify.py)
-    ready      the journal says that what is to come can be finished by anybody
+    ready      the journal says that what is to come can be finished by any process
     swap       proofs are withdrawn; the old directory moves to embermq.rebuild/old, the new one into its place
     prove      proofs about the new files; then the rest of embermq.rebuild goes
 
@@ -265,7 +265,7 @@ class _Rebuild:
         return journal, built
 
     def _make_ready(self, journal: RebuildJournal, work: Path) -> RebuildJournal:
-        """From here on the swap can be finished by anybody, whatever becomes of this process."""
+        """From here on the swap can be finished by any process, whatever becomes of this one."""
         inventory = load_inventory(self.files, self.root)
         journal = msgspec.structs.replace(
             journal, ready=True, inventory=msgspec.to_builtins(inventory) if inventory is not None else None

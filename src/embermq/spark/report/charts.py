@@ -30,7 +30,7 @@ _BORDERS_MAX = 200
 _DAMAGED_FILES_MAX = 24
 _NUMBER_DIGITS = 20
 _HEIGHT = 160
-_COLOURS = 6  # of parts that are told apart, as the style has them
+_COLOURS = 6  # of parts that differ in colour, as the style has them
 _LONG_TEXT = 60
 _COLUMNS_SIDE_BY_SIDE = 4  # more do not fit on a phone
 

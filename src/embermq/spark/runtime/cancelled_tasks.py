@@ -58,8 +58,8 @@ class _Borrowed:
 
     def give_back_after_the_task(self) -> None:
         """All rows are read, but Spark may still hang up: while they are written, or on a worker that waits for its
-        next task with rows unread. What it does then is not ours any more, nor is there anybody to ask when the next
-        task begins. But a worker searches for garbage between two tasks, and a task that does anything makes Python
+        next task with rows unread. What it does then is outside of our control, and no call announces the start of the
+        next task. But a worker searches for garbage between two tasks, and a task that does anything makes Python
         search again: that is when the signal is given back. Earlier or later searches do no harm."""
         gc.callbacks.append(self._at_search)
 

@@ -53,5 +53,5 @@ class BrokerTopics:
         if known is None:
             count = max(queues, QUEUES)
             table.put(topic, TopicConfig(topic, read_queue_nums=count, write_queue_nums=count))
-        elif known.read_queue_nums < queues:  # Consumers are told of as many as may be read.
+        elif known.read_queue_nums < queues:  # Consumers see as many as may be read.
             table.put(topic, replace(known, read_queue_nums=queues))

@@ -6,7 +6,7 @@
 
 Both are replaced durably (temporary file, fsync, rename, directory fsync), so after a crash each is the old or the
 new one. `append.json` is written before the first record of a batch and removed after the last is durable and noted
-in the other one. Written only by the process that has the store's lock; read by anybody. A damaged one is an error
+in the other one. Written only by the process that has the store's lock; read by any process. A damaged one is an error
 and never a reason to forget.
 """
 

@@ -1,4 +1,4 @@
-"""What can be told from the bytes of properties, for use inside kernels."""
+"""Facts read from the bytes of properties, for use inside kernels."""
 
 from typing import Any
 
