@@ -1,12 +1,11 @@
 """Runtime: one background thread with an asyncio loop, shared by all synchronous clients of the process.
 
-    runtime = acquire()
-    try:
-        runtime.run(coroutine)      # from any thread but the loop's own
-    finally:
-        release()                   # the last one ends the thread
+    held = HeldRuntime("producer orders")
+    held.start(connect())
+    held.run(coroutine)             # from any thread but the loop's own
+    held.end(disconnect)            # the last client that ends its hold ends the thread
 
-`acquire` and `release`: any thread. The thread is a daemon, so that a program can end without closing its clients. A
+Any thread. The thread is a daemon, so that a program can end without closing its clients. A
 forked child does not have it, and gets its own when it first asks.
 """
 
@@ -15,10 +14,10 @@ import concurrent.futures
 import logging
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from embermq.errors import ClientError
+from embermq.errors import ClientClosed, ClientError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -108,5 +107,60 @@ class SharedRuntime:
 _shared = SharedRuntime()
 os.register_at_fork(after_in_child=_shared.forget)
 
-acquire = _shared.acquire
-release = _shared.release
+
+class HeldRuntime:
+    """The shared loop, held by one client from its start to its end. ClientClosed at any other time."""
+
+    def __init__(self, client: str, advice: str = "is not open: use it with `with`, or call start()") -> None:
+        """`client` and `advice` are what the error says."""
+        self._client, self._advice = client, advice
+        self._runtime: Runtime | None = None
+        self._is_ending = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_held(self) -> bool:
+        return self._runtime is not None
+
+    @property
+    def current(self) -> Runtime:
+        runtime = self._runtime
+        if runtime is None:
+            raise ClientClosed(self._client, self._advice)
+        return runtime
+
+    def start(self, beginning: Coroutine[Any, Any, T]) -> T:
+        """Hold the loop, and begin; it is released again if that fails."""
+        with self._lock:
+            assert self._runtime is None, "a client is started once"
+            self._runtime = _shared.acquire()
+        try:
+            return self._runtime.run(beginning)
+        except BaseException:
+            self._release()
+            raise
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        runtime = self._runtime
+        if runtime is None:
+            coroutine.close()
+            raise ClientClosed(self._client, self._advice)
+        return runtime.run(coroutine)
+
+    def end(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Run the last coroutine, and release the loop. False, and nothing is done, when another thread does it or has
+        done it."""
+        with self._lock:
+            if self._runtime is None or self._is_ending:
+                return False
+            self._is_ending = True
+        try:
+            self._runtime.run(ending())
+        finally:
+            self._release()
+        return True
+
+    def _release(self) -> None:
+        with self._lock:
+            self._runtime, self._is_ending = None, False
+        _shared.release()

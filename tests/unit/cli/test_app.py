@@ -109,7 +109,8 @@ def test_closed_output_is_noticed_before_anything_is_done(words: list[str], tmp_
 
 @pytest.mark.slow(2)
 def test_closed_errors_are_nobodys_loss(tmp_path: Path) -> None:
-    done = run_with("2>&-", "store", "append", tmp_path / "new", "t", "x", "--set", "emberDiskFullPercent=100")
+    small = ["--set", "emberDiskFullPercent=100", "--set", "mappedFileSizeCommitLog=65536"]
+    done = run_with("2>&-", "store", "append", tmp_path / "new", "t", "x", *small)
     assert (done.returncode, "PUT_OK" in done.stdout) == (0, True)
     done = run_with("2>&-", "store", "dump", tmp_path / "new", "--output", "json")
     assert (done.returncode, json.loads(done.stdout)["topic"]) == (0, "t")

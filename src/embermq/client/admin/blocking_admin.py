@@ -19,8 +19,7 @@ from embermq.client.admin.topics import Topics
 from embermq.client.admin.traces import Traces
 from embermq.client.credentials import Credentials
 from embermq.client.message_queue import MessageQueue
-from embermq.client.runtime import Runtime, acquire, release
-from embermq.errors import ClientClosed
+from embermq.client.runtime import HeldRuntime
 
 F = TypeVar("F")
 P = ParamSpec("P")
@@ -194,32 +193,18 @@ class Admin:
         credentials: Credentials | None = None,
         tls: SSLContext | bool = False,
     ) -> None:
-        self._runtime: Runtime | None = acquire()
-        try:
-            asked = self._runtime.run(_made(name_server, credentials, tls))
-        except BaseException:
-            release()
-            raise
-        self._async = asked
-        self.topics = BlockingTopics(self._run, asked.topics)
-        self.groups = BlockingGroups(self._run, asked.groups)
-        self.offsets = BlockingOffsets(self._run, asked.offsets)
-        self.brokers = BlockingBrokers(self._run, asked.brokers)
-        self.messages = BlockingMessages(self._run, asked.messages)
-        self.traces = BlockingTraces(self._run, asked.traces)
-        self.dead_letters = BlockingDeadLetters(self._run, asked.dead_letters)
-
-    def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        if self._runtime is None:
-            coroutine.close()
-            raise ClientClosed("the admin client")
-        return self._runtime.run(coroutine)
+        self._loop = HeldRuntime("the admin client", "is closed")
+        self._async = asked = self._loop.start(_made(name_server, credentials, tls))
+        self.topics = BlockingTopics(self._loop.run, asked.topics)
+        self.groups = BlockingGroups(self._loop.run, asked.groups)
+        self.offsets = BlockingOffsets(self._loop.run, asked.offsets)
+        self.brokers = BlockingBrokers(self._loop.run, asked.brokers)
+        self.messages = BlockingMessages(self._loop.run, asked.messages)
+        self.traces = BlockingTraces(self._loop.run, asked.traces)
+        self.dead_letters = BlockingDeadLetters(self._loop.run, asked.dead_letters)
 
     def close(self) -> None:
-        if self._runtime is not None:
-            runtime, self._runtime = self._runtime, None
-            runtime.run(self._async.close())
-            release()
+        self._loop.end(self._async.close)
 
     def __enter__(self) -> Self:
         return self

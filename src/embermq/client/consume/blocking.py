@@ -4,6 +4,7 @@ consumer by one at a time.
 Handlers run on threads of the consumer. A call of a handler may use any client but not close its own consumer.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -17,47 +18,10 @@ from embermq.client.consume.settings import PullOptions, PushOptions
 from embermq.client.consume.subscribing import ALL
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
-from embermq.client.runtime import Runtime, acquire, release
-from embermq.errors import ClientClosed, OptionInvalid
+from embermq.client.runtime import HeldRuntime
+from embermq.errors import OptionInvalid
 
 T = TypeVar("T")
-
-
-class _OnLoop:
-    """The background loop, held from start to close."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._runtime: Runtime | None = None
-        self._lock = threading.Lock()
-
-    def start(self, beginning: Coroutine[Any, Any, None]) -> None:
-        """Hold the loop, and begin; released again if that fails."""
-        with self._lock:
-            assert self._runtime is None, "started twice"
-            self._runtime = acquire()
-        try:
-            self.run(beginning)
-        except BaseException:
-            self.release()
-            raise
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        runtime = self._runtime
-        if runtime is None:
-            coroutine.close()
-            raise ClientClosed(self._what, "is not open: use it as a context manager, or call start()")
-        return runtime.run(coroutine)
-
-    @property
-    def is_held(self) -> bool:
-        return self._runtime is not None
-
-    def release(self) -> None:
-        with self._lock:
-            held, self._runtime = self._runtime, None
-        if held is not None:
-            release()
 
 
 class PushConsumer:
@@ -66,7 +30,7 @@ class PushConsumer:
     def __init__(self, *, name_server: str | Sequence[str], group: str, **options: Unpack[PushOptions]) -> None:
         """OptionInvalid names an argument that cannot be used. docs/client-consumers.md lists them."""
         self._aio = aio_push.PushConsumer(name_server=name_server, group=group, **options)
-        self._loop = _OnLoop(f"the consumer of group {group!r}")
+        self._loop = HeldRuntime(f"the consumer of group {group!r}")
         self._is_closed = threading.Event()
         self.group = group
 
@@ -85,12 +49,13 @@ class PushConsumer:
 
     def close(self) -> None:
         """Wait for handlers (`close_timeout`), commit, leave the group, disconnect."""
-        if self._loop.is_held:
-            try:
-                self._loop.run(self._aio.close())
-            finally:
-                self._loop.release()
-                self._is_closed.set()
+        self._loop.end(self._close)
+
+    async def _close(self) -> None:
+        try:
+            await self._aio.close()
+        finally:
+            self._is_closed.set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Block until the consumer is closed by another thread, or `seconds` have passed; whether it is closed."""
@@ -153,7 +118,7 @@ class PullConsumer:
     def __init__(self, *, name_server: str | Sequence[str], group: str, **options: Unpack[PullOptions]) -> None:
         """OptionInvalid names an argument that cannot be used. docs/client-consumers.md lists them."""
         self._aio = aio_pull.PullConsumer(name_server=name_server, group=group, **options)
-        self._loop = _OnLoop(f"the consumer of group {group!r}")
+        self._loop = HeldRuntime(f"the consumer of group {group!r}")
         self.group = group
 
     def __enter__(self) -> Self:
@@ -170,11 +135,7 @@ class PullConsumer:
 
     def close(self, *, is_done: bool = True) -> None:
         """Commit, unless `auto_commit=False`, leave the group, disconnect. `is_done`: what was returned last counts."""
-        if self._loop.is_held:
-            try:
-                self._loop.run(self._aio.close(is_done=is_done))
-            finally:
-                self._loop.release()
+        self._loop.end(functools.partial(self._aio.close, is_done=is_done))
 
     def subscribe(self, topic: str, expression: str | None = ALL, *, sql: str | None = None) -> None:
         """Take part in the group's consumption of a topic. OptionInvalid, SubscriptionRefused, ClientError."""

@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, Unpack
 
-from embermq.client import runtime
 from embermq.client.message_queue import MessageQueue
 from embermq.client.produce import producer as for_asyncio
 from embermq.client.produce.direct import DirectSends, FailedTry
@@ -28,7 +27,7 @@ from embermq.client.produce.sender import Done
 from embermq.client.produce.settings import ProducerOptions
 from embermq.client.produce.transactions import Verdict, decision_of
 from embermq.client.received import ReceivedMessage
-from embermq.client.runtime import Runtime
+from embermq.client.runtime import HeldRuntime
 from embermq.errors import ClientClosed, ClientError
 from embermq.model.message import Message
 from embermq.remoting import Row
@@ -55,7 +54,7 @@ class Producer:
         self._pack = self._inner.packer.pack
         self._posted: deque[_Posted] = deque()
         self._is_posted = False
-        self._runtime: Runtime | None = None
+        self._loop = HeldRuntime(f"producer {group}")
         self._direct: DirectSends | None = None
 
     @property
@@ -64,28 +63,16 @@ class Producer:
         return self._inner
 
     def start(self) -> Self:
-        assert self._runtime is None, "a producer is started once"
-        self._runtime = runtime.acquire()
-        try:
-            self._runtime.run(self._inner.start())
-        except BaseException:
-            self._runtime = None
-            runtime.release()
-            raise
+        self._loop.start(self._inner.start())
         if DirectSends.suits(self._inner.settings):
             self._direct = DirectSends(self._inner.core.sender, self._inner.settings)
         return self
 
     def close(self) -> None:
         """Wait for what is in flight, leave the group, close the connections. A second time nothing."""
-        running, self._runtime = self._runtime, None
         if self._direct is not None:
             self._direct.close()
-        if running is not None:
-            try:
-                running.run(self._inner.close())
-            finally:
-                runtime.release()
+        self._loop.end(self._inner.close)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -100,7 +87,7 @@ class Producer:
     ) -> SendResult:
         """Store a message; MessageRejected, RouteMissing, RequestRefused, BrokerUnreachable, SendFailed."""
         direct = self._direct
-        if direct is None or queue_by is not None or self._runtime is None:
+        if direct is None or queue_by is not None or not self._loop.is_held:
             return self.send_async(message, queue_by=queue_by, timeout=timeout).result()
         outgoing = self._pack(message)
         tried = direct.send(outgoing, self._inner.settings.send_timeout if timeout is None else timeout)
@@ -116,7 +103,7 @@ class Producer:
 
     def send_oneway(self, message: Message, *, queue_by: QueueBy | MessageQueue | None = None) -> None:
         """Send a message without asking what became of it."""
-        self.running.run(self._inner.send_oneway(message, queue_by=queue_by))
+        self._loop.run(self._inner.send_oneway(message, queue_by=queue_by))
 
     def send_many(
         self,
@@ -126,8 +113,7 @@ class Producer:
         timeout: float | None = None,
     ) -> list[SendResult]:
         """Store many messages in batches; the results in their order. Where one batch fails, others may be stored."""
-        running = self.running
-        return running.run(self._inner.send_many(messages, queue_by=queue_by, timeout=timeout))
+        return self._loop.run(self._inner.send_many(messages, queue_by=queue_by, timeout=timeout))
 
     def request(
         self,
@@ -137,24 +123,15 @@ class Producer:
         queue_by: QueueBy | MessageQueue | None = None,
     ) -> ReceivedMessage:
         """Send a message and wait for the reply of its consumer; ReplyMissing."""
-        running = self.running
-        return running.run(self._inner.request(message, timeout=timeout, queue_by=queue_by))
+        return self._loop.run(self._inner.request(message, timeout=timeout, queue_by=queue_by))
 
     def reply(self, request: ReceivedMessage, body: bytes, **properties: str) -> SendResult:
         """Reply to a request that a consumer received."""
-        return self.running.run(self._inner.reply(request, body, **properties))
+        return self._loop.run(self._inner.reply(request, body, **properties))
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues to which messages of a topic may be sent."""
-        return self.running.run(self._inner.queues(topic))
-
-    @property
-    def running(self) -> Runtime:
-        """The background loop; ClientClosed unless the producer is started."""
-        if self._runtime is None:
-            group = self._inner.settings.group
-            raise ClientClosed(f"producer {group}", "is not open: use it with `with`, or call start()")
-        return self._runtime
+        return self._loop.run(self._inner.queues(topic))
 
     # -- between the threads -----------------------------------------------------------------------------------
 
@@ -166,7 +143,7 @@ class Producer:
         after: FailedTry | None,
     ) -> "Future[SendResult]":
         """Hand a message to the loop, when there is room for it."""
-        running, size = self.running, outgoing.size
+        running, size = self._loop.current, outgoing.size
         self._gate.enter(size)
         future: Future[SendResult] = Future()
         self._posted.append((outgoing, functools.partial(self._settle, future, size), by, seconds, after))
@@ -215,33 +192,21 @@ class TransactionProducer:
         self._pool = concurrent.futures.ThreadPoolExecutor(CHECK_THREADS, thread_name_prefix="embermq-check")
         self._check = check
         self._inner = for_asyncio.TransactionProducer(name_server, group, self._checked, **options)
-        self._runtime: Runtime | None = None
+        self._loop = HeldRuntime(f"transaction producer {group}")
 
     async def _checked(self, message: ReceivedMessage) -> Verdict:
-        running = self.running
-        return await running.loop.run_in_executor(self._pool, self._check, message)
+        return await self._loop.current.loop.run_in_executor(self._pool, self._check, message)
 
     def start(self) -> Self:
-        assert self._runtime is None, "a producer is started once"
-        self._runtime = runtime.acquire()
-        try:
-            self._runtime.run(self._inner.start())
-        except BaseException:
-            self._runtime = None
-            runtime.release()
-            raise
+        self._loop.start(self._inner.start())
         return self
 
     def close(self) -> None:
         """Answer what brokers have asked, leave the group, close the connections. A second time nothing."""
-        if self._runtime is None:
-            return
         try:
-            self._runtime.run(self._inner.close())
+            self._loop.end(self._inner.close)
         finally:
-            self._runtime = None
             self._pool.shutdown()
-            runtime.release()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -270,15 +235,8 @@ class TransactionProducer:
         self, message: Message, *, queue_by: QueueBy | MessageQueue | None = None, timeout: float | None = None
     ) -> SendResult:
         """Store the half message only. `end` decides on it, or `check` when the broker asks."""
-        return self.running.run(self._inner.prepare(message, queue_by=queue_by, timeout=timeout))
+        return self._loop.run(self._inner.prepare(message, queue_by=queue_by, timeout=timeout))
 
     def end(self, sent: SendResult, verdict: Verdict) -> TransactionResult:
         """Decide on a half message."""
-        return self.running.run(self._inner.end(sent, decision_of(verdict)))
-
-    @property
-    def running(self) -> Runtime:
-        """The background loop; ClientClosed unless the producer is started."""
-        if self._runtime is None:
-            raise ClientClosed("transaction producer", "is not open: use it with `with`, or call start()")
-        return self._runtime
+        return self._loop.run(self._inner.end(sent, decision_of(verdict)))

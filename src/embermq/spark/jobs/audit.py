@@ -130,7 +130,7 @@ def audit(
     """Look at every store behind `paths`. StorePathInvalid or OptionInvalid if there is none.
 
     With `since_ms` or `until_ms`, counts and findings are those of messages stored from the one and before the other;
-    what is about no place of the log, such as a file of the config, is reported in any case. All of the log is read, too:
+    what is about no place of the log, such as a file of the config, is always reported. All of the log is read, too:
     queues and index can only be compared with the whole of it.
     """
     window = ALWAYS._replace(begin_ms=since_ms or 0, end_ms=ALWAYS.end_ms if until_ms is None else until_ms)

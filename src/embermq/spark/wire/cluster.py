@@ -45,7 +45,7 @@ from embermq.client.name_servers import NameServers
 from embermq.client.namespaces import with_namespace, without_namespace
 from embermq.client.received import parse_records
 from embermq.client.routes import Routes
-from embermq.client.runtime import Runtime, acquire, release
+from embermq.client.runtime import HeldRuntime
 from embermq.client.settings import new_client_id
 from embermq.client.topic_route import BrokerData
 from embermq.errors import BrokerBusy, BrokerUnreachable, ClientError, NameServersUnreachable
@@ -91,7 +91,7 @@ class Cluster:
     def __init__(self, place: ClusterPlace, *, patient: bool = True) -> None:
         self.place = place
         self._patience_seconds = place.patience_ms / 1000 if patient else 0.0
-        self._runtime: Runtime | None = None
+        self._loop = HeldRuntime("the connection to the cluster", "is not open")
         self._caller: Caller | None = None
         self._routes: Routes | None = None
         self._gate: asyncio.Semaphore | None = None
@@ -104,18 +104,13 @@ class Cluster:
         # about brokers: the loop's thread inherits a mask in which the signal is blocked.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
         try:
-            self._runtime = acquire()
+            self._loop.start(self._connect())
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, former)
-        self.run(self._connect())
         return self
 
     def close(self) -> None:
-        if self._runtime is not None:
-            if self._caller is not None:
-                self.run(self._caller.connector.close())
-            self._runtime = None
-            release()
+        self._loop.end(self._disconnect)
 
     def __enter__(self) -> Self:
         return self.open()
@@ -124,12 +119,10 @@ class Cluster:
         self.close()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        assert self._runtime is not None, "open it first"
-        return self._runtime.run(coroutine)
+        return self._loop.run(coroutine)
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        assert self._runtime is not None, "open it first"
-        return self._runtime.start(coroutine)
+        return self._loop.current.start(coroutine)
 
     # -- on the loop: what there is ------------------------------------------------------------------------------
 
@@ -139,6 +132,9 @@ class Cluster:
         self._caller = Caller(Connector(tls=tls), access.credentials)
         self._routes = Routes(self._caller, NameServers(self.place.name_servers), CALL_SECONDS)
         self._gate = asyncio.Semaphore(_ASKED_AT_ONCE)
+
+    async def _disconnect(self) -> None:
+        await self.caller.connector.close()
 
     @property
     def caller(self) -> Caller:
