@@ -11,6 +11,7 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
+CLASSES := $(VENV)/.spark-classes
 PYTEST  := $(BIN)/python -m pytest
 # Several processes share the tests, a file at a time, those with the most work first (tests/conftest.py).
 SHARED  := --dist loadfile --no-loadscope-reorder
@@ -60,8 +61,14 @@ $(KERNELS): $(STAMP) $(KERNEL_SOURCES)
 	@$(BIN)/python tools/compile_kernels.py
 	@touch $(KERNELS)
 
+# Some forty JVMs of the tests map the classes of Spark from a file instead of reading and verifying them each.
+$(CLASSES): $(STAMP) tests/support/class_archive.py | $(KERNELS)
+	@echo "tests: archiving classes of Spark (about a minute)"
+	@$(BIN)/python -m tests.support.class_archive
+	@touch $(CLASSES)
+
 # Three processes keep two cores busy: a good part of the tests waits, for a disk, for a JVM, for a child to be killed.
-test: setup check ## Everything that must be green: check, then the tests (no Java needed)
+test: setup $(CLASSES) check ## Everything that must be green: check, then the tests (no Java needed)
 	$(PYTEST) -n 3 $(SHARED) -q --durations=10
 
 # Types and layers are checked beside the tests, on the other core.
@@ -82,7 +89,7 @@ check: setup ## Lint and format (ruff), types (mypy --strict), layers (import-li
 demo: setup ## See a broker with its clients being killed and nothing lost, and Spark following it (DEMO=--fast: shorter)
 	$(BIN)/embermq demo $(DEMO)
 
-crash: setup ## The long tests: kills, lost writes, failing disks; stores and Spark jobs
+crash: setup $(CLASSES) ## The long tests: kills, lost writes, failing disks; stores and Spark jobs
 	$(PYTEST) -m long -q --durations=10
 
 fuzz: setup ## Property and kernel tests with new random examples each time
