@@ -67,8 +67,15 @@ $(CLASSES): $(STAMP) tests/support/class_archive.py | $(KERNELS)
 	@$(BIN)/python -m tests.support.class_archive
 	@touch $(CLASSES)
 
+# The checks take one core; what the tests need is made beside them. In a new clone that is also the compiled form of
+# the tests, which three processes would otherwise each make; mistakes in them are shown by the run itself.
 # Three processes keep two cores busy: a good part of the tests waits, for a disk, for a JVM, for a child to be killed.
-test: setup $(CLASSES) check ## Everything that must be green: check, then the tests (no Java needed)
+test: setup ## Everything that must be green: check, then the tests (no Java needed)
+	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	$(MAKE) --no-print-directory check & checks=$$!; \
+	$(MAKE) --no-print-directory $(CLASSES); \
+	[ -d tests/__pycache__ ] || $(PYTEST) --collect-only -qq > /dev/null 2>&1 || true; \
+	wait $$checks
 	$(PYTEST) -n 3 $(SHARED) -q --durations=10
 
 # Types and layers are checked beside the tests, on the other core.
