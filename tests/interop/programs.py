@@ -58,6 +58,11 @@ def _java(name: str, outcome: str, version: str, *jvm: str, steps: Sequence[str]
     return Client(name, outcome, command, steps, _AFTER)
 
 
+def transacting(version: str) -> Client:
+    """The Java client for the step `transactions`, which has a test of its own."""
+    return _java(f"transacting-{version}", "", version)
+
+
 def _go() -> Client:
     return Client("go", "go", [str(_go_program())], _GO_BEFORE, _AFTER, {"ROCKETMQ_GO_LOG_LEVEL": "error"})
 

@@ -4,7 +4,7 @@ All clients share one broker of each kind; it is restarted once, between the two
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +26,7 @@ AT_ONCE = 3
 
 # Settings of either broker; the Go client does not have the topic for traces made on first use.
 SETTINGS = {"messageDelayLevel": DELAY_LEVELS, "traceTopicEnable": "true"}
+NOTHING_MORE: Mapping[str, str] = {}
 # On a busy machine Apache's broker refuses sends that waited 200 ms: clients would tell that it is slow.
 PATIENCE = {
     f"waitTimeMillsIn{queue}Queue": 60_000 for queue in ("Send", "Pull", "Reply", "Heartbeat", "Transaction")
@@ -33,11 +34,11 @@ PATIENCE = {
 
 
 @contextmanager
-def apache(place: Path) -> Iterator[str]:
+def apache(place: Path, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[str]:
     """Apache's name server and broker on the store of `place`; the name server's address."""
     write_tables(place / "store")
     address = f"127.0.0.1:{free_port()}"
-    config = broker_config(place, address) | SETTINGS | PATIENCE | {"mappedFileSizeCommitLog": 16 << 20}
+    config = broker_config(place, address) | SETTINGS | PATIENCE | dict(more) | {"mappedFileSizeCommitLog": 16 << 20}
     with (
         java_server("namesrv.NamesrvStartup", place / "namesrv", {"listenPort": address.partition(":")[2]}),
         java_server("broker.BrokerStartup", place, config) as broker,
@@ -47,9 +48,9 @@ def apache(place: Path) -> Iterator[str]:
 
 
 @contextmanager
-def embermq(place: Path) -> Iterator[str]:
+def embermq(place: Path, more: Mapping[str, str] = NOTHING_MORE) -> Iterator[str]:
     write_tables(place / "store")
-    words = [word for setting in SETTINGS.items() for word in ("--set", "=".join(setting))]
+    words = [word for setting in (SETTINGS | dict(more)).items() for word in ("--set", "=".join(setting))]
     with BrokerProcess(place, *words) as broker:
         yield broker.name_server
         assert broker.stop() == 0

@@ -30,6 +30,7 @@ public final class ClientScript {
         STEPS.put("produce", Sending::produce);
         STEPS.put("sendMore", Sending::sendMore);
         STEPS.put("requestReply", Sending::requestReply);
+        STEPS.put("transactions", Transacting::transactions);
         STEPS.put("concurrent", Consuming::concurrent);
         STEPS.put("tags", Consuming::tags);
         STEPS.put("resume", Consuming::resume);
