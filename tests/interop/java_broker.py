@@ -17,7 +17,9 @@ from pathlib import Path
 
 from tests.interop import reference
 
-POM = Path(__file__).resolve().parent / "java" / "broker" / "pom.xml"
+_POMS = Path(__file__).resolve().parent / "java"
+# RocketMQ 4.9.7 and 5.3.3, by what is fetched for them.
+RELEASE_4, RELEASE_5 = _POMS / "broker" / "pom.xml", _POMS / "broker5" / "pom.xml"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.0:copy-dependencies"
 START_SECONDS_MAX = 120
 ADMIN_SECONDS_MAX = 120
@@ -27,23 +29,23 @@ QUICK = ("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 @functools.cache
-def class_path() -> str:
+def class_path(release: Path = RELEASE_4) -> str:
     """The class path of the fetched jars; ReferenceMissing when they cannot be had."""
     reference.java_version()
-    folder = reference.cache_of("reference-broker", POM)
+    folder = reference.cache_of("reference-broker", release)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "fetching", "w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         if not (folder / "lib").exists():
-            _fetch(folder)
+            _fetch(folder, release)
     return str(folder / "lib" / "*")
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, pom: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise reference.ReferenceMissing("mvn is not on the PATH; Maven is needed once, to fetch RocketMQ's broker")
-    shutil.copy(POM, folder)
+    shutil.copy(pom, folder)
     shutil.rmtree(folder / "fetched", ignore_errors=True)
     command = [maven, "-q", "-B", COPY, "-DoutputDirectory=fetched", "-DincludeScope=runtime"]
     try:
@@ -93,7 +95,12 @@ class JavaProcess:
 
 @contextmanager
 def java_server(
-    main: str, directory: Path, config: Mapping[str, object], *, jvm: Sequence[str] = QUICK
+    main: str,
+    directory: Path,
+    config: Mapping[str, object],
+    *,
+    jvm: Sequence[str] = QUICK,
+    release: Path = RELEASE_4,
 ) -> Iterator[JavaProcess]:
     """A main class of RocketMQ's with a config file, up until the block ends."""
     home = home_of(directory)
@@ -101,7 +108,8 @@ def java_server(
     file.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
     # A key pair for TLS is made in the directory for temporary files at every start, and left there.
     places = [f"-Duser.home={directory}", f"-Djava.io.tmpdir={directory}"]
-    words = ["java", *jvm, *reference.jvm_options(), *places, "-cp", class_path()]
+    places.append(f"-Drmq.logback.configurationFile={home}/conf/logback_broker.xml")  # 5.x looks for it here.
+    words = ["java", *jvm, *reference.jvm_options(), *places, "-cp", class_path(release)]
     process = subprocess.Popen(
         [*words, f"org.apache.rocketmq.{main}", "-c", str(file)],
         env=os.environ | {"ROCKETMQ_HOME": str(home)},

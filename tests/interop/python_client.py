@@ -1,6 +1,7 @@
-"""Clusters for the Python client: Apache RocketMQ with access control, and `embermq broker`; and what is stored there.
+"""Clusters for the Python client: Apache RocketMQ 4.9.7 and 5.3.3 with access control, and `embermq broker`; and what
+is stored there.
 
-Apache's broker asks for signatures, so that every test against it proves them; EmberMQ's does not look at them.
+Apache's brokers ask for signatures, so that every test against them proves them; EmberMQ's does not look at them.
 """
 
 import asyncio
@@ -12,17 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from embermq.client import Credentials
 from embermq.client.calls import Heartbeat, Pull, PullStatus, pull
 from embermq.client.instance import Instance
 from embermq.client.received import ReceivedMessage, parse_records
 from embermq.client.settings import ClientSettings
 from embermq.errors import RouteMissing
+from tests.interop.apache5 import ACCOUNT
 from tests.interop.java_broker import broker_config, free_port, home_of, java_server
 from tests.support.broker_process import BrokerProcess
 
-APACHE, EMBERMQ = "Apache RocketMQ", "EmberMQ"
-ACCOUNT = Credentials("rocketmq2", "12345678")
+APACHE, APACHE5, EMBERMQ = "Apache RocketMQ", "Apache RocketMQ 5", "EmberMQ"
 _ACL = "globalWhiteRemoteAddresses: []\naccounts:\n- {accessKey: rocketmq2, secretKey: '12345678', admin: true}\n"
 # Undecided transactions are asked about after a second; a busy machine is no reason to refuse a send.
 _SETTINGS = {
@@ -32,6 +32,8 @@ _SETTINGS = {
     "enablePropertyFilter": "true",
 }
 _PATIENCE = {f"waitTimeMillsIn{queue}Queue": 60_000 for queue in ("Send", "Pull", "Reply", "Heartbeat", "Transaction")}
+_PATIENCE |= {"mappedFileSizeCommitLog": 16 << 20, "osPageCacheBusyTimeOutMills": 60_000}
+APACHE_SETTINGS: dict[str, object] = {**_SETTINGS, **_PATIENCE}
 WAIT_SECONDS = 60.0
 
 
@@ -46,8 +48,7 @@ class ClusterUnderTest(msgspec.Struct):
 def apache_cluster(place: Path) -> Iterator[ClusterUnderTest]:
     (home_of(place) / "conf" / "plain_acl.yml").write_text(_ACL)
     address = f"127.0.0.1:{free_port()}"
-    config = broker_config(place, address) | _SETTINGS | _PATIENCE
-    config |= {"mappedFileSizeCommitLog": 16 << 20, "osPageCacheBusyTimeOutMills": 60_000, "aclEnable": "true"}
+    config = broker_config(place, address) | APACHE_SETTINGS | {"aclEnable": "true"}
     with (
         java_server("namesrv.NamesrvStartup", place / "namesrv", {"listenPort": address.partition(":")[2]}),
         java_server("broker.BrokerStartup", place, config),
@@ -57,7 +58,8 @@ def apache_cluster(place: Path) -> Iterator[ClusterUnderTest]:
 
 @contextmanager
 def embermq_cluster(place: Path) -> Iterator[ClusterUnderTest]:
-    words = [word for setting in _SETTINGS.items() for word in ("--set", "=".join(map(str, setting)))]
+    settings = {"brokerName": "broker-a", **_SETTINGS}
+    words = [word for setting in settings.items() for word in ("--set", "=".join(map(str, setting)))]
     with BrokerProcess(place, *words) as broker:
         yield ClusterUnderTest(EMBERMQ, broker.name_server)
 

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from embermq.client import Admin, Message, Producer
+from embermq.client.admin import TopicConfig
 from embermq.remoting import Command, Connector, parse_json
 from tests.interop import java_broker, reference
+from tests.interop.apache5 import Apache5
 from tests.interop.java_broker import broker_config, free_port, java_server, mqadmin
+from tests.support.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.interop
 
@@ -165,6 +169,22 @@ def test_a_killed_broker_is_gone_at_once_and_its_slave_stays(tmp_path: Path) -> 
             killed.kill()
             until(lambda: brokers(namesrv) == {"broker-a": {"1": both["1"]}}, seconds=5)
             assert "TBW102" in topics(namesrv), "a slave can still be read from"
+
+
+# -- our broker with RocketMQ 5's name server --------------------------------------------------------------------
+
+
+def test_our_broker_registers_with_the_name_server_of_rocketmq_5(apache5: Apache5, tmp_path: Path) -> None:
+    words = ["-n", apache5.name_server, "--set", "brokerName=ember", "--set", "brokerClusterName=Embers"]
+    with BrokerProcess(tmp_path, *words) as broker:
+        until(lambda: brokers(apache5.name_server).get("ember") == {"0": broker.address})
+        with Admin(apache5.name_server) as admin:
+            admin.topics.put(TopicConfig("kept-by-ember", 2, 2), admin.brokers.places("Embers"))
+            until(lambda: "kept-by-ember" in topics(apache5.name_server))
+        with Producer(apache5.name_server, "p", send_timeout=20.0) as producer:
+            assert producer.send(Message("kept-by-ember", b"x")).queue.broker == "ember"
+        assert broker.stop() == 0
+        until(lambda: "ember" not in brokers(apache5.name_server))
 
 
 # -- beside RocketMQ's name server -------------------------------------------------------------------------------

@@ -1,35 +1,19 @@
-"""Consumers of the Python client: one suite, against Apache RocketMQ 4.9.7 and against `embermq broker`."""
+"""Consumers of the Python client: one suite, against Apache RocketMQ 4.9.7 and 5.3.3 and against `embermq broker`."""
 
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embermq.client import Admin, Context, Message, MessageQueue, Producer, PullConsumer, PushConsumer, ReceivedMessage
-from tests.interop.python_client import (
-    ACCOUNT,
-    APACHE,
-    EMBERMQ,
-    ClusterUnderTest,
-    apache_cluster,
-    bodies,
-    embermq_cluster,
-    stored,
-)
+from tests.interop.apache5 import ACCOUNT
+from tests.interop.python_client import ClusterUnderTest, bodies, stored
 from tests.support.histories import History
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.interop
-
-
-@pytest.fixture(scope="module", params=[APACHE, EMBERMQ])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterUnderTest]:
-    place: Path = tmp_path_factory.mktemp("cluster")
-    with (apache_cluster if request.param == APACHE else embermq_cluster)(place) as running:
-        yield running
 
 
 @pytest.fixture

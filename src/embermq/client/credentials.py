@@ -3,7 +3,8 @@
     signed text = values of extFields, ordered by name, then the body
     Signature   = Base64(HMAC-SHA1(secret key, signed text))
 
-`Signature` itself and `_UNIQUE_KEY_QUERY`, which brokers leave out as well, are not signed.
+`Signature` itself and `_UNIQUE_KEY_QUERY`, which brokers leave out as well, are not signed (RocketMQ 5 leaves the
+latter out of requests that say to be of 4.9.3 or before; queries do).
 """
 
 import hmac

@@ -19,6 +19,8 @@ from embermq.remoting.request_table import Peer, RequestTable, run, unsupported
 from embermq.remoting.session import Outcome
 
 CONNECT_SECONDS = 3.0
+# RocketMQ 5 does not answer the end of a TLS session, and asyncio would wait 30 s for that.
+TLS_CLOSE_SECONDS = 1.0
 
 
 async def ask(peer: Peer, request: Command, seconds: float) -> Command:
@@ -99,7 +101,11 @@ class Connector:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _transport, link = await self._loop.create_connection(
-                    lambda: Link(self, self._loop), host.strip("[]"), int(port), ssl=self._tls
+                    lambda: Link(self, self._loop),
+                    host.strip("[]"),
+                    int(port),
+                    ssl=self._tls,
+                    ssl_shutdown_timeout=TLS_CLOSE_SECONDS if self._tls is not None else None,
                 )
         except TimeoutError:
             raise ConnectFailed(address, f"no answer within {CONNECT_SECONDS:g} s") from None

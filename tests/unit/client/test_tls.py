@@ -2,14 +2,16 @@
 
 import asyncio
 import shutil
+import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
 
 from embermq.client.calls import BrokerAddress, Caller, WireMessage, send
-from embermq.errors import BrokerUnreachable
-from embermq.remoting import Connector
+from embermq.errors import BrokerUnreachable, CallTimeout
+from embermq.remoting import Command, Connector
 from tests.support.brokers import RunningBroker, play
 from tests.support.guarded_cluster import make_certificate
 
@@ -54,3 +56,33 @@ def test_sends_go_through_tls_and_strangers_are_refused(tmp_path: Path) -> None:
             server.close()
 
     play(scenario, tmp_path / "broker")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_closing_does_not_wait_for_a_peer_that_leaves_the_session_open(tmp_path: Path) -> None:
+    """RocketMQ 5 does not answer the end of a session; asyncio by itself waits 30 s for that."""
+    cert, key = make_certificate(tmp_path)
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(cert, key)
+    is_over = threading.Event()
+
+    def hold(listening: socket.socket) -> None:
+        accepted, _ = listening.accept()
+        with server_side.wrap_socket(accepted, server_side=True):
+            is_over.wait(60)
+
+    async def scenario(address: str) -> None:
+        connector = Connector(tls=ssl.create_default_context(cafile=str(cert)))
+        with pytest.raises(CallTimeout):
+            await connector.call(address, Command(105), 2.0)
+        async with asyncio.timeout(20):
+            await connector.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        holder = threading.Thread(target=hold, args=(listening,))
+        holder.start()
+        try:
+            asyncio.run(scenario(f"127.0.0.1:{listening.getsockname()[1]}"))
+        finally:
+            is_over.set()
+            holder.join()

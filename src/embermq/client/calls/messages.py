@@ -11,6 +11,8 @@ from embermq.model import flags
 from embermq.remoting import Command, RequestCode, ResponseCode, encode_header
 
 FOREVER_MS = (1 << 63) - 1
+# 4.9.3. RocketMQ 5 wants `_UNIQUE_KEY_QUERY` signed in requests of later versions, 4.9 never does.
+_VERSION_OF_QUERIES = 399
 
 
 async def view(caller: Caller, to: BrokerAddress, physical_offset: int, seconds: float) -> bytes | None:
@@ -45,7 +47,7 @@ async def query(
         "endTimestamp": str(end_ms),
         UNIQUE_KEY_QUERY: "true" if is_unique_key else "false",
     }
-    request = Command(RequestCode.QUERY_MESSAGE, ext=ext)
+    request = Command(RequestCode.QUERY_MESSAGE, ext=ext, version=_VERSION_OF_QUERIES)
     answer = await caller.call(to, request, seconds, topic=topic)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return b""
