@@ -103,7 +103,7 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED
     except click.ClickException as problem:  # Usage errors among them.
-        problem.show()
+        _show_mistake(problem)
         return problem.exit_code
     except EmberError as problem:
         click.echo(f"embermq: {problem}", err=True)
@@ -119,6 +119,18 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo(f"embermq: {place}{problem.strerror}", err=True)
         return EXIT_FAILED
     return code if isinstance(code, int) else 0
+
+
+def _show_mistake(problem: click.ClickException) -> None:
+    """One line with the prefix that every error has; after a wrong command line its usage comes first. A group without
+    a command shows its help."""
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        problem.show()
+        return
+    if isinstance(problem, click.UsageError) and problem.ctx is not None:
+        click.echo(problem.ctx.get_usage(), err=True)
+        click.echo(f"Try '{problem.ctx.command_path} --help' for help.", err=True)
+    click.echo(f"embermq: {problem.format_message()}", err=True)
 
 
 def _show_warning(

@@ -144,10 +144,10 @@ def index_facts(root: Path, files: Files | None = None) -> list[IndexFact]:
     return found
 
 
-def spaces(root: Path) -> list[Space]:
+def spaces(root: Path, files: Files | None = None) -> list[Space]:
     """What the store's directories take, in the order of their importance."""
     names = (CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, CONFIG, QUARANTINE)
-    places = (*log_places(RealFiles(), root), *(root / name for name in names))
+    places = (*log_places(files or RealFiles(), root), *(root / name for name in names))
     return [_space(place) for place in places if place.is_dir()]
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from embermq.spark.jobs.sql import sql
     from embermq.spark.jobs.stats import stats
     from embermq.spark.pipelines import pipeline
+    from embermq.spark.planning import store_at
     from embermq.spark.reading.scans import scan
     from embermq.spark.reading.tables import stream, table
     from embermq.spark.reading.views import messages, register
@@ -52,6 +53,7 @@ _HOMES = {
     "ship": "embermq.spark.jobs.ship",
     "sql": "embermq.spark.jobs.sql",
     "stats": "embermq.spark.jobs.stats",
+    "store_at": "embermq.spark.planning",
     "stream": "embermq.spark.reading.tables",
     "table": "embermq.spark.reading.tables",
 }
@@ -74,6 +76,7 @@ __all__ = [
     "ship",
     "sql",
     "stats",
+    "store_at",
     "stream",
     "table",
 ]

@@ -35,7 +35,17 @@ def test_a_wrong_command_line_is_2(arguments: list[str], capsys: Captured) -> No
     assert run(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "Error:" in captured.err
+    assert captured.err.splitlines()[-1].startswith("embermq: ")
+    assert "Error:" not in captured.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["store"], ["spark"]])
+def test_a_group_without_a_command_shows_its_help(arguments: list[str], capsys: Captured) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("Usage:") == 1
+    assert "Commands:" in captured.err
+    assert "embermq: " not in captured.err
 
 
 def fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:

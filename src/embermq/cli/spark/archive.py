@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import log_options, master_option, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.spark.refused import no_name_server
 from embermq.spark import archive as job_archive
@@ -23,6 +23,7 @@ from embermq.spark.lake import LakeFormat, schemas_in_words
 )
 @click.option("--sealed-only", is_flag=True, help="Skip the log file that is still being written.")
 @lake_options
+@log_options
 @master_option
 @output_option
 def archive(

@@ -17,7 +17,7 @@ from embermq.cli.output import (
     show_time,
     show_yes,
 )
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import log_options, master_option, shown_paths, stores_argument, working
 from embermq.cli.store.times import check_order, time_option
 from embermq.clock import SystemClock
 from embermq.spark import audit as job_audit
@@ -42,6 +42,7 @@ from embermq.spark.report import check_report_place, write_report
     type=click.IntRange(0),
     help="Maximum number of findings to show; faults come first.",
 )
+@log_options
 @master_option
 @output_option
 def audit(
@@ -81,7 +82,7 @@ def audit(
         output.record("saved", files)
         output.say(f"saved: {', '.join(files)}")
     if report is not None:
-        place = write_report(audit_report(found, ", ".join(paths), SystemClock().now_ms()), report)
+        place = write_report(audit_report(found, shown_paths(paths), SystemClock().now_ms()), report)
         output.record("report", str(place))
         output.say(f"report: {place}")
     if not found.is_sound:

@@ -15,6 +15,7 @@ import embermq.spark
 from embermq.cli.output import Output
 from embermq.errors import OptionInvalid
 from embermq.spark.jobs import ProgressReport
+from embermq.spark.planning import plain_path, stores_at
 from embermq.spark.runtime import our_errors
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -77,6 +78,36 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def stores_argument(command: F) -> F:
     return click.argument("paths", nargs=-1, required=True, metavar="DIR...")(command)
+
+
+def log_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--store-config` and `--commit-log`: where the logs of the stores in `paths` are, if not in their directories.
+
+    The command is handed paths that say so.
+    """
+
+    @wraps(command)
+    def with_logs(
+        *args: object, paths: tuple[str, ...], store_configs: tuple[str, ...], commit_log: str | None, **rest: object
+    ) -> None:
+        command(*args, paths=stores_at(paths, store_configs, commit_log), **rest)
+
+    configured = click.option(
+        "--store-config",
+        "store_configs",
+        multiple=True,
+        metavar="FILE",
+        help="The broker.conf of a store, wherever it is: its storePathCommitLog says where the log is. For several"
+        " stores once for each, in their order.",
+    )(with_logs)
+    return click.option(
+        "--commit-log", metavar="DIRS", help="Where the log of the store is; several directories with commas between."
+    )(configured)
+
+
+def shown_paths(paths: tuple[str, ...]) -> str:
+    """Paths for people."""
+    return ", ".join(map(plain_path, paths))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_time
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import log_options, master_option, stores_argument, working
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.errors import OptionInvalid
 from embermq.spark import dead_letters as job_dead_letters
@@ -29,6 +29,7 @@ from embermq.spark.jobs import DeadLetter, DeadLetterTotal, dead_letter_totals, 
 @click.option("--export", metavar="FILE.jsonl", help="Write the dead letters to this file, one JSON object per line.")
 @click.option("--resend-into", metavar="STORE", help="Append the dead letters to their original topics in this store.")
 @click.option("--dry-run", is_flag=True, help="With --resend-into: count the messages without sending them.")
+@log_options
 @writing_options
 @master_option
 @output_option

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import click
 
 from embermq.cli.output import NamedValue, NamedValues, Output, Rows, number, output_option, show_bytes
+from embermq.cli.spark.common import log_options
 from embermq.cli.spark.refused import no_name_server
 from embermq.spark.planning import StoreExplained, explain_read
 from embermq.spark.reading import option_texts
@@ -29,6 +30,7 @@ _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the 
     metavar="NAME=VALUE",
     help="Read option, for example topic=orders. Repeatable.",
 )
+@log_options
 @output_option
 def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) -> None:
     """Show what spark.read.format("rocketmq").load(PATH) would do, and why.

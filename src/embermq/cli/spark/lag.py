@@ -9,6 +9,7 @@ import click
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds, show_time
 from embermq.cli.quantities import Duration
+from embermq.cli.spark.common import log_options
 from embermq.cli.spark.ship import Asked
 from embermq.clock import SystemClock
 from embermq.errors import OptionInvalid
@@ -34,6 +35,7 @@ _WAIT_SECONDS = 0.2
 @click.option(
     "--every", type=Duration(1.0), metavar="DURATION", help="With --metrics-file: again and again, until Ctrl-C."
 )
+@log_options
 @output_option
 def lag(
     output: Output,

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
 from embermq.cli.quantities import Duration, Size
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import log_options, master_option, shown_paths, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.spark.refused import no_name_server
 from embermq.cli.spark.ship import Asked
@@ -23,6 +23,7 @@ from embermq.errors import OptionInvalid, StoreError
 from embermq.spark.lake import LakeFormat, TopicFilter, schemas_in_words
 from embermq.spark.pipelines import BatchProgress, ReportSink, RunMetrics, pipeline_report
 from embermq.spark.pipelines import pipeline as make_pipeline
+from embermq.spark.planning import plain_path
 from embermq.spark.report import check_metrics_place, check_report_place, write_metrics, write_report
 
 _BATCHES_KEPT = 5_000
@@ -81,6 +82,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 @click.option("--report", metavar="FILE.html", help="Write an HTML report; with --follow it is updated regularly.")
 @click.option("--metrics-file", metavar="FILE", help="Write metrics in the text format of Prometheus after each batch.")
 @click.option("--ignore-data-loss", is_flag=True, help="Continue if the next range is no longer in the log.")
+@log_options
 @writing_options
 @master_option
 @output_option
@@ -122,9 +124,9 @@ def pipeline(
         raise OptionInvalid("every", "has no meaning with --once")
     follow = follow or every is not None
     run = _RunSummary()
-    settings = settings_for(Path(paths[0]), config_file, changes)
+    settings = settings_for(Path(plain_path(paths[0])), config_file, changes)
     schemas = schemas_in_words(json_words)
-    page = _Page(report, ", ".join(paths)) if report is not None else None
+    page = _Page(report, shown_paths(paths)) if report is not None else None
     figures = _MetricsFile(metrics_file) if metrics_file is not None else None
     with working(output, master, "embermq pipeline") as (spark, on_progress):
         made = make_pipeline(

@@ -6,7 +6,7 @@ import click
 
 from embermq.cli.output import Output, output_option
 from embermq.cli.spark.common import master_option, working
-from embermq.cli.store.options import directory_argument, writing_options
+from embermq.cli.store.options import config_options, directory_argument
 from embermq.cli.store.rebuild import settings_of, show_rebuilt
 from embermq.files import RealFiles
 from embermq.spark import rebuild as job_rebuild
@@ -23,7 +23,10 @@ from embermq.store.layout import check_directory
     metavar="NEW",
     help="Write to this new directory; the store is not changed.",
 )
-@writing_options
+@config_options("--config", "--settings", "--store-config")
+@click.option(
+    "--commit-log", metavar="DIRS", help="Where the log of the store is; several directories with commas between."
+)
 @master_option
 @output_option
 def rebuild(
@@ -34,6 +37,7 @@ def rebuild(
     into: Path | None,
     config_file: Path | None,
     changes: tuple[str, ...],
+    commit_log: str | None,
     master: str | None,
 ) -> None:
     """Rebuild the consume queues and the index from the log, with all cores of this machine or a cluster.
@@ -49,7 +53,9 @@ def rebuild(
     """
     root = directory.expanduser().absolute()
     # Before Spark is started.
-    check_directory(RealFiles(), root, read_only=True, has_log_elsewhere=config_file is not None)
+    check_directory(RealFiles(), root, read_only=True, has_log_elsewhere=bool(config_file or commit_log))
+    if commit_log is not None:
+        changes = (*changes, f"storePathCommitLog={commit_log}")
     settings = settings_of(root, config_file, changes)
     with working(output, master, "embermq rebuild") as (spark, on_progress):
         made = job_rebuild(

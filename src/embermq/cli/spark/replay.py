@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count, show_seconds, show_yes
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import log_options, master_option, stores_argument, working
 from embermq.cli.spark.refused import no_name_server
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.cli.store.times import check_order, time_option
@@ -36,6 +36,7 @@ from embermq.spark.jobs import Window
 @click.option("--rate", type=float, metavar="N", help="Maximum number of messages per second.")
 @click.option("--id", "replay_id", default="replay", show_default=True, help="Name of this replay; see below.")
 @click.option("--dry-run", is_flag=True, help="Count the messages without replaying them.")
+@log_options
 @writing_options
 @master_option
 @output_option

@@ -10,7 +10,7 @@ import click
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
 from embermq.cli.quantities import Duration
-from embermq.cli.spark.common import master_option, stores_argument, working
+from embermq.cli.spark.common import log_options, master_option, stores_argument, working
 from embermq.cli.store import BadInput
 from embermq.errors import OptionInvalid, StoreError
 from embermq.spark import ship as job_ship
@@ -32,6 +32,7 @@ from embermq.spark.shipped import shown
     help=f"Interval of --follow; the default is {EVERY_SECONDS:g}s.",
 )
 @click.option("--ignore-data-loss", is_flag=True, help="Continue with a gap if the next range is no longer in the log.")
+@log_options
 @master_option
 @output_option
 def ship(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from embermq.cli.output import Output, Rows, TableColumn, output_option
-from embermq.cli.spark.common import cluster_options, master_option, session_for_questions, working
+from embermq.cli.spark.common import cluster_options, log_options, master_option, session_for_questions, working
 from embermq.cli.spark.lake_options import json_option
 from embermq.cli.spark.sql_shell import SqlShell, reader
 from embermq.errors import OptionInvalid
@@ -48,6 +48,7 @@ class QueryCommand(click.Command):
 @click.option("--save", metavar="FILE", help="Write all rows to a new file: .csv, .parquet or .jsonl.")
 @click.option("--include-system", is_flag=True, help="Include system topics and records that consumers cannot receive.")
 @json_option
+@log_options
 @master_option
 @output_option
 def sql(

@@ -16,7 +16,7 @@ from embermq.cli.output import (
     show_count,
     show_time,
 )
-from embermq.cli.spark.common import cluster_options, master_option, working
+from embermq.cli.spark.common import cluster_options, log_options, master_option, shown_paths, working
 from embermq.cli.store.times import check_order, time_option
 from embermq.clock import SystemClock
 from embermq.errors import OptionInvalid
@@ -33,6 +33,7 @@ from embermq.spark.report import check_report_place, write_report
 @time_option("--since", "since_ms", "Include only messages stored at this time or later.")
 @time_option("--until", "until_ms", "Include only messages stored before this time.")
 @click.option("--report", metavar="FILE.html", help="Write an HTML report.")
+@log_options
 @master_option
 @output_option
 def stats(
@@ -75,7 +76,8 @@ def stats(
     if not output.as_json:
         _show(output, found)
     if report is not None:
-        place = write_report(stats_report(found, ", ".join(paths) or str(name_server), SystemClock().now_ms()), report)
+        source = shown_paths(paths) or str(name_server)
+        place = write_report(stats_report(found, source, SystemClock().now_ms()), report)
         output.record("report", str(place))
         output.say(f"report: {place}")
 

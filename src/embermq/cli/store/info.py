@@ -19,8 +19,9 @@ from embermq.cli.output import (
     show_yes,
 )
 from embermq.cli.store.meanwhile import telling_changes
-from embermq.cli.store.options import directory_argument, settings_for, writing_options
-from embermq.files import RealFiles
+from embermq.cli.store.options import directory_argument, files_with_log, settings_for, writing_options
+from embermq.errors import StorePathInvalid
+from embermq.files import Files, RealFiles
 from embermq.format.checkpoint import Checkpoint
 from embermq.inspect import (
     IndexFact,
@@ -70,14 +71,16 @@ def info(
     \b
     embermq store info ~/store
     embermq store info ~/store --queues --segments
-    embermq store info ~/store --config broker.conf        what a start with these settings would do
+    embermq store info ~/store --config broker.conf        where its log is, and what a start would do
     embermq store info ~/store --output json | jq .start
 
     Nothing is written, not even a lock: safe on the directory of a running broker. JSON has all tables.
     """
     with telling_changes(output, directory):
         settings = settings_for(directory, config_file, changes)
-        survey = Survey.open(directory)
+        disk = files_with_log(directory, settings)
+        survey = Survey.open(directory, files=disk)
+        _check_log(survey)
         facts = queue_facts(survey)
         files = segment_facts(survey)
         output.show(_log(survey, files, facts), _topics(facts))
@@ -85,13 +88,23 @@ def info(
             output.show(_queues(facts))
         if segments or output.as_json:
             output.show(_segments(files))
-        output.show(_spaces(directory), _index(index_facts(directory)))
+        output.show(_spaces(directory, disk), _index(index_facts(directory)))
         _show_config(output, directory, facts)
-        output.show(_state(survey), _scrub(directory), _start(directory, settings))
+        output.show(_state(survey), _scrub(directory), _start(directory, settings, disk))
         if runtime:
-            with MessageStore.open(directory, read_only=True) as opened:
+            with MessageStore.open(directory, settings, read_only=True) as opened:
                 pairs = sorted(opened.runtime_info().items())
             output.show(NamedValues("runtime", "runtime", [NamedValue(name, name, value) for name, value in pairs]))
+
+
+def _check_log(survey: Survey) -> None:
+    """StorePathInvalid, which says what was looked for, if there is no log at all: this is not an empty store."""
+    if missing := survey.missing_directories():
+        raise StorePathInvalid(
+            survey.path,
+            f"there is no log: no directory {' or '.join(map(str, missing))}; if it lies elsewhere, give the store's"
+            " broker.conf (storePathCommitLog) with --config",
+        )
 
 
 def _log(survey: Survey, files: list[SegmentFact], queues: list[QueueFact]) -> NamedValues:
@@ -175,14 +188,14 @@ def _segments(files: list[SegmentFact]) -> Rows:
     return Rows("segments", "log files", columns, rows, empty="none")
 
 
-def _spaces(directory: Path) -> Rows:
+def _spaces(directory: Path, files: Files) -> Rows:
     columns = (
         TableColumn("directory", "directory"),
         number("files", "files"),
         number("size_bytes", "size", show_bytes),
         number("allocated_bytes", "on the disk", show_bytes),
     )
-    rows = [(one.name, one.files, one.bytes, one.allocated) for one in spaces(directory)]
+    rows = [(one.name, one.files, one.bytes, one.allocated) for one in spaces(directory, files)]
     return Rows("sizes", "sizes", columns, rows, empty="none")
 
 
@@ -264,13 +277,13 @@ def _scrub(directory: Path) -> NamedValues:
     return NamedValues("scrub", "scrub", facts)
 
 
-def _start(directory: Path, settings: StoreSettings) -> NamedValues:
+def _start(directory: Path, settings: StoreSettings, files: Files) -> NamedValues:
     """What opening the store would do; with the sizes found there, unless settings are given."""
     pid = writer_process(directory)
     if pid is not None:
         reason = f"process {pid or '(unknown)'} has it open"
         return NamedValues("start", "a start would", [NamedValue("reason", "refuse, because", reason)])
-    return NamedValues("start", "a start would", _plan_facts(plan_start(directory, settings)))
+    return NamedValues("start", "a start would", _plan_facts(plan_start(directory, settings, files)))
 
 
 def _plan_facts(plan: StartPlan) -> list[NamedValue]:

@@ -14,7 +14,7 @@ from embermq.files import RealFiles
 from embermq.inspect import found_shape
 from embermq.settings.names import BROKER_PROPERTIES
 from embermq.settings.store_settings import NAMES
-from embermq.store.layout import places_said
+from embermq.store.layout import ConfiguredFiles, places_said
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -24,6 +24,15 @@ directory_argument = click.argument("directory", type=click.Path(path_type=Path,
 
 def writing_options(command: F) -> F:
     """Give a command `--config FILE` and `--set KEY=VALUE`: parameters `config_file` and `changes`."""
+    return config_options("--config", "--settings")(command)
+
+
+def config_options(*names: str) -> Callable[[F], F]:
+    """The same, with `--config` under these names."""
+    return lambda command: _with_config(command, names)
+
+
+def _with_config(command: F, names: tuple[str, ...]) -> F:
     command = click.option(
         "--set",
         "changes",
@@ -32,13 +41,20 @@ def writing_options(command: F) -> F:
         help="Setting by its broker.conf name; takes precedence over --config. Repeatable.",
     )(command)
     return click.option(
-        "--config",
-        "--settings",
+        *names,
         "config_file",
         type=click.Path(path_type=Path, dir_okay=False),
         metavar="FILE",
         help="Read settings from this broker.conf.",
     )(command)
+
+
+def files_with_log(directory: Path, settings: StoreSettings) -> RealFiles:
+    """What to look at a store with: its log is where the settings say."""
+    logs = {"storePathCommitLog": settings.commit_log_paths}
+    logs["readOnlyCommitLogStorePaths"] = settings.commit_log_read_only_paths
+    lines = [f"{name}={','.join(map(str, paths))}\n".replace("\\", "\\\\") for name, paths in logs.items() if paths]
+    return ConfiguredFiles(directory.resolve(), "".join(lines).encode()) if lines else RealFiles()
 
 
 def read_settings(config_file: Path | None, changes: Iterable[str]) -> StoreSettings:
@@ -64,7 +80,8 @@ def settings_for(directory: Path, config_file: Path | None, changes: Iterable[st
     if config_file is not None:
         return read_settings(config_file, spoken)
     try:
-        found: dict[str, Any] = {**found_shape(RealFiles(), directory).as_settings()}
+        logs = read_settings(None, spoken).commit_log_paths
+        found: dict[str, Any] = {**found_shape(RealFiles(), directory, log_paths=logs).as_settings()}
     except PermissionError as problem:
         is_readable = os.access(directory, os.R_OK | os.X_OK)
         where = problem.filename if is_readable and problem.filename else directory

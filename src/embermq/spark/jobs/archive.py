@@ -73,7 +73,7 @@ def archive(
 def _archive_one(
     spark: SparkSession, place: StorePlace, lake: Lake, sealed_only: bool, on_progress: ProgressReport | None
 ) -> Archived:
-    survey = Survey.open(place.path)
+    survey = place.survey()
     end = _sealed_end(survey) if sealed_only else survey.log_end
     known = lake.end_of(place.broker_name)
     start = at = survey.log_min if known is None else known

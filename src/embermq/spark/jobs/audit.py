@@ -135,7 +135,7 @@ def audit(
     """
     window = ALWAYS._replace(begin_ms=since_ms or 0, end_ms=ALWAYS.end_ms if until_ms is None else until_ms)
     places = find_stores(paths)
-    surveys = [Survey.open(place.path) for place in places]
+    surveys = [place.survey() for place in places]
     step_ms = _step_ms(surveys, window)
     pairs = zip(places, surveys, strict=True)
     return Audit([_audit_one(spark, place, survey, step_ms, window, on_progress) for place, survey in pairs])
@@ -157,7 +157,7 @@ def _audit_one(
         passes[-1].reading = SparkReading(spark, Path(place.path), step_ms, passes[-1].see, on_progress, window=window)
         return passes[-1].reading.make(*parts)
 
-    report = verify(place.path, reader=reader)
+    report = verify(place.path, files=place.files, reader=reader)
     totals, reading = passes[-1].totals, passes[-1].reading
     assert reading is not None
     survey.refresh()

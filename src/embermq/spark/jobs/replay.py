@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from embermq import Message, StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
 from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from embermq.spark.options.values import parse_tags
 from embermq.spark.planning.stores import find_stores
 from embermq.spark.reading.views import TopicPlaces, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
@@ -191,8 +192,9 @@ def _chosen(frame: DataFrame, window: Window) -> DataFrame:
         frame = frame.where(F.col("queueOffset") < window.end_offset)
     if window.queues is not None:
         frame = frame.where(F.col("queueId").isin(list(window.queues)))
-    if window.tags is not None and window.tags != "*":
-        frame = frame.where(F.col("tags").isin([tag.strip() for tag in window.tags.split("||")]))
+    tags = parse_tags("tags", window.tags or "*", instead="where")
+    if tags is not None:
+        frame = frame.where(F.col("tags").isin(list(tags)))
     return frame if window.where is None else where_holds(frame, window.where)
 
 

@@ -16,7 +16,7 @@ from embermq import errors
 from embermq.clock import Clock, SystemClock
 from embermq.errors import DataLost, OptionInvalid, StoreError, StorePathInvalid, StoreReplaced
 from embermq.format.config_json import parse_config
-from embermq.inspect import LogMatch, Survey
+from embermq.inspect import LogMatch
 from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism, run
 from embermq.spark.jobs.ship_pieces import (
     CONFIG,
@@ -92,7 +92,7 @@ class Shipment:
     ) -> None:
         self._spark, self._store, self._target, self._on_progress = spark, place, target, on_progress
         self._clock = clock or SystemClock()
-        self._survey = Survey.open(place.path)
+        self._survey = place.survey()
         self._manifest = Manifest(0, 0, place.broker_name, "", [])
         self._head: Head | None = None
         self._old: list[str] = []  # counted no longer when this run began, and long enough

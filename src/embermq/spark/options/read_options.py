@@ -42,6 +42,7 @@ from embermq.spark.planning.offsets import (
     parse_time,
     parse_times,
 )
+from embermq.spark.planning.store_paths import stores_at
 
 Scope = Literal["read", "batch", "stream"]
 OnCorrupt = Literal["fail", "skip", "rows"]
@@ -70,6 +71,18 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("paths", "", "Several paths as a JSON list. Set by `load([...])`."),
     Option(
+        "storeConfig",
+        "broker.conf in the directory",
+        "A broker.conf anywhere, whose storePathCommitLog says where the log of the store is, and brokerName its name."
+        " Nothing is written into the store's directory. Several paths: a JSON list, one for each, in their order.",
+    ),
+    Option(
+        "commitLogPath",
+        "commitlog/ in the directory",
+        "Where the log of the store is, if not in its directory; several directories separated by commas. Wins over"
+        " what storeConfig says.",
+    ),
+    Option(
         "nameServer",
         "",
         "Instead of a path: name servers of a running cluster, `host:port`, separated by `;`. Messages are pulled from"
@@ -90,7 +103,12 @@ OPTIONS: tuple[Option, ...] = (
         'Queues to read: `0,2-3` for every topic, or JSON, `{"orders": [0, 2]}`, which also chooses the topics if no'
         " other option does.",
     ),
-    Option("subExpression", "*", "Tag expression of a consumer: `paid || shipped`; `*` selects all tags."),
+    Option(
+        "subExpression",
+        "*",
+        "Tag expression of a consumer: `paid || shipped`; `*` selects all tags. Tags with spaces, quotes, parentheses"
+        " or one of `,;=<>` are selected by a condition on the column `tags` instead.",
+    ),
     Option(
         "sqlExpression",
         "",
@@ -104,11 +122,16 @@ OPTIONS: tuple[Option, ...] = (
         "startingOffsets",
         "earliest; a stream: latest",
         'Where to begin: `earliest`, `latest` or JSON, `{"orders": {"0": 23, "1": -2}}`, also with the broker between'
-        " topic and queue; -2 is earliest, -1 latest. Of a stream it counts only without a checkpoint.",
+        " topic and queue; -2 is earliest, -1 latest. A queue that is not named begins at the default. Of a stream it"
+        " counts only without a checkpoint.",
     ),
     Option("endingOffsets", "latest", "Where to end (this offset is not read): `latest` or JSON as above.", "batch"),
-    Option("startingTimestamp", "", "Begin with the first message stored at this time (ms since 1970) or later."),
-    Option("endingTimestamp", "", "End before the first message stored at this time (ms) or later.", "batch"),
+    Option(
+        "startingTimestamp",
+        "",
+        "Begin with the first message stored at this time or later: `2024-01-31T12:00:00Z`, or ms since 1970.",
+    ),
+    Option("endingTimestamp", "", "End before the first message stored at this time or later; as above.", "batch"),
     Option("startingOffsetsByTimestamp", "", "A time for each queue to begin at; JSON as for startingOffsets."),
     Option("endingOffsetsByTimestamp", "", "A time for each queue to end at; JSON as for startingOffsets.", "batch"),
     Option(
@@ -344,7 +367,7 @@ def _check_transport(given: Mapping[str, str], streaming: bool | None) -> None:
         if "groupId" in given and streaming is False:
             raise OptionInvalid("groupId", "only a stream (spark.readStream) has this, or a read with nameServer")
         return
-    for name in ("path", "paths"):
+    for name in ("path", "paths", "storeConfig", "commitLogPath"):
         if given.get(name):
             raise OptionInvalid("nameServer", f"contradicts {name}; give only one of the two")
     for name, instead in _OF_FILES.items():
@@ -364,7 +387,11 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
             "is missing: the directory of the store, for example .load('/data/broker-a/store'), or instead of it the"
             " option nameServer",
         )
-    return tuple(paths)
+    configs = given.get("storeConfig")
+    if configs is None:
+        return stores_at(paths, (), given.get("commitLogPath"))
+    listed = parse_texts("storeConfig", configs) if configs.lstrip().startswith("[") else (configs,)
+    return stores_at(paths, listed, given.get("commitLogPath"))
 
 
 # Field of ReadOptions, option, how to read it.

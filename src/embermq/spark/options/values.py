@@ -16,6 +16,7 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?")
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NO_TAG = re.compile(r"[\s|,;=<>()'\"]")  # Parts of SQL, or of a list that is separated otherwise.
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -123,13 +124,18 @@ def _queue_ids(name: str, text: str) -> frozenset[int]:
     return frozenset(ids)
 
 
-def parse_tags(name: str, text: str) -> tuple[str, ...] | None:
-    """`a || b`, as consumers say it; None is every tag."""
+def parse_tags(name: str, text: str, instead: str = "sqlExpression") -> tuple[str, ...] | None:
+    """`a || b`, as consumers say it; None is every tag. `instead`: the option for a condition on properties."""
     tags = tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
     if text.strip() in ("", "*"):
         return None
-    if not tags or "|" in "".join(tags):
-        raise OptionInvalid(name, "tags are expected, separated by ||, for example `paid || shipped`", value=text)
+    if not tags or any(map(_NO_TAG.search, tags)):
+        raise OptionInvalid(
+            name,
+            "this is not a list of tags; tags are expected, separated by ||, for example `paid || shipped`; for a"
+            f" condition use {instead}",
+            value=text,
+        )
     return tags
 
 

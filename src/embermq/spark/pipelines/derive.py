@@ -5,15 +5,14 @@ One task and not many: what is derived must come in log order, and one core deri
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-from embermq.files import RealFiles
 from embermq.inspect import Survey
 from embermq.repair.rebuild import Follower, check_not_deriving
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch
 from embermq.spark.pipelines.sinks import SinkFigures
+from embermq.spark.planning.store_paths import files_at
 
 _known: dict[str, Survey] = {}  # In a worker, from one batch to the next: to find the end of a log takes a walk.
 
@@ -44,7 +43,8 @@ class DerivedSink:
     def check(self, paths: Iterable[str]) -> None:
         """StoreError if one of these stores derives by itself. Tasks look again, but their errors come with traces."""
         for path in paths:
-            check_not_deriving(RealFiles(), Path(path))
+            root, files = files_at(path)
+            check_not_deriving(files, root)
 
     def process(self, batch: LogBatch) -> SinkFigures:
         pieces = [_Piece(one.path, one.end, self._settings) for one in batch.ranges]
@@ -54,12 +54,13 @@ class DerivedSink:
 
 def _derive(piece: _Piece) -> _Done:
     known = _known.pop(piece.path, None)  # Put back when all went well.
-    with Follower.open(Path(piece.path), piece.settings, survey=known) as follower:
+    root, files = files_at(piece.path)
+    with Follower.open(root, piece.settings, files=files, survey=known) as follower:
         if follower.position >= piece.end:
             return _Done(0, ())  # Done before a kill.
         progress = follower.advance(piece.end)
         follower.make_durable()
         _known.clear()  # One at a time: whatever it holds open goes with it.
         _known[piece.path] = follower.survey
-    damages = tuple(f"{piece.path}: {one.start:,} to {one.end:,}: {one.reason}" for one in progress.damages)
+    damages = tuple(f"{root}: {one.start:,} to {one.end:,}: {one.reason}" for one in progress.damages)
     return _Done(progress.records, damages)

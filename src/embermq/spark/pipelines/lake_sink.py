@@ -10,6 +10,7 @@ from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.topic_filter import TopicFilter
 from embermq.spark.pipelines.batches import LogBatch, LogRange
 from embermq.spark.pipelines.sinks import SinkFigures
+from embermq.spark.planning import plain_path
 
 
 class LakeSink:
@@ -57,7 +58,8 @@ class LakeSink:
                 undecoded += sum(part.undecoded for part in commit.ranges)
                 lost = sum(part.damaged_bytes for part in commit.ranges)
                 if lost:
-                    damages.append(f"{one.path}: {lost:,} bytes between {one.start:,} and {one.end:,} are no records")
+                    where = f"{plain_path(one.path)}: {lost:,} bytes between {one.start:,} and {one.end:,}"
+                    damages.append(f"{where} are no records")
         is_turn = self._compact_every and batch.number % self._compact_every == self._compact_every - 1
         if is_turn or self._has_wanted_size:
             self._lake.compact(batch.spark, batch.on_progress, full_only=not is_turn)

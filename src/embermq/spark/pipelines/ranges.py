@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -23,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
 from embermq.inspect import Survey
+from embermq.spark.planning.stores import open_survey
 from embermq.spark.runtime.error_rendering import clear_errors
 
 FORMAT = "embermq-log-ranges"
@@ -90,7 +90,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """A look at a store as it is now."""
         survey = self._surveys.get(broker_name)
         if survey is None:
-            survey = self._surveys[broker_name] = Survey.open(Path(self._stores[broker_name]))
+            survey = self._surveys[broker_name] = open_survey(self._stores[broker_name])
         else:
             survey.refresh()
         return survey

@@ -81,7 +81,7 @@ class Pipeline:
     """A pipeline that is set up and does not run yet. Make one with `pipeline`."""
 
     spark: SparkSession
-    stores: dict[str, str]  # broker name -> path
+    stores: dict[str, str]  # broker name -> path, as `StorePlace.source` has it
     sinks: Sequence[PipelineSink]
     checkpoint: str
     batch_bytes_max: int = BATCH_BYTES_MAX
@@ -286,7 +286,7 @@ def pipeline(
     checkpoint, known = _checked_checkpoint(spark, checkpoint, into, kept, topics)
     wanted = topics or known or _topics_of_lake(into)
     made = make_sinks(names, replace(context, topics=wanted, file_bytes=file_bytes))
-    stores = {place.broker_name: str(place.path) for place in places}
+    stores = {place.broker_name: place.source for place in places}
     return Pipeline(
         spark,
         stores,

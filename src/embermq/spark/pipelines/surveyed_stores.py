@@ -7,9 +7,9 @@ and once when the batch is done, to know how far behind the pipeline is. One thr
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from embermq.inspect import Survey
+from embermq.spark.planning.stores import open_survey
 
 
 class SurveyedStores:
@@ -19,7 +19,7 @@ class SurveyedStores:
         """`paths` by broker name."""
         self._paths = paths
         pool = ThreadPoolExecutor(1, "embermq-surveys")
-        self._first: dict[str, Future[Survey]] = {path: pool.submit(Survey.open, Path(path)) for path in paths.values()}
+        self._first: dict[str, Future[Survey]] = {path: pool.submit(open_survey, path) for path in paths.values()}
         pool.shutdown(wait=False)  # What was begun comes to its end.
         self._surveys: dict[str, Survey] = {}
         self._fresh: set[str] = set()  # looked at for the batch in hand

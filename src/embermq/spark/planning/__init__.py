@@ -1,6 +1,6 @@
 """From options, filters and stores to slices, on the driver.
 
-    stores.py           from paths to stores
+    stores.py           from paths to stores; store_paths.py: paths that say where the log is
     read_request.py     what is needed of each store
     offsets.py          where a read begins and ends
     pushdown.py, shared_filters.py, size_samples.py, topic_incarnations.py
@@ -15,8 +15,9 @@ from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
     from embermq.spark.planning.explain import StoreExplained, explain_read
+    from embermq.spark.planning.store_paths import plain_path, store_at, stores_at
 
-__all__ = ["StoreExplained", "explain_read"]
+__all__ = ["StoreExplained", "explain_read", "plain_path", "store_at", "stores_at"]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
@@ -24,5 +25,8 @@ if not TYPE_CHECKING:
         {
             "StoreExplained": "embermq.spark.planning.explain",
             "explain_read": "embermq.spark.planning.explain",
+            "plain_path": "embermq.spark.planning.store_paths",
+            "store_at": "embermq.spark.planning.store_paths",
+            "stores_at": "embermq.spark.planning.store_paths",
         },
     )

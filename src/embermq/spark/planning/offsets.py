@@ -27,6 +27,7 @@ _MS_LEAST = 100_000_000_000
 _MS_MOST = 100_000_000_000_000
 _LIKENESS = 0.6  # how much a wrong name must resemble a right one to be worth mentioning
 _NEAREST_MAX = 3
+_TIME_EXPECTED = "a time as 2024-01-31T12:00:00Z, or milliseconds since 1970-01-01 UTC,"
 
 _log = logging.getLogger(__name__)
 
@@ -109,19 +110,30 @@ def parse_limit(option: str, text: str, edge: Edge, *, streaming: bool | None) -
 
 def parse_times(option: str, text: str) -> AtTimes:
     """startingOffsetsByTimestamp or endingOffsetsByTimestamp."""
-    table = _parse_table(option, text)
+    table = _parse_table(option, text, _number_or_time)
     for time_ms in table.values():
         check_time(option, time_ms)
     return AtTimes(option, table)
 
 
 def parse_time(option: str, text: str) -> AtTime:
-    """startingTimestamp or endingTimestamp: milliseconds since 1970."""
+    """startingTimestamp or endingTimestamp: ISO 8601 with a time zone, or milliseconds since 1970."""
+    return AtTime(option, check_time(option, _time_ms(option, text)))
+
+
+def _time_ms(option: str, text: str) -> int:
+    """Driver and workers may be in different time zones, so a time without one is refused."""
     try:
-        time_ms = int(text.strip())
+        return int(text.strip())
     except ValueError:
-        raise OptionInvalid(option, "milliseconds since 1970-01-01 UTC are expected", value=text) from None
-    return AtTime(option, check_time(option, time_ms))
+        pass
+    try:
+        when = datetime.fromisoformat(text.strip())
+        if when.tzinfo is None:
+            raise OptionInvalid(option, "a time zone is needed, for example 2024-01-31T12:00:00Z", value=text)
+        return round(when.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise OptionInvalid(option, f"{_TIME_EXPECTED} is expected", value=text) from None
 
 
 def check_time(option: str, time_ms: int) -> int:
@@ -141,11 +153,17 @@ def check_time(option: str, time_ms: int) -> int:
     raise OptionInvalid(option, "milliseconds since 1970-01-01 UTC are expected", value=time_ms)
 
 
+def _number_or_time(option: str, value: object) -> object:
+    return _time_ms(option, value) if isinstance(value, str) else value
+
+
 def _example() -> str:
     return ', for example {"orders": {"0": 23, "1": -2}}'
 
 
-def _parse_table(option: str, text: str) -> dict[QueueKey, int]:
+def _parse_table(
+    option: str, text: str, number_of: Callable[[str, object], object] = lambda _, number: number
+) -> dict[QueueKey, int]:
     try:
         parsed = parse_config(text)
     except ValueError as problem:
@@ -159,9 +177,9 @@ def _parse_table(option: str, text: str) -> dict[QueueKey, int]:
         for key, value in inner.items():
             if isinstance(value, dict):
                 for queue, number in value.items():
-                    _put(option, table, str(topic), str(key), queue, number)
+                    _put(option, table, str(topic), str(key), queue, number_of(option, number))
             else:
-                _put(option, table, str(topic), None, key, value)
+                _put(option, table, str(topic), None, key, number_of(option, value))
     return table
 
 
@@ -208,14 +226,22 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def resolve(
-    start: Limit, end: Limit, ends: QueueRange, *, offset_at: Callable[[int], int], fail_on_data_loss: bool
+    start: Limit,
+    end: Limit,
+    ends: QueueRange,
+    *,
+    offset_at: Callable[[int], int],
+    fail_on_data_loss: bool,
+    streaming: bool = False,
 ) -> tuple[int, int]:
     """The offsets [start, end) to read of one queue. `offset_at`: the first offset stored at or after a time.
+    `streaming`: a queue that the JSON does not name begins at the latest offset.
 
     What was asked for by number and is not there is DataLost (gone) or OptionInvalid (never was); with
     `fail_on_data_loss` off it is one warning, and what is there is read."""
-    first = _edge(start, "start", ends, offset_at, fail_on_data_loss)
-    last = _edge(end, "end", ends, offset_at, fail_on_data_loss)
+    unnamed = ends.max_offset if streaming else ends.min_offset
+    first = _edge(start, unnamed, ends, offset_at, fail_on_data_loss)
+    last = _edge(end, ends.max_offset, ends, offset_at, fail_on_data_loss)
     if first > last:
         # Times and ends of their own may well leave nothing; two numbers that cross are a mistake.
         if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
@@ -224,8 +250,8 @@ def resolve(
     return first, last
 
 
-def _edge(limit: Limit, edge: Edge, ends: QueueRange, offset_at: Callable[[int], int], strict: bool) -> int:
-    default = ends.min_offset if edge == "start" else ends.max_offset
+def _edge(limit: Limit, default: int, ends: QueueRange, offset_at: Callable[[int], int], strict: bool) -> int:
+    """`default`: for a queue that the limit does not name."""
     match limit:
         case Earliest():
             return ends.min_offset

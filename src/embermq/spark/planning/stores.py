@@ -1,9 +1,10 @@
 """From `path` and `paths` to stores, each with the name of its broker. Looks, never writes.
 
 A path is a directory (also as file:/...), or a glob (also with {a,b}). A directory must be a store: its log is in it,
-or where a broker.conf in it says (storePathCommitLog). Of what a glob finds, stores are taken and other things left
-alone, since a data directory holds more than stores. Symbolic links are followed. A URI (s3://bucket/logs) or a
-directory is also where `ship` put one store, or several, a folder each; their names are in their heads.
+or where a broker.conf says (storePathCommitLog): one in the directory, or one that the path names (store_paths.py). Of
+what a glob finds, stores are taken and other things left alone, since a data directory holds more than stores. Symbolic
+links are followed. A URI (s3://bucket/logs) or a directory is also where `ship` put one store, or several, a folder
+each; their names are in their heads.
 
 The broker's name, in this order: brokerName of a broker.conf in the directory or in its config/; the topic that
 RocketMQ's broker registers under its own name in config/topics.json; the folder's name, or its parent's where the
@@ -15,16 +16,17 @@ Driver side, while planning.
 import glob
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from embermq.errors import OptionInvalid, StorePathInvalid
-from embermq.files import RealFiles, read_whole
+from embermq.files import Files, RealFiles
 from embermq.format.config_json import parse_config
 from embermq.inspect import Survey
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
+from embermq.spark.planning.store_paths import SaidLog, files_at, parted
 from embermq.spark.shipped.manifests import HEAD, load_head
 from embermq.spark.shipped.places import Place, is_address, shown
 from embermq.spark.shipped.surveys import ShippedSurvey
@@ -32,6 +34,7 @@ from embermq.store.layout import log_places, places_said
 from embermq.store.tables import PERM_INHERIT
 
 _BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_LOG_ELSEWHERE = "if its log lies elsewhere, name its broker.conf with storeConfig (--store-config)"
 _NAMED_AFTER_NOTHING = {"store", "rocketmq", ""}
 
 
@@ -42,11 +45,13 @@ class StorePlace:
     path: Path
     broker_name: str
     shipped: Place | None = None
+    said: SaidLog = field(default_factory=SaidLog)  # where its log is
+    files: RealFiles = field(default_factory=RealFiles, compare=False)  # what to look at it with
 
     @property
     def source(self) -> str:
         """As a `path` of a read; of a shipped store it may hold credentials."""
-        return str(self.path) if self.shipped is None else self.shipped.address
+        return self.said.added_to(self.path) if self.shipped is None else self.shipped.address
 
     @property
     def shown(self) -> str:
@@ -55,7 +60,9 @@ class StorePlace:
 
     def survey(self) -> Survey:
         """A look at it."""
-        return Survey.open(self.path) if self.shipped is None else ShippedSurvey.open_at(self.shipped)
+        if self.shipped is not None:
+            return ShippedSurvey.open_at(self.shipped)
+        return Survey.open(self.path, files=self.files)
 
 
 def find_stores(paths: Iterable[str], *, shipped: bool = False) -> list[StorePlace]:
@@ -65,9 +72,11 @@ def find_stores(paths: Iterable[str], *, shipped: bool = False) -> list[StorePla
     """
     found: dict[str, StorePlace] = {}
     for text in paths:
-        for one in expand_braces(text):
-            for place in _places(one, shipped):
-                found.setdefault(place.source, place)
+        path, said = parted(text)
+        parts = expand_braces(path)
+        some = _configured(parts, said) if said else [one for part in parts for one in _places(part, shipped)]
+        for place in some:
+            found.setdefault(place.source, place)
     places: list[StorePlace] = []
     taken: set[str] = set()
     for place in found.values():
@@ -79,6 +88,12 @@ def find_stores(paths: Iterable[str], *, shipped: bool = False) -> list[StorePla
         taken.add(name)
         places.append(replace(place, broker_name=name))
     return places
+
+
+def open_survey(source: str) -> Survey:
+    """A look at the store directory that a `StorePlace.source` names."""
+    path, files = files_at(source)
+    return Survey.open(path, files=files)
 
 
 def _places(text: str, may_be_shipped: bool) -> list[StorePlace]:
@@ -96,6 +111,18 @@ def _places(text: str, may_be_shipped: bool) -> list[StorePlace]:
     if not may_be_shipped and any(place.shipped is not None for place in found):
         raise OptionInvalid("path", "this works with store directories, not with shipped stores", value=shown(text))
     return found
+
+
+def _configured(texts: list[str], said: SaidLog) -> list[StorePlace]:
+    """The store whose log is where `said` tells."""
+    if is_address(texts[0]):
+        raise OptionInvalid("storeConfig", "means nothing for a shipped store: its log is there", value=shown(texts[0]))
+    directories = [one for text in texts for one in _directories(text, said)]
+    if len(directories) > 1:
+        raise OptionInvalid("storeConfig", f"belongs to one store, and the path names {len(directories)}")
+    files = said.files(directories[0])
+    name = find_broker_name(directories[0], files)
+    return [StorePlace(directories[0], name, said=said.absolute(), files=files)]
 
 
 def _place_of(directory: Path) -> list[StorePlace]:
@@ -131,27 +158,28 @@ def expand_braces(text: str) -> list[str]:
     return [one for choice in found[1].split(",") for one in expand_braces(before + choice + after)]
 
 
-def find_broker_name(directory: Path) -> str:
+def find_broker_name(directory: Path, files: Files | None = None) -> str:
     """The name of the broker whose store this is."""
+    disk = files or RealFiles()
     for file in (directory / "broker.conf", directory / "config" / "broker.conf"):
-        if name := _name_in_broker_conf(file):
+        if name := _name_in_broker_conf(file, disk):
             return name
-    if name := _name_in_topics(directory / "config" / "topics.json"):
+    if name := _name_in_topics(directory / "config" / "topics.json", disk):
         return name
     if directory.name.lower() in _NAMED_AFTER_NOTHING and directory.parent.name:
         return directory.parent.name
     return directory.name or "broker"
 
 
-def _directories(text: str) -> list[Path]:
+def _directories(text: str, said: SaidLog | None = None) -> list[Path]:
     path = Path(_local(text)).expanduser().absolute()
     try:
         if path.exists():
-            return [_checked(path)]
+            return [_checked(path, said or SaidLog())]
         if not glob.has_magic(str(path)):
             raise StorePathInvalid(path, "there is no such directory" + _nearest_parent(path))
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
-        stores = [match for match in matches if _is_store(match)]
+        stores = [match for match in matches if _is_store(match, said)]
     except PermissionError as refused:
         raise StorePathInvalid(Path(refused.filename or path), "no permission to read it") from None
     if not stores:
@@ -160,11 +188,11 @@ def _directories(text: str) -> list[Path]:
     return [store.resolve() for store in stores]
 
 
-def _checked(path: Path) -> Path:
+def _checked(path: Path, said: SaidLog) -> Path:
     """A path that is written out must be a store; say what it is instead."""
     if not path.is_dir():
         raise StorePathInvalid(path, "this is a file; a store is a directory")
-    if _is_store(path):
+    if _is_store(path, said):
         return path.resolve()
     if path.name == "commitlog" and _is_store(path.parent):
         raise StorePathInvalid(path, f"this is the log inside a store; give its directory, {path.parent}")
@@ -172,22 +200,22 @@ def _checked(path: Path) -> Path:
     if inner:
         more = f"; use {path / '*'} for all" if len(inner) > 1 else ""
         raise StorePathInvalid(path, f"not a store, but {inner[0]} in it is one{more}")
-    (elsewhere, _read) = places_said(RealFiles(), path)
+    (elsewhere, _read) = places_said(said.files(path), path)
     if elsewhere:
-        places = ", ".join(map(str, elsewhere))
-        raise StorePathInvalid(path, f"its broker.conf puts the log at {places}, and there is no such directory")
+        places, conf = ", ".join(map(str, elsewhere)), said.config or "its broker.conf"
+        raise StorePathInvalid(path, f"{conf} puts the log at {places}, and there is no such directory")
     names = sorted(child.name for child in path.iterdir())
     shown = f"it holds {', '.join(names[:3])}" if names else "it is empty"
-    raise StorePathInvalid(path, f"not a store: there is no commitlog/ in it ({shown})")
+    raise StorePathInvalid(path, f"not a store: there is no commitlog/ in it ({shown}); {_LOG_ELSEWHERE}")
 
 
-def _is_store(path: Path) -> bool:
-    return has_log(path) or (path / HEAD).is_file()
+def _is_store(path: Path, said: SaidLog | None = None) -> bool:
+    return has_log(path, said.files(path) if said else RealFiles()) or (path / HEAD).is_file()
 
 
-def has_log(path: Path) -> bool:
+def has_log(path: Path, files: Files) -> bool:
     """Is there a log: in the directory, or where its broker.conf says?"""
-    return any(place.is_dir() for place in log_places(RealFiles(), path))
+    return any(place.is_dir() for place in log_places(files, path))
 
 
 def _local(text: str) -> str:
@@ -205,8 +233,8 @@ def _nearest_parent(path: Path) -> str:
     return f"; the path exists up to {parent}" if parent is not None and parent != path.parent else ""
 
 
-def _name_in_broker_conf(file: Path) -> str | None:
-    text = _text_of(file)
+def _name_in_broker_conf(file: Path, files: Files) -> str | None:
+    text = _text_of(file, files)
     if text is None:
         return None
     try:
@@ -217,9 +245,9 @@ def _name_in_broker_conf(file: Path) -> str | None:
     return names[-1] if names else None
 
 
-def _name_in_topics(file: Path) -> str | None:
+def _name_in_topics(file: Path, files: Files) -> str | None:
     """A broker has a topic of its own name: one queue, and the permission to inherit, which topics of users lack."""
-    text = _text_of(file)
+    text = _text_of(file, files)
     if text is None:
         return None
     try:
@@ -234,9 +262,9 @@ def _is_brokers_own(topic: Any) -> bool:
     return bool(topic["perm"] & PERM_INHERIT) and topic["readQueueNums"] == topic["writeQueueNums"] == 1
 
 
-def _text_of(file: Path) -> str | None:
+def _text_of(file: Path, files: Files) -> str | None:
     """What is in a file that need not be there, and a mistake in it must not stop a read."""
     try:
-        return read_whole(file).decode("utf-8")
+        return files.read_all(file).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         return None

@@ -52,7 +52,7 @@ def _read_log(reader: SliceReader, cut: LogCut) -> Iterator[pa.RecordBatch]:
 
 def _check_visible(slice_: Slice) -> None:
     """A store that the driver sees and this machine does not is no retention."""
-    if isinstance(slice_.files, RealFiles) and not has_log(slice_.store):
+    if isinstance(slice_.files, RealFiles) and not has_log(slice_.store, slice_.files):
         raise StorePathInvalid(
             slice_.store,
             f"the driver sees this store, the worker on {socket.gethostname()} does not;"

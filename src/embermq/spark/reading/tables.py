@@ -60,7 +60,7 @@ def table(
     texts = option_texts(options, path)
     parsed = parse(texts, streaming=False)
     if lake is not None or shipped is not None:
-        return _with_history(spark, path_texts(path), chosen_schema(columns, parsed), lake, shipped, options, parsed)
+        return _with_history(spark, list(parsed.paths), chosen_schema(columns, parsed), lake, shipped, options, parsed)
     schema = chosen_schema(columns, parsed)
     reading = spark.read.format(FORMAT).options(**texts)
     if _is_said(options, "pushdown") or (parsed.schema_mode == "kafka" and parsed.on_corrupt == "rows"):
@@ -94,7 +94,7 @@ def _is_said(options: Mapping[str, object], name: str) -> bool:
     return any(one.lower() == name and value is not None for one, value in options.items())
 
 
-_WITH_LAKE = {"topic", "subscribe", "includesystemtopics", "failondataloss"}
+_WITH_LAKE = {"storeconfig", "commitlogpath", "topic", "subscribe", "includesystemtopics", "failondataloss"}
 
 
 def _with_history(
@@ -171,7 +171,7 @@ def _text(name: str, value: object) -> str:
         case Iterable():
             # A key may hold any character; topics and queue numbers have no commas.
             texts = [str(one) for one in value]
-            return json.dumps(texts) if name.lower() == "keys" else ",".join(texts)
+            return json.dumps(texts) if name.lower() in ("keys", "storeconfig") else ",".join(texts)
     raise OptionInvalid(name, f"a {type(value).__name__} cannot be an option")
 
 

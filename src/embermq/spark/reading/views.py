@@ -26,6 +26,7 @@ from embermq.spark.lake.json_bodies import VALUE
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.lake.topic_filter import TopicFilter, as_regex
 from embermq.spark.options.schema import COLUMNS
+from embermq.spark.planning import plain_path
 from embermq.spark.planning.stores import StorePlace, find_stores
 from embermq.spark.reading.shipped_views import copies_at, with_copies
 from embermq.spark.reading.sql_names import names_in
@@ -236,7 +237,8 @@ class TopicPlaces:
         """TopicUnknown, with the nearest names, if there is no such topic."""
         if name not in self.names:
             near = difflib.get_close_matches(name, self.names, n=3)
-            raise TopicUnknown(name, ", ".join(map(shown, self.stores)) or "what was asked", near)
+            where = ", ".join(shown(plain_path(path)) for path in self.stores)
+            raise TopicUnknown(name, where or "what was asked", near)
 
 
 def _topics_of(place: StorePlace) -> frozenset[str]:

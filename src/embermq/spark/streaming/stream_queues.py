@@ -58,6 +58,7 @@ class QueueFollower:
             ends_of(store.place, span),
             offset_at=lambda time_ms: store.survey.offset_at(span.topic, span.queue_id, time_ms),
             fail_on_data_loss=options.fail_on_data_loss,
+            streaming=True,
         )
         return first
 

@@ -121,7 +121,7 @@ class _Following:
         if isinstance(self._options.start, Latest):
             return self.latest()
         starts = {name_of(one): one.max_offset for one in self._ends}
-        for one in wanted_ranges(self._options, Pushed(), self._ends, offsets_at):
+        for one in wanted_ranges(self._options, Pushed(), self._ends, offsets_at, streaming=True):
             starts[one.topic, one.broker_name, one.queue_id] = one.start
         return WireOffset(starts)
 

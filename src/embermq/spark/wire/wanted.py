@@ -97,7 +97,12 @@ def _times(limit: Limit, ends: QueueRange) -> list[int]:
 
 
 def wanted_ranges(
-    options: ReadOptions, pushed: Pushed, ends: Iterable[QueueRange], offsets_at: Mapping[TimeKey, int]
+    options: ReadOptions,
+    pushed: Pushed,
+    ends: Iterable[QueueRange],
+    offsets_at: Mapping[TimeKey, int],
+    *,
+    streaming: bool = False,
 ) -> list[WireRange]:
     """What is to be read of each queue, filters of the query taken in; queues with nothing to read are left out."""
     ranges = []
@@ -108,6 +113,7 @@ def wanted_ranges(
             one,
             offset_at=lambda time_ms, one=one: offsets_at[one, time_ms],  # type: ignore[misc]
             fail_on_data_loss=options.fail_on_data_loss,
+            streaming=streaming,
         )
         start, end = max(start, pushed.queue_offsets.start), min(end, pushed.queue_offsets.end)
         named = (pushed.topics is None or one.topic in pushed.topics) and (

@@ -41,7 +41,7 @@ from embermq.store.layout.directory import (
 )
 from embermq.store.layout.inventory import INVENTORY_FILE, Inventory, load_inventory, save_inventory
 from embermq.store.layout.kept_offsets import KEPT_OFFSETS_FILE, load_kept_offsets, raised_offsets, save_kept_offsets
-from embermq.store.layout.log_location import log_places, places_said
+from embermq.store.layout.log_location import BROKER_CONF, ConfiguredFiles, log_places, places_said
 from embermq.store.layout.misplaced import IS_DIRECTORY, clear_misplaced, misplaced_files
 from embermq.store.layout.owned_names import DERIVED, in_index, in_new_store, in_one_queue, in_rebuild, is_root_file
 from embermq.store.layout.owner import is_ours, lock_holder, must_be_flushed
@@ -50,6 +50,7 @@ from embermq.store.layout.state_view import PageNumbers, PageReader
 
 __all__ = [
     "ABORT",
+    "BROKER_CONF",
     "CHECKPOINT",
     "CHECKPOINT_BYTES_MAX",
     "COMMIT_LOG",
@@ -57,6 +58,7 @@ __all__ = [
     "CONSUME_QUEUE",
     "CONSUME_QUEUE_EXT",
     "DELETED_TOPICS_FILE",
+    "ConfiguredFiles",
     "DERIVED",
     "FOLDERS",
     "INDEX",

@@ -2,17 +2,37 @@
 
 Opening a store comes with its settings. With a directory alone there is only what lies there: `commitlog` in it,
 or the directories that storePathCommitLog and readOnlyCommitLogStorePaths of a `broker.conf` in it name. A file that
-cannot be read or parsed says nothing. Reads only. Any thread.
+cannot be read or parsed says nothing. Who knows of a broker.conf that lies elsewhere looks through ConfiguredFiles,
+and everything that is handed these files follows. Reads only. Any thread.
 """
 
 from pathlib import Path
 
-from embermq.files import Files
+from embermq.files import WHOLE_BYTES_MAX, Files, RealFiles
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.store.layout import directory
 
 BROKER_CONF = "broker.conf"
 _WRITTEN, _READ = "storePathCommitLog", "readOnlyCommitLogStorePaths"
+
+
+class ConfiguredFiles(RealFiles):
+    """The disk, on which one store seems to have a broker.conf that in truth lies elsewhere. Can be pickled."""
+
+    __slots__ = ("_conf", "_root")
+
+    def __init__(self, root: Path, conf: bytes) -> None:
+        """`root` with its links resolved."""
+        self._root, self._conf = root, conf
+
+    def exists(self, path: Path) -> bool:
+        return self._is_conf(path) or super().exists(path)
+
+    def read_all(self, path: Path, limit: int = WHOLE_BYTES_MAX) -> bytes:
+        return self._conf if self._is_conf(path) else super().read_all(path, limit)
+
+    def _is_conf(self, path: Path) -> bool:
+        return path.name == BROKER_CONF and path.parent.resolve() == self._root
 
 
 def log_places(files: Files, root: Path) -> tuple[Path, ...]:

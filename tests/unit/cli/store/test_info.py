@@ -94,7 +94,7 @@ def test_a_damaged_config_file_is_told(command: Command, restored: Callable[[str
     assert shown["topics.json"]["fault"].startswith("cannot be read")
 
 
-@pytest.mark.parametrize("what", ["commitlog", "consumequeue", "index", "checkpoint", "config"])
+@pytest.mark.parametrize("what", ["consumequeue", "index", "checkpoint", "config"])
 def test_parts_that_are_missing(command: Command, restored: Callable[[str], Path], what: str) -> None:
     store = restored("retry-dlq")
     if (store / what).is_dir():
@@ -103,5 +103,18 @@ def test_parts_that_are_missing(command: Command, restored: Callable[[str], Path
         (store / what).unlink()
     ran = command("info", store, *JSON)
     assert ran.code == 0, ran.err
-    messages = sum(one["messages"] for one in ran.document["topics"])
-    assert messages == (0 if what == "commitlog" else 36)
+    assert sum(one["messages"] for one in ran.document["topics"]) == 36
+
+
+def test_a_root_without_a_log_says_what_it_looks_for(
+    command: Command, restored: Callable[[str], Path], tmp_path: Path
+) -> None:
+    store = restored("retry-dlq")
+    (store / "commitlog").rename(tmp_path / "elsewhere")
+    command("info", store, *JSON).assert_one_line(2, "there is no log", str(store / "commitlog"), "--config")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathCommitLog={tmp_path / 'elsewhere'}\n")
+    ran = command("info", store, "--config", conf, *JSON)
+    assert ran.code == 0, ran.err
+    assert sum(one["messages"] for one in ran.document["topics"]) == 36
+    assert "elsewhere" in {one["directory"] for one in ran.document["sizes"]}
