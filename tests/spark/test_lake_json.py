@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,6 +17,8 @@ from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.sql import sql
 from embermq.spark.lake import Lake
 from embermq.spark.lake.json_schemas import read_schemas
+from embermq.spark.lake.names import SUMMARY
+from embermq.spark.lake.plain_schema import common_value
 from embermq.spark.pipelines import pipeline
 from embermq.testing.builder import StoreBuilder
 from tests.spark.test_job_commands import lend_session
@@ -125,3 +128,83 @@ def test_an_archive_and_a_store_alone(spark: "SparkSession", builder: StoreBuild
     with pytest.raises(OptionInvalid, match="no schema"):
         pipeline(spark, store, into=str(tmp_path / "x"), derive=["lake"], json={"orders": "id strin"})
     assert not (tmp_path / "x").exists()
+
+
+def plain_values(spark: "SparkSession", lake: str) -> dict[str, Any]:
+    """The typed bodies by topic, as a read without options has them."""
+    return {row.topic: row.value and row.value.asDict(True) for row in spark.read.parquet(lake).collect()}
+
+
+@pytest.mark.slow(8)
+def test_a_plain_read_has_the_values_of_some_topics(
+    spark: "SparkSession", builder: StoreBuilder, tmp_path: Path
+) -> None:
+    """Spark takes the schema of one file, and most have no such column; the first by name is one of those."""
+    lake = str(tmp_path / "lake")
+    put(builder, {"id": "x"}, topic="a-topic-without")
+    put(builder, {"id": "o-1", "amount": 1.5, "part": {"n": 7}})
+    put(builder, {"id": 12, "amount": 2.25, "where": "east"}, topic="returns")
+    schemas = {"orders": f"id string, {LARGE}", "returns": "id int, amount decimal(10,2), where string"}
+    archive(spark, [str(builder.root)], lake, json=schemas)
+    # Two topics have ids of different types: that of a topic is in a read of its folder.
+    expected = {
+        "a-topic-without": None,
+        "orders": {"amount": Decimal("1.50"), "part": {"n": 7}, "where": None},
+        "returns": {"amount": Decimal("2.25"), "part": None, "where": "east"},
+    }
+    assert plain_values(spark, lake) == expected
+    (order,) = spark.read.parquet(f"{lake}/topic=orders").collect()
+    assert (order.value.id, order.value.part.n) == ("o-1", 7)
+    (returned,) = spark.read.parquet(f"{lake}/topic=returns").collect()
+    assert returned.value.id == 12
+    # Every other column is what the files have.
+    one = spark.read.parquet(f"{lake}/topic=a-topic-without")
+    assert [field for field in spark.read.parquet(lake).schema if field.name in one.columns] == one.schema.fields
+
+    # Commits that bring no schema leave it, compaction too; other readers ignore it.
+    put(builder, {"id": "y"}, topic="a-topic-without")
+    archive(spark, [str(builder.root)], lake)
+    assert Lake.open(lake).compact(spark) is not None
+    assert plain_values(spark, lake) == expected
+    assert spark.read.parquet(lake).where("value.amount > 2").count() == 1
+    files = pads.dataset(lake, partitioning="hive")
+    assert files.count_rows() == 4
+    assert not [name for name in files.files if SUMMARY in name]
+
+
+def test_a_kill_before_the_summary_file_is_made_good(
+    spark: "SparkSession", builder: StoreBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    put(builder, {"id": "x"}, topic="a-topic-without")
+    put(builder, {"id": "o-1", "amount": 1.5})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("embermq.spark.lake.lakes.write_plain_schemas", killed)
+        with pytest.raises(KeyboardInterrupt):
+            archive(spark, [str(builder.root)], str(lake), json={"orders": SMALL})
+    assert not (lake / SUMMARY).exists()
+    archive(spark, [str(builder.root)], str(lake))
+    assert plain_values(spark, str(lake)) == {
+        "a-topic-without": None,
+        "orders": {"id": "o-1", "amount": Decimal("1.50")},
+    }
+
+
+@pytest.mark.parametrize(
+    ("schemas", "names"),
+    [
+        (["a int, b string", "a int, c string"], ["a", "b", "c"]),
+        (["a int", "a bigint", "a int, b int"], ["b"]),
+        (["orderId int, a int", "orderid int", "orderId int"], ["a"]),
+        (["part struct<n: int>, a int", "part struct<n: string>"], ["a"]),
+        (["part struct<n: int>", "part struct<m: int>"], ["part"]),
+        (["a array<int>", "a array<struct<n: int>>"], []),
+    ],
+)
+def test_fields_of_all_topics_without_those_that_differ(schemas: list[str], names: list[str]) -> None:
+    found = read_schemas({str(number): schema for number, schema in enumerate(schemas)})
+    assert common_value(found.values()).names == names

@@ -54,6 +54,7 @@ from embermq.spark.lake.names import (
     shown_name,
     stem,
 )
+from embermq.spark.lake.plain_schema import write_plain_schemas
 from embermq.spark.lake.spark_paths import spark_root
 from embermq.spark.lake.tables import LakeTables, open_tables, paths_of, publish
 from embermq.spark.lake.topic_filter import TopicFilter
@@ -76,6 +77,7 @@ class Lake:
         self._opened_tables: LakeTables | None = None
         self._given: dict[str, StructType] = {}  # schemas that no commit has yet
         self._drop_bodies = False
+        self._summarised: dict[str, StructType] = {}  # schemas that are known to be in the summary files
         self._let_go = 0  # commits whose replaced files are gone
         self._file_bytes: int | None = None
 
@@ -366,6 +368,9 @@ class Lake:
         """What follows from a commit, and may be done twice: tables take it, and files that count no longer go."""
         if self._tables is not None:
             publish(self._tables, commit, self.schemas)
+        elif self.schemas != self._summarised:
+            write_plain_schemas(self.files, self.schemas)
+            self._summarised = self.schemas
         self._unpublished = None
         if not keeps_replaced(self.files):
             for path in commit.replaced:

@@ -1,12 +1,13 @@
 """Where things lie in a lake. Pure.
 
-_embermq.json                                              what kind of lake this is
+_embermq.json                                                  what kind of lake this is
 _commits/00000000000000000007.json                             one commit; readers of Parquet pass over `_` names
 _pending.json                                                  what is being written now, to be cleaned up after
 _lock                                                          held during a write; empty
+_common_metadata                                               the columns that a plain read of all of it sees; also in
+                                                               the folders of topics that have a schema
 _catalog.db                                                    of an Iceberg lake that has a catalog of its own
-topic=_joined/topic=orders/date=2026-11-16/compacted-<commit>-<number>.parquet   small files that became one
-orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
+topic=orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
 _joined/topic=orders/date=2026-11-16/compacted-<commit>-<number>.parquet   small files that became one
 orders/date=2026-11-16/broker-a-<start>-<end>.parquet          the same in a lake of tables, one for each topic
 """
@@ -20,6 +21,7 @@ COMMITS = "_commits"
 PENDING = "_pending.json"
 LOCK = "_lock"
 HALF = "_half-"  # a file that is not whole yet begins with this
+SUMMARY = "_common_metadata"
 CATALOG = "_catalog.db"
 SUFFIX = ".parquet"
 JOINED = "_joined"
