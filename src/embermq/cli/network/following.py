@@ -17,6 +17,7 @@ from embermq.cli.network.tables import queue_of, show_found, show_table
 from embermq.cli.output import Output, Rows, TableColumn, number, show_body, show_clock
 from embermq.cli.store.shown import body_option, document_of, named_document, readable_body
 from embermq.cli.store.times import option_ms
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client import MessageQueue
 from embermq.client.admin import Admin, Found, Progress, Wanted
 from embermq.client.calls import SQL92
@@ -24,14 +25,13 @@ from embermq.errors import NameUnknown, OptionInvalid
 
 WAIT_SECONDS = 1.0
 
-topic_argument = click.argument("topic", metavar="TOPIC")
 tags_option = click.option("--tags", default="*", show_default=True, help="Only these tags: 'a || b'.")
 sql_option = click.option("--sql", help="Only messages for which this SQL92 condition holds.")
 queue_option = click.option("--queue", metavar="BROKER:ID", help="Only this queue.")
 
 
-@click.command()
-@topic_argument
+@click.command(cls=TopicCommand)
+@topic_parameter()
 @click.option(
     "--from", "start", default="earliest", show_default=True, metavar="TIME|earliest|latest", help="Begin here."
 )
@@ -83,8 +83,8 @@ def consume(
     show_found(output, found, f"no messages in {topic}", body)
 
 
-@click.command()
-@topic_argument
+@click.command(cls=TopicCommand)
+@topic_parameter()
 @click.option(
     "--from", "start", default="latest", show_default=True, metavar="TIME|earliest|latest", help="Begin here."
 )
@@ -122,9 +122,9 @@ def tail(
                 shown += 1
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @click.argument("group_name", metavar="GROUP")
-@click.option("--topic", default="", help="Only this topic.")
+@topic_parameter(required=False, default="", help="Only this topic.")
 @click.option("--watch", is_flag=True, help="Again and again, until interrupted. JSON is an object a line.")
 @click.option("--every", "seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Seconds.")
 @click.option("--times", type=click.IntRange(min=1), help="With --watch: leave after so many.")

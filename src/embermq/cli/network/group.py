@@ -19,6 +19,7 @@ from embermq.cli.network.tables import PROGRESS_COLUMNS, document_of, places_of,
 from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, Rows, TableColumn, number, show_time, show_yes
 from embermq.cli.store import BadInput
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client.admin import Admin, GroupConfig
 from embermq.errors import OptionInvalid
 from embermq.model.names import PREDEFINED_GROUPS, SYSTEM_GROUP_PREFIX, is_group_name
@@ -66,9 +67,9 @@ def list_groups(output: Output, admin: Admin, show_all: bool, cluster: str) -> N
     show_table(output, "groups", columns, found, empty="no groups")
 
 
-@group.command()
+@group.command(cls=TopicCommand)
 @click.argument("group_name", metavar="GROUP")
-@click.option("--topic", default="", help="Only this topic.")
+@topic_parameter(required=False, default="", help="Only this topic.")
 @asks
 def progress(output: Output, admin: Admin, group_name: str, topic: str) -> None:
     """Show how far a group is in every queue. Brokers that do not answer are named, and the exit code is 1.

@@ -6,6 +6,7 @@ from embermq.cli.network.asking import asks, confirmed, yes_option
 from embermq.cli.network.tables import queue_of, show_table
 from embermq.cli.output import Output, Rows, TableColumn, number
 from embermq.cli.store.times import option_ms
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client import MessageQueue
 from embermq.client.admin import EARLIEST, LATEST, Admin, Reset, ResetQueue
 from embermq.errors import OptionInvalid
@@ -21,9 +22,9 @@ _COLUMNS = (
 )
 
 
-@click.command("reset-offsets")
+@click.command("reset-offsets", cls=TopicCommand)
 @click.argument("group_name", metavar="GROUP")
-@click.option("--topic", required=True, help="The topic.")
+@topic_parameter()
 @click.option("--to", "target", metavar="TIME|earliest|latest", help="Go on with the first message at this time.")
 @click.option("--offset", type=click.IntRange(min=0), help="With --queue: go on at this offset.")
 @click.option("--queue", metavar="BROKER:ID", help="With --offset: the queue.")
@@ -79,10 +80,10 @@ def _set(admin: Admin, group_name: str, queue: MessageQueue, offset: int, dry_ru
     return Reset(group_name, queue.topic, False, [admin.offsets.set(group_name, queue, offset)])
 
 
-@click.command("clone-offsets")
+@click.command("clone-offsets", cls=TopicCommand)
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@click.option("--topic", default="", help="Only this topic.")
+@topic_parameter(required=False, default="", help="Only this topic.")
 @asks
 def clone_offsets(output: Output, admin: Admin, source: str, target: str, topic: str) -> None:
     """Give group TO the offsets of group FROM: it goes on where that one is.

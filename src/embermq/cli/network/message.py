@@ -11,6 +11,7 @@ from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, TableColumn, number, show_time
 from embermq.cli.store.shown import body_option, show_message
 from embermq.cli.store.times import check_order, time_option
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client.admin import Admin
 from embermq.errors import OptionInvalid
 from embermq.model.names import TRACE_TOPIC
@@ -34,8 +35,8 @@ for verb in (send, consume, tail, lag, dead_letters):
     message.add_command(verb)
 
 
-@message.command()
-@click.option("--topic", required=True, help="The topic.")
+@message.command(cls=TopicCommand)
+@topic_parameter()
 @click.option("--key", help="One of the message's keys.")
 @click.option("--unique-id", metavar="ID", help="The id that the producer gave it.")
 @time_option("--begin", "begin_ms", "Only messages stored at or after this time.")

@@ -7,6 +7,7 @@ from embermq.cli.given import message_bodies, parse_pairs, standard_input
 from embermq.cli.network.asking import Access, connects, fail
 from embermq.cli.network.tables import queue_of, show_table
 from embermq.cli.output import Output, TableColumn, number
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client import Producer, SendResult
 from embermq.errors import OptionInvalid
 from embermq.model.message import Message
@@ -27,8 +28,8 @@ class Sent(msgspec.Struct, frozen=True, rename="camel"):
     queue_offset: int
 
 
-@click.command()
-@click.argument("topic", metavar="TOPIC")
+@click.command(cls=TopicCommand)
+@topic_parameter()
 @click.argument("body", metavar="[BODY]", required=False)
 @click.option("--lines", is_flag=True, help="Each line of standard input becomes a message.")
 @click.option("--tags", help="Tag of the message.")

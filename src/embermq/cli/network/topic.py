@@ -17,6 +17,7 @@ from embermq.cli.network.tables import PERMISSIONS, document_of, perm_text, plac
 from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, Rows, TableColumn, number, show_time
 from embermq.cli.store import BadInput
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client.admin import Admin, TopicConfig
 from embermq.errors import OptionInvalid, RouteMissing
 from embermq.model.names import topic_objection
@@ -60,8 +61,8 @@ def list_topics(output: Output, admin: Admin, show_all: bool, details: bool, clu
     output.show(Rows("topics", "", columns, rows, "no topics"))
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @asks
 def route(output: Output, admin: Admin, topic_name: str) -> None:
     """Show which brokers have a topic.
@@ -93,8 +94,8 @@ def route(output: Output, admin: Admin, topic_name: str) -> None:
         output.say(f"order config  {found.order_config}")
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @asks
 def status(output: Output, admin: Admin, topic_name: str) -> None:
     """Show the queues of a topic: offsets, and when they were last written to. Brokers that do not answer are named,
@@ -116,8 +117,8 @@ def status(output: Output, admin: Admin, topic_name: str) -> None:
     show_unreachable(output, silent)
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @asks
 def clusters(output: Output, admin: Admin, topic_name: str) -> None:
     """Show the clusters that have a topic.
@@ -129,8 +130,8 @@ def clusters(output: Output, admin: Admin, topic_name: str) -> None:
     output.show(Rows("clusters", "", [TableColumn("cluster", "cluster")], [[one] for one in found]))
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @asks
 def groups(output: Output, admin: Admin, topic_name: str) -> None:
     """Show the consumer groups of a topic: those that read it, and those that have offsets in it.
@@ -142,8 +143,8 @@ def groups(output: Output, admin: Admin, topic_name: str) -> None:
     output.show(Rows("groups", "", [TableColumn("group", "consumer group")], [[one] for one in found], "no groups"))
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @asks
 def config(output: Output, admin: Admin, topic_name: str) -> None:
     """Show the configuration of a topic on each broker that has it.
@@ -154,8 +155,8 @@ def config(output: Output, admin: Admin, topic_name: str) -> None:
     _show_configs(output, admin.topics.configs(topic_name))
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @click.option("--queues", type=click.IntRange(1, QUEUES_MAX), default=8, show_default=True, help="Queues per broker.")
 @click.option("--read-queues", type=click.IntRange(1, QUEUES_MAX), help="Queues to read, if not as many as --queues.")
 @click.option("--perm", type=click.Choice(list(PERMISSIONS)), default="rw", show_default=True, help="Permissions.")
@@ -191,8 +192,8 @@ def create(
     _show_configs(output, {place.name or place.address: config for place in places})
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @click.option("--queues", type=click.IntRange(1, QUEUES_MAX), help="Queues per broker.")
 @click.option("--read-queues", type=click.IntRange(1, QUEUES_MAX), help="Queues to read, if not as many as --queues.")
 @click.option("--perm", type=click.Choice(list(PERMISSIONS)), help="Permissions.")
@@ -234,8 +235,8 @@ def update(
     _show_configs(output, changed)
 
 
-@topic.command()
-@click.argument("topic_name", metavar="TOPIC")
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name")
 @cluster_option
 @yes_option
 @asks

@@ -13,6 +13,7 @@ from embermq.cli.store.options import (
     settings_for,
     writing_options,
 )
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.model.message import Receipt
 from embermq.store import MessageStore
 
@@ -20,9 +21,9 @@ from embermq.store import MessageStore
 LINES_PER_APPEND = 256
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @directory_argument
-@click.argument("topic")
+@topic_parameter()
 @click.argument("body", required=False)
 @click.option("--lines", is_flag=True, help="Each line of standard input becomes a message.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), default=0, show_default=True, help="Queue id.")

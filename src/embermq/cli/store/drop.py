@@ -7,15 +7,16 @@ import click
 from embermq.cli.output import NamedValue, NamedValues, Output, output_option, show_count, show_yes
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import directory_argument, settings_for, writing_options
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.errors import StoreLocked
 from embermq.inspect import Survey, require_topic
 from embermq.store import open_for_maintenance
 from embermq.store.services import KEPT_TOPICS
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @directory_argument
-@click.argument("topic")
+@topic_parameter()
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, without deleting it.")
 @writing_options
 @output_option

@@ -13,15 +13,16 @@ from embermq.cli.store.meanwhile import telling_changes
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import BODY_FORMS, body_option
 from embermq.cli.store.times import time_option
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.format.message_json import BodyForm
 from embermq.inspect import Dump, Survey, Wanted, require_topic
 from embermq.model.properties import tag_texts
 from embermq.store.log import DamagedRange
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @directory_argument
-@click.option("--topic", help="Write only this topic.")
+@topic_parameter(required=False, help="Write only this topic.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Write only queues with this id.")
 @click.option("--from", "start", type=click.IntRange(min=0), metavar="OFFSET", help="Begin at this physical offset.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Maximum number of messages.")
@@ -48,7 +49,7 @@ def dump(
 
     \b
     embermq store dump ~/store > all.jsonl
-    embermq store dump ~/store --topic orders --tags 'paid || shipped' --body text | jq .body
+    embermq store dump ~/store orders --tags 'paid || shipped' --body text | jq .body
     embermq store dump ~/store --since 2024-01-31T12:00 --until 2024-01-31T13:00 --limit 1000
     embermq store dump ~/store --raw | embermq store load ~/copy --from -
 

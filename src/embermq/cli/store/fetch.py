@@ -9,6 +9,7 @@ from embermq.cli.output import NamedValue, NamedValues, Output, output_option, s
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import body_option, show_messages
 from embermq.cli.store.times import option_ms
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.errors import QueueUnknown
 from embermq.format.java import string_hash
 from embermq.format.queue_entry import BLANK_SIZE
@@ -20,9 +21,9 @@ ENTRIES_PER_READ = 1024
 _HASHES = range(-(2**31), 2**31)
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @directory_argument
-@click.argument("topic")
+@topic_parameter()
 @click.argument("queue_id", metavar="QUEUE", type=click.IntRange(min=0))
 @click.option("--offset", default="earliest", show_default=True, help="A queue offset, earliest, or a time.")
 @click.option("--count", type=click.IntRange(min=1), default=32, show_default=True, help="Maximum number of messages.")

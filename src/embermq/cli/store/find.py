@@ -9,14 +9,14 @@ from embermq.cli.output import NamedValue, NamedValues, Output, output_option, s
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import body_option, show_messages
 from embermq.cli.store.times import check_order, time_option
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.inspect import Survey, find_messages, require_topic
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @directory_argument
-@click.argument("topic_word", metavar="[TOPIC]", required=False)
+@topic_parameter(required=False)
 @click.argument("key_word", metavar="[KEY]", required=False)
-@click.option("--topic", help="Topic.")
 @click.option("--key", help="Key or unique key of the message.")
 @time_option("--begin", "begin_ms", "Only messages stored at or after this time.")
 @time_option("--end", "end_ms", "Only messages stored at or before this time.")
@@ -26,9 +26,8 @@ from embermq.inspect import Survey, find_messages, require_topic
 def find(
     output: Output,
     directory: Path,
-    topic_word: str | None,
-    key_word: str | None,
     topic: str | None,
+    key_word: str | None,
     key: str | None,
     begin_ms: int | None,
     end_ms: int | None,
@@ -44,7 +43,7 @@ def find(
 
     The index answers where there is one that knows everything; otherwise the log is read.
     """
-    topic, key = topic or topic_word, key or key_word
+    key = key or key_word
     if not topic or not key:
         raise click.UsageError("say what to look for: --topic T --key K")
     check_order("--begin", begin_ms, "--end", end_ms)

@@ -10,6 +10,7 @@ from embermq.cli.output import Output, Rows, TableColumn, number, output_option,
 from embermq.cli.store.by_id import stored_with_id
 from embermq.cli.store.options import directory_argument
 from embermq.cli.store.shown import body_option, document_of
+from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.files import RealFiles
 from embermq.inspect import Lineage, LineageStep, Survey, lineages_of, seeds_by_key
 from embermq.store.tables import ConsumerProgress, consumer_progress
@@ -29,11 +30,11 @@ _COLUMNS = (
 )
 
 
-@click.command()
+@click.command(cls=TopicCommand)
 @directory_argument
+@topic_parameter(required=False, help="With --key: start with messages of this topic only.")
 @click.option("--key", help="Key or unique key of the message.")
 @click.option("--id", "message_id", metavar="ID", help="Message id of one of its records.")
-@click.option("--topic", help="With --key: start with messages of this topic only.")
 @click.option("--limit", type=click.IntRange(min=1), default=16, show_default=True, help="Maximum number of messages.")
 @body_option
 @output_option

@@ -175,7 +175,7 @@ def test_members_that_are_online_are_told(cluster: ProbedCluster, command: Comma
         ("group reset-offsets g-nearly --topic g-near-topic --queue 7 --offset 1 --yes", "BROKER:ID"),
         ("group reset-offsets g-nearly --topic g-near-topic --queue broker-a:9 --offset 1 --yes", "is not known"),
         ("group reset-offsets g-nearly --topic g-near-topic --to latest", "Say --yes"),
-        ("group reset-offsets g-nearly", "Missing option '--topic'"),
+        ("group reset-offsets g-nearly", "Missing argument 'TOPIC'"),
         ("group clone-offsets g-neerly g-copy", "did you mean g-nearly?"),
         ("group progrss g-nearly", "did you mean progress?"),
     ],

@@ -123,7 +123,7 @@ def test_trace(cluster: ProbedCluster, command: Command) -> None:
     [
         ("message find --topic ordrs-near --key k", "did you mean orders-near?"),
         ("message find --topic orders-near", "either --key K or --unique-id ID"),
-        ("message find --key k", "Missing option '--topic'"),
+        ("message find --key k", "Missing argument 'TOPIC'"),
         ("message find --topic orders-near --key k --begin 2024-01-02 --end 2024-01-01", "is later than"),
         ("message get", "say which message"),
         ("message get U1", "not a message id"),
