@@ -11,7 +11,7 @@ from typing import Any
 
 from embermq.settings.names import ENVIRONMENT_PREFIX
 from embermq.settings.store_settings import PROPERTIES, SECTIONS, StoreSettings
-from embermq.settings.values import INT_MAX, Property, to_text
+from embermq.settings.values import INT_MAX, SettingFacts, to_text
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
 
@@ -55,14 +55,14 @@ def render() -> str:
     return "".join(lines)
 
 
-def _row(field: dataclasses.Field[Any], about: Property) -> str:
+def _row(field: dataclasses.Field[Any], about: SettingFacts) -> str:
     default = to_text(field.default)
     shown = f"`{default}`" if default else "none"
     help_text = about.help + (f" (no effect: {about.no_effect})" if about.no_effect else "")
     return f"| `{about.name}` | `{field.name}` | {shown} | {_accepted(field.type, about)} | {help_text} |"
 
 
-def _accepted(kind: Any, about: Property) -> str:
+def _accepted(kind: Any, about: SettingFacts) -> str:
     if kind is bool:
         return "`true`, `false`"
     if kind is int:

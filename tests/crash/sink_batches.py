@@ -15,7 +15,7 @@ from embermq.clock import Clock
 from embermq.files import Files
 from embermq.model.hosts import Host
 from embermq.spark.writing import staging
-from embermq.spark.writing.commits import Batch, Committer
+from embermq.spark.writing.commits import CommitBatch, Committer
 from embermq.spark.writing.staging import StagedFile
 from embermq.spark.writing.write_rows import PartitionId, RowReader
 from embermq.store.append.admission import Admission
@@ -93,7 +93,7 @@ class Sink:
     def commit(self, batch: int, staged: list[StagedFile]) -> int:
         """What the driver does when all of them are done."""
         directory = staging.batch_directory(self.staging, self.query, batch)
-        rows = self.committer.commit(Batch(self.query, batch, self.query, directory, tuple(staged)))
+        rows = self.committer.commit(CommitBatch(self.query, batch, self.query, directory, tuple(staged)))
         staging.clear_staged(self.files, self.staging, self.query, up_to=batch)
         return rows
 

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructType
 from embermq.client.admin import Admin, TopicConfig
 from embermq.spark.options.write_options import parse_for_cluster
 from embermq.spark.wire.pulling import WireSlice, read_wire_slice
-from embermq.spark.wire.writer import SendPlan, Sent, _plan
+from embermq.spark.wire.writer import SendPlan, SentRows, _plan
 from embermq.spark.writing.write_rows import PartitionId
 from tests.interop import java_broker
 from tests.interop.apache5 import ACCOUNT, Apache5
@@ -148,7 +148,7 @@ def test_batches_streams_and_sinks_with_a_broker_that_is_killed(broker: Broker, 
     # A sink, with the broker killed between two of its batches.
     sent = plan_of(broker).send_partition(PartitionId("q", 0, 0), batches(0, 3000, at=2000, do=kill))
     starting.pop().join()
-    assert sent == Sent(3000, 0)
+    assert sent == SentRows(3000, 0)
     rows = rows_when_there(broker, 3000)
     found = Counter(bodies(rows))
     assert set(found) == set(range(3000))

@@ -18,7 +18,7 @@ from typing import Any
 
 import embermq.spark
 from embermq import StoreSettings
-from embermq.repair.rebuild.follower import Follower
+from embermq.repair.rebuild.follower import DerivedFollower
 from embermq.spark.lake import compaction as joining
 from embermq.spark.lake import lakes, writing
 from embermq.spark.lake.commits import LakeFormat
@@ -149,7 +149,7 @@ def write_slice_and_die(piece: writing.LakeSlice) -> writing.SliceRows:
 
 
 _derive = derive._derive
-_make_durable = Follower.make_durable
+_make_durable = DerivedFollower.make_durable
 
 
 def derive_and_die(piece: Any) -> Any:
@@ -159,15 +159,15 @@ def derive_and_die(piece: Any) -> Any:
 
 
 def derive_and_die_early(piece: Any) -> Any:
-    def make_durable(self: Follower) -> None:
+    def make_durable(self: DerivedFollower) -> None:
         die_once()
         _make_durable(self)
 
-    Follower.make_durable = make_durable  # type: ignore[method-assign]
+    DerivedFollower.make_durable = make_durable  # type: ignore[method-assign]
     try:
         return _derive(piece)
     finally:
-        Follower.make_durable = _make_durable  # type: ignore[method-assign]
+        DerivedFollower.make_durable = _make_durable  # type: ignore[method-assign]
 
 
 def die_once() -> None:

@@ -12,7 +12,7 @@ from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.dead_letters import dead_letters, resend
 from embermq.spark.jobs.lag import find_lags
-from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, RateLimit, Window, replay
+from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, RateLimit, ReplayWindow, replay
 from embermq.spark.jobs.stats import STEPS_MAX, stats
 from embermq.spark.jobs.stats_page import stats_report
 from embermq.spark.planning.stores import StorePlace
@@ -135,7 +135,7 @@ def stored(root: Path, topic: str) -> list[Any]:
 def test_a_window_goes_again(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:
     orders(builder)
     source, target = [str(builder.root)], tmp_path / "target"
-    window = Window("orders", START_MS + 10_000, START_MS + 30_000, "paid", "properties['n'] <> '12'")
+    window = ReplayWindow("orders", START_MS + 10_000, START_MS + 30_000, "paid", "properties['n'] <> '12'")
     planned = replay(spark, source, window, target, to_topic="again", dry_run=True)
     assert (planned.found, planned.appended, planned.dry_run) == (4, 0, True)
     assert not target.exists()
@@ -148,7 +148,7 @@ def test_a_window_goes_again(spark: "SparkSession", builder: StoreBuilder, tmp_p
     assert first.properties[ORIGIN_TOPIC] == "orders"
     assert first.properties[ORIGIN_PLACE] == f"broker-a@{original.physical_offset}"
     assert first.properties[REPLAY_ID] == "replay"
-    wider = Window("orders", START_MS + 10_000, START_MS + 35_000, "paid")
+    wider = ReplayWindow("orders", START_MS + 10_000, START_MS + 35_000, "paid")
     more = replay(spark, source, wider, target, to_topic="again")
     assert (more.found, more.skipped, more.appended) == (6, 4, 2)
     other = replay(spark, source, window, target, to_topic="again", replay_id="second")
@@ -168,9 +168,9 @@ def test_only_what_consumers_see_goes_again(spark: "SparkSession", builder: Stor
     with other.open() as store:
         store.append(Message("returns", b"0"))
     paths, target = [str(builder.root), str(other.root)], tmp_path / "target"
-    assert replay(spark, paths, Window("orders"), target, to_topic="again").appended == 1
+    assert replay(spark, paths, ReplayWindow("orders"), target, to_topic="again").appended == 1
     assert [message.body for message in stored(target, "again")] == [b"0"]
-    assert replay(spark, paths, Window("SCHEDULE_TOPIC_XXXX"), target, to_topic="parked").appended == 1
+    assert replay(spark, paths, ReplayWindow("SCHEDULE_TOPIC_XXXX"), target, to_topic="parked").appended == 1
     assert len(dead_letters(spark, paths, "shop")) == 1
     assert resend(spark, paths, "shop", target)["orders"].appended == 1
 
@@ -188,7 +188,7 @@ def test_a_replay_keeps_its_rate(spark: "SparkSession", builder: StoreBuilder, t
     done = replay(
         spark,
         [str(builder.root)],
-        Window("orders"),
+        ReplayWindow("orders"),
         tmp_path / "target",
         to_topic="again",
         rate=0.01,
@@ -232,38 +232,38 @@ def test_a_replay_leaves_out_what_it_brought(spark: "SparkSession", builder: Sto
     orders(builder, 5)
     own, other = [str(builder.root)], tmp_path / "other"
     for skipped in (0, 5):
-        planned = replay(spark, own, Window("orders"), builder.root, to_topic="orders", dry_run=True)
+        planned = replay(spark, own, ReplayWindow("orders"), builder.root, to_topic="orders", dry_run=True)
         assert (planned.found, planned.skipped, planned.appended) == (5, skipped, 0)
-        done = replay(spark, own, Window("orders"), builder.root, to_topic="orders")
+        done = replay(spark, own, ReplayWindow("orders"), builder.root, to_topic="orders")
         assert (done.found, done.skipped, done.appended) == (5, skipped, 5 - skipped)
     assert len(stored(builder.root, "orders")) == 10
-    further = replay(spark, own, Window("orders"), builder.root, to_topic="orders", replay_id="second")
+    further = replay(spark, own, ReplayWindow("orders"), builder.root, to_topic="orders", replay_id="second")
     assert (further.found, further.appended) == (10, 10)
     other.mkdir()
-    assert replay(spark, own, Window("orders"), other, to_topic="orders", dry_run=True).skipped == 0
-    assert replay(spark, own, Window("orders"), other, to_topic="orders").appended == 20
+    assert replay(spark, own, ReplayWindow("orders"), other, to_topic="orders", dry_run=True).skipped == 0
+    assert replay(spark, own, ReplayWindow("orders"), other, to_topic="orders").appended == 20
     (tmp_path / "file").write_text("no store")
     with pytest.raises(StoreError, match="file"):
-        replay(spark, own, Window("orders"), tmp_path / "file", to_topic="orders", dry_run=True)
+        replay(spark, own, ReplayWindow("orders"), tmp_path / "file", to_topic="orders", dry_run=True)
 
 
 @pytest.mark.parametrize(
     ("window", "more", "error"),
     [
-        (Window("order"), {}, TopicUnknown),
-        (Window("orders", where="nonsense("), {}, OptionInvalid),
-        (Window("orders", where="nothing = 1"), {}, OptionInvalid),
-        (Window("orders", where="cast(tags as int) = 1"), {}, OptionInvalid),
-        (Window("orders"), {"rate": 0}, OptionInvalid),
-        (Window("orders"), {"rate": float("nan")}, OptionInvalid),
-        (Window("orders"), {"to_topic": "o 2"}, OptionInvalid),
+        (ReplayWindow("order"), {}, TopicUnknown),
+        (ReplayWindow("orders", where="nonsense("), {}, OptionInvalid),
+        (ReplayWindow("orders", where="nothing = 1"), {}, OptionInvalid),
+        (ReplayWindow("orders", where="cast(tags as int) = 1"), {}, OptionInvalid),
+        (ReplayWindow("orders"), {"rate": 0}, OptionInvalid),
+        (ReplayWindow("orders"), {"rate": float("nan")}, OptionInvalid),
+        (ReplayWindow("orders"), {"to_topic": "o 2"}, OptionInvalid),
     ],
 )
 def test_a_replay_that_cannot_be(
     spark: "SparkSession",
     builder: StoreBuilder,
     tmp_path: Path,
-    window: Window,
+    window: ReplayWindow,
     more: dict[str, Any],
     error: type[Exception],
 ) -> None:

@@ -14,16 +14,16 @@ from embermq.spark.planning.offsets import (
     Earliest,
     Latest,
     Limit,
-    QueueRange,
+    ReadableQueue,
     check_names,
     parse_limit,
     resolve,
 )
 
-ENDS = QueueRange("orders", "broker-a", 2, 10, 50)
+ENDS = ReadableQueue("orders", "broker-a", 2, 10, 50)
 
 
-def resolved(start: Limit, end: Limit, ends: QueueRange = ENDS, *, strict: bool = True) -> tuple[int, int]:
+def resolved(start: Limit, end: Limit, ends: ReadableQueue = ENDS, *, strict: bool = True) -> tuple[int, int]:
     return resolve(start, end, ends, offset_at=lambda time_ms: time_ms - 1000, fail_on_data_loss=strict)
 
 
@@ -51,7 +51,7 @@ def test_queues_without_a_number_are_read_whole() -> None:
 def test_the_entry_of_a_broker_wins() -> None:
     both = AtOffsets("startingOffsets", {("orders", None, 2): 20, ("orders", "broker-a", 2): 30})
     assert resolved(both, Latest()) == (30, 50)
-    assert resolved(both, Latest(), QueueRange("orders", "broker-b", 2, 10, 50)) == (20, 50)
+    assert resolved(both, Latest(), ReadableQueue("orders", "broker-b", 2, 10, 50)) == (20, 50)
 
 
 def test_times() -> None:
@@ -93,7 +93,11 @@ def test_without_fail_on_data_loss_what_is_there_is_read(caplog: pytest.LogCaptu
     assert "used=50" in caplog.text
 
 
-PRESENT = [QueueRange("orders", "a", 0, 0, 9), QueueRange("orders", "b", 1, 0, 9), QueueRange("returns", "a", 0, 0, 9)]
+PRESENT = [
+    ReadableQueue("orders", "a", 0, 0, 9),
+    ReadableQueue("orders", "b", 1, 0, 9),
+    ReadableQueue("returns", "a", 0, 0, 9),
+]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ offsets = st.integers(-2, 60)
 
 @given(offsets, offsets, st.integers(0, 30), st.integers(0, 30))
 def test_what_is_resolved_is_inside_the_queue(start: int, end: int, low: int, length: int) -> None:
-    ends = QueueRange("orders", "broker-a", 2, low, low + length)
+    ends = ReadableQueue("orders", "broker-a", 2, low, low + length)
     try:
         first, last = resolved(at(start), at(end), ends)
     except DataLost:

@@ -13,7 +13,7 @@ from embermq.errors import OptionInvalid
 from embermq.spark.options import read_options as options
 from embermq.spark.options.access import ACCESS_OPTIONS, ClusterAccess, Tls
 from embermq.spark.options.read_options import OPTIONS, ReadOptions, Scope, nearest_name
-from embermq.spark.options.values import QueueChoice, parse_duration_ms, parse_size
+from embermq.spark.options.values import WantedQueues, parse_duration_ms, parse_size
 from embermq.spark.planning.offsets import AtOffsets, AtTime, AtTimes, Earliest, Latest
 
 
@@ -128,8 +128,8 @@ def test_defaults() -> None:
     [
         ({"topic": "a, b ,a"}, "topics", ("a", "b")),
         ({"subscribe": "a"}, "topics", ("a",)),
-        ({"queues": "0, 2-4"}, "queues", QueueChoice(every_topic=frozenset({0, 2, 3, 4}))),
-        ({"queues": '{"a": [1]}'}, "queues", QueueChoice(by_topic={"a": frozenset({1})})),
+        ({"queues": "0, 2-4"}, "queues", WantedQueues(every_topic=frozenset({0, 2, 3, 4}))),
+        ({"queues": '{"a": [1]}'}, "queues", WantedQueues(by_topic={"a": frozenset({1})})),
         ({"subExpression": " a||b || a"}, "tags", ("a", "b")),
         ({"subExpression": "*"}, "tags", None),
         ({"subExpression": ""}, "tags", None),

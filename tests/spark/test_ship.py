@@ -496,6 +496,6 @@ def test_a_target_that_was_wiped_and_shipped_anew(builder: StoreBuilder, tmp_pat
 
 @pytest.mark.parametrize("kind", ["OptionInvalid", "StorePathInvalid", "DataLost", "KeyError", "annotations"])
 def test_what_a_worker_says_is_said_by_the_driver(kind: str) -> None:
-    error = ship_store.failure_of(ship_pieces.Failed(kind, "no place for files"))
+    error = ship_store.failure_of(ship_pieces.FailedPiece(kind, "no place for files"))
     assert isinstance(error, StoreError)
     assert str(error) == "no place for files"

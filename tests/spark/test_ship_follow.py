@@ -21,7 +21,7 @@ from embermq import Message, MessageStore
 from embermq.cli.app import run
 from embermq.errors import DataLost, OptionInvalid, PlaceUnavailable, StorePathInvalid, StoreReplaced
 from embermq.spark.jobs import ship_follow, ship_pieces
-from embermq.spark.jobs.ship_follow import PAUSE_SECONDS_MAX, Round, keep_shipping
+from embermq.spark.jobs.ship_follow import PAUSE_SECONDS_MAX, FollowRound, keep_shipping
 from embermq.spark.shipped.manifests import KEEP_MS, Manifest, newest_manifest
 from embermq.spark.shipped.places import Place, is_passing
 from embermq.testing.builder import StoreBuilder
@@ -55,7 +55,7 @@ def put(store: MessageStore, count: int, size: int = 900) -> None:
     store.flush()
 
 
-def following(builder: StoreBuilder, target: Path, **options: Any) -> Iterator[Round]:
+def following(builder: StoreBuilder, target: Path, **options: Any) -> Iterator[FollowRound]:
     return keep_shipping(NO_SPARK, [str(builder.root)], str(target), **options)
 
 

@@ -13,11 +13,11 @@ from embermq.columns import C_QUEUE_OFFSET, C_STORED_PHYSICAL, RecordColumns, Se
 from embermq.errors import DataLost, OptionInvalid
 from embermq.format.frame import encode
 from embermq.spark.options import read_options
-from embermq.spark.planning.offsets import QueueRange
+from embermq.spark.planning.offsets import ReadableQueue
 from embermq.spark.planning.pushdown import Pushed, Span
 from embermq.spark.wire.pulled_records import DamagedRecord, RecordReader, is_run_of, within
 from embermq.spark.wire.pulling import WINDOW_BYTES, WindowSizes, expression_of, iter_windows
-from embermq.spark.wire.stream_follower import Follower
+from embermq.spark.wire.stream_follower import WireFollower
 from embermq.spark.wire.stream_offsets import WireOffset
 from embermq.spark.wire.time_search import first_at
 from embermq.spark.wire.wanted import (
@@ -49,8 +49,8 @@ def options_of(**given: str) -> read_options.ReadOptions:
     return read_options.parse({"nameServer": "h:9876"} | given, streaming=False)
 
 
-def ends(queue_id: int, low: int, high: int, topic: str = "t", broker: str = "a") -> QueueRange:
-    return QueueRange(topic, broker, queue_id, low, high)
+def ends(queue_id: int, low: int, high: int, topic: str = "t", broker: str = "a") -> ReadableQueue:
+    return ReadableQueue(topic, broker, queue_id, low, high)
 
 
 @given(RANGES, st.integers(1, 30))
@@ -202,8 +202,8 @@ def test_offsets_survive_json() -> None:
             WireOffset.from_json(other)
 
 
-def follower(**given: str) -> Follower:
-    return Follower(read_options.parse({"nameServer": "h:9876", "topic": "t"} | given, streaming=True))
+def follower(**given: str) -> WireFollower:
+    return WireFollower(read_options.parse({"nameServer": "h:9876", "topic": "t"} | given, streaming=True))
 
 
 def test_a_queue_whose_broker_does_not_answer_stays_as_it_is() -> None:

@@ -19,7 +19,7 @@ from embermq.errors import BrokerUnreachable, OptionInvalid
 from embermq.spark.options.write_options import ClusterWriteOptions, names_cluster, parse_for_cluster
 from embermq.spark.wire import sending, sent_rows
 from embermq.spark.wire.sent_rows import PRODUCER, SEQUENCE, SentRow, chosen_queue, chunked, requests_of
-from embermq.spark.wire.writer import SendPlan, Sent, _plan, batch_writer, stream_writer
+from embermq.spark.wire.writer import SendPlan, SentRows, _plan, batch_writer, stream_writer
 from embermq.spark.writing.write_rows import PartitionId, sharded
 from tests.support.clusters import Cluster, cluster_on_thread
 from tests.support.wire_reads import Row, wire_rows
@@ -76,7 +76,7 @@ ONCE = Counter(range(100))
 
 
 def test_rows_are_spread_and_keep_their_order_within_a_key(cluster: Cluster) -> None:
-    assert plan_of(cluster).send_partition(PARTITION, batches(0, 100)) == Sent(100, 0)
+    assert plan_of(cluster).send_partition(PARTITION, batches(0, 100)) == SentRows(100, 0)
     rows = stored(cluster)
     assert Counter(int(row["body"]) for row in rows) == ONCE
     queues = {(row["brokerName"], row["queueId"]) for row in rows}
@@ -101,9 +101,9 @@ def test_an_attempt_that_was_cut_short_is_completed(cluster: Cluster, after: int
     before = counts(cluster)
     assert len(before) < 100
     assert max(before.values(), default=1) == 1
-    assert plan.send_partition(PARTITION, batches(0, 100, rows=33)) == Sent(100 - len(before), len(before))
+    assert plan.send_partition(PARTITION, batches(0, 100, rows=33)) == SentRows(100 - len(before), len(before))
     assert counts(cluster) == ONCE
-    assert plan.send_partition(PARTITION, batches(0, 100)) == Sent(0, 100)
+    assert plan.send_partition(PARTITION, batches(0, 100)) == SentRows(0, 100)
     assert counts(cluster) == ONCE
 
 
@@ -149,15 +149,15 @@ def test_a_send_without_an_answer_is_asked_for_before_it_is_sent_again(
 def test_other_partitions_and_batches_are_other_rows(cluster: Cluster) -> None:
     plan = plan_of(cluster)
     for partition in (PARTITION, PartitionId("query-1", 8, 3), PartitionId("query-1", 7, 4), PartitionId("q", 7, 3)):
-        assert plan.send_partition(partition, batches(0, 10)) == Sent(10, 0)
+        assert plan.send_partition(partition, batches(0, 10)) == SentRows(10, 0)
     assert counts(cluster) == Counter(dict.fromkeys(range(10), 4))
 
 
 def test_rows_that_wait_are_sent_once_as_well(cluster: Cluster) -> None:
     plan = plan_of(cluster)
-    assert plan.send_partition(PARTITION, batches(0, 30, delay=18)) == Sent(30, 0)
+    assert plan.send_partition(PARTITION, batches(0, 30, delay=18)) == SentRows(30, 0)
     assert counts(cluster) == Counter(n for n in range(30) if n % 7 != 3)
-    assert plan.send_partition(PARTITION, batches(0, 30, delay=18)) == Sent(0, 30)
+    assert plan.send_partition(PARTITION, batches(0, 30, delay=18)) == SentRows(0, 30)
 
 
 def test_a_row_that_cannot_be_sent_is_said_with_its_number(cluster: Cluster) -> None:
@@ -174,7 +174,7 @@ def test_a_queue_that_is_named_must_be_there(cluster: Cluster) -> None:
     def rows(*queue_ids: int | None) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"body": ["x"] * len(queue_ids), "queueId": pa.array(queue_ids, pa.int32())})
 
-    assert plan.send_partition(PARTITION, rows(3, 3, None)) == Sent(3, 0)
+    assert plan.send_partition(PARTITION, rows(3, 3, None)) == SentRows(3, 0)
     assert Counter(row["queueId"] for row in stored(cluster)) == Counter(
         [3, 3, 1]
     )  # turns begin at the partition's number

@@ -22,7 +22,7 @@ from embermq.errors import (
     StoreLocked,
     StorePathInvalid,
 )
-from embermq.files import Entry, RealFiles
+from embermq.files import DirectoryEntry, RealFiles
 from embermq.format.config_json import parse_config
 from embermq.settings import FlushDisk
 from embermq.spark.writing import commits, staging, writer
@@ -348,7 +348,7 @@ def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
 class ClearedMeanwhile(RealFiles):
     """Somebody else clears his own staged files just when they are looked at."""
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         if path.name.startswith("job-other"):
             shutil.rmtree(path)
         return super().list_directory(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from embermq import BrokerRole, Message, MessageStore, StoreSettings
-from embermq.replication import Follower, Replicas, ReplicationServer
+from embermq.replication import MasterFollower, Replicas, ReplicationServer
 from tests.support.waiting import wait_until
 
 SMALL: dict[str, Any] = {
@@ -64,7 +64,7 @@ class Slave:
     def __init__(self, path: Path, address: str | None, **more: Any) -> None:
         self.path, self.address = path, address
         self.store = MessageStore.open(path, settings(BrokerRole.SLAVE, **more))
-        self.follower = Follower(self.store, lambda: self.address)
+        self.follower = MasterFollower(self.store, lambda: self.address)
         self.follower.start()
 
     def wait_for(self, end: int) -> None:

@@ -19,7 +19,7 @@ from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.audit import audit
 from embermq.spark.jobs.dead_letters import dead_letters
 from embermq.spark.jobs.rebuild import rebuild
-from embermq.spark.jobs.replay import Window, replay
+from embermq.spark.jobs.replay import ReplayWindow, replay
 from embermq.spark.jobs.ship import ship
 from embermq.spark.jobs.sql import sql
 from embermq.spark.jobs.stats import stats
@@ -55,7 +55,7 @@ def answers(spark: SparkSession, store: Path, scratch: Path, jobs: Collection[st
     with MessageStore.open(store, StoreBuilder(store).settings) as opened:
         opened.append_many(LATER)
     tags = "select tags, count(*) from orders group by 1 order by 1"
-    window = Window("orders", tags="paid")
+    window = ReplayWindow("orders", tags="paid")
     ways: dict[str, Callable[[], Any]] = {
         "archive": lambda: archived,
         "sql": lambda: [list(row) for row in sql(spark, tags, [path], lake=lake).collect()],

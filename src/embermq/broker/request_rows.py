@@ -17,7 +17,7 @@ from embermq.broker.admin.topics import TopicAdmin
 from embermq.broker.admin.upkeep import UpkeepAdmin
 from embermq.broker.members import ClientRequests
 from embermq.broker.reading import OffsetRequests, Pulls, QueryRequests
-from embermq.broker.sending import Replies, SendBacks, Sends
+from embermq.broker.sending import ReplyForwarding, SendBacks, Sends
 from embermq.broker.shared import Shared
 from embermq.broker.transactions import Transactions
 from embermq.remoting import RemotingServer, Row
@@ -45,7 +45,7 @@ def client_rows(shared: Shared, sends: Sends, transactions: Transactions, server
     )
     return [
         *sends.rows(),
-        *Replies(store, sends, clients, shared.acknowledgements, shared.statistics, clock, later).rows(),
+        *ReplyForwarding(store, sends, clients, shared.acknowledgements, shared.statistics, clock, later).rows(),
         *transactions.rows(),
         *SendBacks(settings, store, topics, groups, shared.given_back).rows(),
         *pulls.rows(),

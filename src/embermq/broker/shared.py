@@ -14,7 +14,7 @@ from embermq.broker.members import Clients, ConsumerGroup, QueueLocks, notify_me
 from embermq.broker.reading import HeldPulls
 from embermq.broker.routing import Announcements
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import ConsumerOffsets, Groups, Saver, Topics
+from embermq.broker.tables import ConsumerOffsets, GroupTable, Saver, TopicTable
 from embermq.clock import Clock
 from embermq.remoting import Link
 from embermq.replication import Replicas
@@ -38,9 +38,9 @@ class Shared:
         limits = settings()
         self.settings, self.store, self.clock, self.loop = settings, store, clock, loop
         self.saver = Saver(tables.saves(), loop)
-        self.topics = Topics(tables.topics, settings, self._topics_changed)
+        self.topics = TopicTable(tables.topics, settings, self._topics_changed)
         self.announcements = Announcements(self.topics, loop)
-        self.groups = Groups(tables.groups, settings, self.saver.soon)
+        self.groups = GroupTable(tables.groups, settings, self.saver.soon)
         self.offsets = ConsumerOffsets(tables.offsets, settings)
         self.filters = tables.filters
         self._notify_members = notify_members(settings, self.groups)

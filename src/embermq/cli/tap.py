@@ -20,7 +20,7 @@ from embermq.cli.store.options import settings_for, writing_options
 from embermq.errors import EmberError, RemotingError
 from embermq.model.hosts import Host
 from embermq.remoting import Command, Connector, RequestCode, ResponseCode, parse_json
-from embermq.replication import Follower, Following
+from embermq.replication import Following, MasterFollower
 from embermq.settings import BrokerRole, StoreSettings
 from embermq.settings.java_properties import parse_properties
 from embermq.store import MessageStore
@@ -99,7 +99,7 @@ def tap(
             store = stack.enter_context(MessageStore.open(directory, settings, retention_guard=guard))
             if is_new and facts is not None and facts.name:
                 _keep_name(directory, facts.name)
-            follower = Follower(store, lambda: master, begin=begin, acknowledges=False)
+            follower = MasterFollower(store, lambda: master, begin=begin, acknowledges=False)
             run_until_stopped(lambda stop: _follow(follower, feed, stop, once=once, as_json=as_json))
     except (NotStarted, EmberError) as problem:
         leave_not_started(problem)
@@ -174,7 +174,7 @@ def _keep_name(directory: Path, broker_name: str) -> None:
 
 
 async def _follow(
-    follower: Follower, feed: "LakeFeed | None", stop: asyncio.Event, *, once: bool, as_json: bool
+    follower: MasterFollower, feed: "LakeFeed | None", stop: asyncio.Event, *, once: bool, as_json: bool
 ) -> None:
     copied = asyncio.Event()
     feeding = None
@@ -193,7 +193,7 @@ async def _follow(
         await feed.archive()
 
 
-async def _copy(follower: Follower, stop: asyncio.Event, *, once: bool, as_json: bool) -> None:
+async def _copy(follower: MasterFollower, stop: asyncio.Event, *, once: bool, as_json: bool) -> None:
     said, said_at = "", 0.0
     loop = asyncio.get_running_loop()
     while not stop.is_set():

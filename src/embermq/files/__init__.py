@@ -18,12 +18,12 @@ from embermq.files.allocation import SegmentAllocator
 from embermq.files.backed_up_file import BackedUpFile, Decoded, read_with_backup
 from embermq.files.bell import Bell
 from embermq.files.checksums import BLOCK_BYTES, NO_CHECKSUMS, CheckedBlocks, Checksums, FileDamaged, take_checksums
-from embermq.files.directories import Kind, OpenDirectory, mount_of
+from embermq.files.directories import OpenDirectory, PathKind, mount_of
 from embermq.files.fault_tolerant_files import BadBlock, FaultTolerantFiles
 from embermq.files.files import (
     Data,
+    DirectoryEntry,
     DiskUsage,
-    Entry,
     Files,
     Lock,
     OpenFile,
@@ -61,13 +61,13 @@ __all__ = [
     "Data",
     "Decoded",
     "DiskUsage",
-    "Entry",
+    "DirectoryEntry",
     "FaultTolerantFiles",
     "FileDamaged",
     "FileEnds",
     "Files",
     "FoundName",
-    "Kind",
+    "PathKind",
     "LEFT_ALONE",
     "Lock",
     "LockHeld",

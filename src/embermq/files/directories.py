@@ -17,7 +17,7 @@ from typing import Protocol
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Kind(StrEnum):
+class PathKind(StrEnum):
     """What a name stands for; a link is a link, wherever it leads."""
 
     FILE = "file"
@@ -32,7 +32,7 @@ class OpenDirectory(Protocol):
     @property
     def path(self) -> Path: ...
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, PathKind]:
         """Every name in it, sorted; links that lead nowhere included."""
         ...
 
@@ -74,7 +74,7 @@ class RealDirectory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
             raise type(problem)(problem.errno, problem.strerror, str(path)) from None
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, PathKind]:
         found = {}
         with os.scandir(self._fd) as items:
             for item in items:
@@ -106,24 +106,24 @@ class RealDirectory:
         self.close()
 
 
-def _kind_of_item(item: os.DirEntry[str]) -> Kind:
+def _kind_of_item(item: os.DirEntry[str]) -> PathKind:
     """Without a call to the system for each, where the directory says it."""
     if item.is_symlink():
-        return Kind.LINK
+        return PathKind.LINK
     if item.is_dir(follow_symlinks=False):
-        return Kind.DIRECTORY
-    return Kind.FILE if item.is_file(follow_symlinks=False) else Kind.OTHER
+        return PathKind.DIRECTORY
+    return PathKind.FILE if item.is_file(follow_symlinks=False) else PathKind.OTHER
 
 
-def _kind_of_mode(mode: int) -> Kind:
+def _kind_of_mode(mode: int) -> PathKind:
     if stat.S_ISREG(mode):
-        return Kind.FILE
+        return PathKind.FILE
     if stat.S_ISDIR(mode):
-        return Kind.DIRECTORY
-    return Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER
+        return PathKind.DIRECTORY
+    return PathKind.LINK if stat.S_ISLNK(mode) else PathKind.OTHER
 
 
-def kind_at(path: Path) -> Kind | None:
+def kind_at(path: Path) -> PathKind | None:
     """What lies at a path itself; None if there is nothing, or no way to it."""
     try:
         return _kind_of_mode(os.lstat(path).st_mode)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from embermq.files.directories import Kind, OpenDirectory
+from embermq.files.directories import OpenDirectory, PathKind
 from embermq.files.looking import FileEnds, FoundName
 from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular
 
@@ -29,7 +29,7 @@ LEADS_NOWHERE = "is a link that leads nowhere; mount its disk, or remove the lin
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """One name in a directory. What is neither a file nor a directory (a FIFO, a device) is none of ours."""
 
     name: str
@@ -134,7 +134,7 @@ class Files(Protocol):
         """Create `path` in an existing directory; FileExistsError if it is there. Not synced."""
         ...
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         """Everything in a directory, sorted by name."""
         ...
 
@@ -148,9 +148,9 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
-    def stat(self, path: Path) -> Entry: ...
+    def stat(self, path: Path) -> DirectoryEntry: ...
 
-    def kind(self, path: Path) -> Kind | None:
+    def kind(self, path: Path) -> PathKind | None:
         """What lies at `path` itself, links not followed; None if nothing does."""
         ...
 
@@ -284,7 +284,7 @@ def names_of(files: Files, path: str) -> list[FoundName]:
         return []
 
 
-def entries_of(files: Files, path: Path) -> list[Entry]:
+def entries_of(files: Files, path: Path) -> list[DirectoryEntry]:
     """Everything in a directory that another process may remove at any moment, sorted by name; nothing if there is no
     such directory, or none any more."""
     try:

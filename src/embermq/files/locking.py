@@ -103,7 +103,7 @@ class BestLock:
             return RecordLock().take(fd)
 
 
-def _is_granted(ask: "Asking") -> bool:
+def _is_granted(ask: "LockCall") -> bool:
     try:
         ask()
     except OSError as problem:
@@ -113,7 +113,7 @@ def _is_granted(ask: "Asking") -> bool:
     return True
 
 
-class Asking(Protocol):
+class LockCall(Protocol):
     def __call__(self) -> object: ...
 
 

@@ -9,7 +9,7 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
-from embermq.files.directories import Kind
+from embermq.files.directories import PathKind
 from embermq.files.files import Files
 
 log = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def put_aside(files: Files, path: Path, into: Path | None = None) -> Path:
     """Rename what lies at `path`, durably, and answer its new path: in `into`, a directory that is made if need be, by
     its path below the parent of `into`; beside where it was if there is none, or if it cannot be moved there."""
-    kind = "not-a-directory" if files.kind(path) is Kind.FILE else "not-a-file"
+    kind = "not-a-directory" if files.kind(path) is PathKind.FILE else "not-a-file"
     if into is not None:
         with suppress(OSError):  # Another file system, or a name that is too long.
             files.make_directory(into)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from embermq.files.directories import Kind
+from embermq.files.directories import PathKind
 from embermq.files.files import LEADS_NOWHERE, Files, OpenFile
 from embermq.files.misplaced import put_aside
 from embermq.files.regular import NotRegular
@@ -84,7 +84,7 @@ class OpenFiles:
         """
         assert not self._read_only
         file = self.find(path)
-        if file is not None and fresh and self._files.kind(path) is Kind.LINK:
+        if file is not None and fresh and self._files.kind(path) is PathKind.LINK:
             self.remove(path)  # The link: what it leads to is not emptied.
             file = None
         if file is None:
@@ -107,9 +107,9 @@ class OpenFiles:
             return self._files.create(path, size, fallocate=fallocate)
         except FileExistsError:
             kind = self._files.kind(path)
-            if kind not in (Kind.LINK, Kind.DIRECTORY, Kind.OTHER):
+            if kind not in (PathKind.LINK, PathKind.DIRECTORY, PathKind.OTHER):
                 raise
-        if kind is not Kind.LINK:
+        if kind is not PathKind.LINK:
             self._put_aside(path)
         else:
             log.warning("link_replaced path=%s reason=it leads to no file", path)
@@ -126,7 +126,7 @@ class OpenFiles:
         while not self._files.exists(directory):
             missing.append(directory)
             directory = directory.parent
-        if self._files.kind(directory) in (Kind.FILE, Kind.OTHER):
+        if self._files.kind(directory) in (PathKind.FILE, PathKind.OTHER):
             self._put_aside(directory)
             missing.append(directory)
         for path in reversed(missing):
@@ -158,7 +158,7 @@ class OpenFiles:
             except FileNotFoundError:
                 pass
             except OSError:
-                if self._files.kind(path) is not Kind.DIRECTORY:
+                if self._files.kind(path) is not PathKind.DIRECTORY:
                     raise
                 self._put_aside(path)
             self._touched.discard(path)

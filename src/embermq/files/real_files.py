@@ -11,8 +11,8 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from embermq.files.directories import Kind, OpenDirectory, RealDirectory, kind_at
-from embermq.files.files import Data, DiskUsage, Entry, Lock, OpenFile, make_directories, replace_durably
+from embermq.files.directories import OpenDirectory, PathKind, RealDirectory, kind_at
+from embermq.files.files import Data, DirectoryEntry, DiskUsage, Lock, OpenFile, make_directories, replace_durably
 from embermq.files.locking import acquire
 from embermq.files.looking import FileEnds, FoundName, real_ends, real_names
 from embermq.files.regular import WHOLE_BYTES_MAX, open_regular, read_whole
@@ -160,7 +160,7 @@ class RealFiles:
     def make_one_directory(self, path: Path) -> None:
         os.mkdir(path)
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         entries = []
         with os.scandir(path) as found:
             for item in found:
@@ -182,15 +182,15 @@ class RealFiles:
     def exists(self, path: Path) -> bool:
         return os.path.exists(path)
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> DirectoryEntry:
         return _entry(path.name, os.stat(path))
 
-    def kind(self, path: Path) -> Kind | None:
+    def kind(self, path: Path) -> PathKind | None:
         return kind_at(path)
 
     def real_path(self, path: Path) -> Path:
         resolved = Path(os.path.realpath(path))
-        if kind_at(resolved) is Kind.LINK:
+        if kind_at(resolved) is PathKind.LINK:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         return resolved
 
@@ -276,9 +276,9 @@ class RealFiles:
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
-def _entry(name: str, status: os.stat_result, is_link: bool = False) -> Entry:
+def _entry(name: str, status: os.stat_result, is_link: bool = False) -> DirectoryEntry:
     mode = status.st_mode
-    return Entry(name, status.st_size, stat.S_ISREG(mode), status.st_mtime_ns, stat.S_ISDIR(mode), is_link)
+    return DirectoryEntry(name, status.st_size, stat.S_ISREG(mode), status.st_mtime_ns, stat.S_ISDIR(mode), is_link)
 
 
 def _name(fd: int, path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from embermq.files.directories import Kind
+from embermq.files.directories import PathKind
 from embermq.files.files import Files
 from embermq.format.names import parse_segment_name
 
@@ -86,7 +86,7 @@ def _list_names(files: Files, places: Sequence[tuple[Path, bool]], listing: LogL
 def _check_link(files: Files, path: Path) -> None:
     """OSError if a log file is a link to a file of another name: an opening for writing may fill or lengthen it, and
     must not do that to a foreign file."""
-    if files.kind(path) is not Kind.LINK:
+    if files.kind(path) is not PathKind.LINK:
         return
     target = files.real_path(path)
     if target.name != path.name:

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from embermq.files.directories import Kind, OpenDirectory
+from embermq.files.directories import OpenDirectory, PathKind
 from embermq.files.files import Files
 
 _COPY_BYTES = 1 << 20
 
 # Is a file or directory, by its path below the directory that is removed, one that the caller made?
-Ours = Callable[[tuple[str, ...], Kind], bool]
+Ours = Callable[[tuple[str, ...], PathKind], bool]
 
 
 def foreign_in(files: Files, path: Path, ours: Ours) -> list[Path]:
@@ -31,7 +31,7 @@ def remove_tree(files: Files, path: Path, ours: Ours) -> list[Path]:
     is a link or a file, it is the answer and nothing is touched.
     """
     left = _visit(files, path, ours, removing=True)
-    if not left and files.kind(path) is Kind.DIRECTORY:
+    if not left and files.kind(path) is PathKind.DIRECTORY:
         with suppress(FileNotFoundError):
             files.remove_directory(path)
         files.sync_directory(path.parent)
@@ -42,7 +42,7 @@ def _visit(files: Files, path: Path, ours: Ours, *, removing: bool) -> list[Path
     kind = files.kind(path)
     if kind is None:
         return []
-    if kind is not Kind.DIRECTORY:
+    if kind is not PathKind.DIRECTORY:
         return [path]
     with files.open_directory(path) as directory:
         return _visit_below(directory, (), ours, removing=removing)
@@ -53,9 +53,9 @@ def _visit_below(directory: OpenDirectory, above: tuple[str, ...], ours: Ours, *
     foreign: list[Path] = []
     for name, kind in directory.kinds().items():
         parts = (*above, name)
-        if kind not in (Kind.FILE, Kind.DIRECTORY) or not ours(parts, kind):
+        if kind not in (PathKind.FILE, PathKind.DIRECTORY) or not ours(parts, kind):
             foreign.append(directory.path / name)
-        elif kind is Kind.FILE:
+        elif kind is PathKind.FILE:
             if removing:
                 with suppress(FileNotFoundError):
                     directory.remove(name)

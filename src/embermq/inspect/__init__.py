@@ -11,7 +11,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.inspect.changes import Watched, is_about_missing_file
-from embermq.inspect.dump import Dump, Wanted
+from embermq.inspect.dump import Dump, DumpFilter
 from embermq.inspect.even_slices import even_edges, record_starts, slice_bytes, slice_count
 from embermq.inspect.lineage import Lineage, LineageStep, lineages_of, seeds_by_key
 from embermq.inspect.log_identity import Identity, LogMatch
@@ -59,7 +59,7 @@ __all__ = [
     "StartPlan",
     "StoreShape",
     "Survey",
-    "Wanted",
+    "DumpFilter",
     "Watch",
     "Watched",
     "checkpoint_of",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embermq.files import Entry, Files, entries_of
+from embermq.files import DirectoryEntry, Files, entries_of
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.store.layout import ABORT, CONSUME_QUEUE, INDEX, load_deleted_topics, log_places
 from embermq.store.layout import INVENTORY_FILE as INVENTORY
@@ -111,7 +111,7 @@ def is_about_missing_file(problem: BaseException) -> bool:
     return isinstance(problem, missing) or isinstance(problem.__cause__, missing)
 
 
-def _entries(files: Files, path: Path) -> list[Entry]:
+def _entries(files: Files, path: Path) -> list[DirectoryEntry]:
     """What cannot be listed has no names here; who needs it says so."""
     try:
         return entries_of(files, path)

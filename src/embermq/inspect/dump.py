@@ -37,7 +37,7 @@ _PLAIN_LINES = 256  # Lines joined to one piece, the plain way.
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DumpFilter:
     """Which records; the default is all. Times are store times, `until_ms` excluded."""
 
     topic: str | None = None
@@ -99,7 +99,7 @@ class Dump:
     """One dump under way: iterate `pieces`, then look at the rest."""
 
     survey: Survey
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: DumpFilter = field(default_factory=DumpFilter)
     form: BodyForm = BodyForm.BASE64
     messages: int = 0
     broken_bodies: int = 0  # Given as they are stored, because they do not decompress.

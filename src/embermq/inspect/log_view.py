@@ -28,7 +28,16 @@ from embermq.files import Files, OpenFile, found_size, misfits
 from embermq.format.frame import BLANK_BYTES, Frame, ScanStop, Torn, TornReason, decode
 from embermq.format.names import parse_segment_name
 from embermq.store.layout import PageNumbers, PageReader, log_places, must_be_flushed, was_closed_cleanly
-from embermq.store.log import LogSegment, ScanSettings, Stop, frame_at, is_record, next_record, records_of, segment_at
+from embermq.store.log import (
+    LogSegment,
+    ScanEnd,
+    ScanSettings,
+    frame_at,
+    is_record,
+    next_record,
+    records_of,
+    segment_at,
+)
 
 _HEAD_BYTES = 88  # Up to the body: places, times, hosts.
 _LOOK_AHEAD_BYTES = 16 << 20
@@ -300,7 +309,7 @@ class LogView:
         start = physical_offset - physical_offset % self._file_bytes if self._file_bytes else 0
         return start in self._short and physical_offset >= start + self._short[start]
 
-    def _pass_records(self, segment: LogSegment, at: int) -> Stop | None:
+    def _pass_records(self, segment: LogSegment, at: int) -> ScanEnd | None:
         file = self._open(segment)
         if file is None:
             return None
@@ -310,7 +319,7 @@ class LogView:
                 try:
                     self._note_last(next(steps))
                 except StopIteration as done:
-                    stop: Stop = done.value
+                    stop: ScanEnd = done.value
                     return stop
         finally:
             file.close()
@@ -321,7 +330,7 @@ class LogView:
         at = start - batch.base
         self._last = _Last(start, start + size, batch.data[at : at + _HEAD_BYTES].tobytes())
 
-    def _look_beyond(self, segment: LogSegment, stop: Stop, *, deep: bool) -> int | None:
+    def _look_beyond(self, segment: LogSegment, stop: ScanEnd, *, deep: bool) -> int | None:
         """Where records go on after a place without one; None if the log ends there.
 
         The writer may have finished the record meanwhile, and written more: then they go on right there.

@@ -28,7 +28,7 @@ _HOST_SAMPLES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LookupResult:
     """Messages, oldest first, and how they were found."""
 
     messages: list[StoredMessage]
@@ -53,7 +53,7 @@ def message_at(survey: Survey, physical_offset: int) -> StoredMessage | None:
 
 def find_messages(
     survey: Survey, topic: str, key: str, begin_ms: int = 0, end_ms: int | None = None, limit: int | None = None
-) -> Found:
+) -> LookupResult:
     """Messages of a topic with this key (one of KEYS, or the unique key); with `limit`, the newest ones.
 
     The times are inclusive.
@@ -72,7 +72,7 @@ def find_messages(
             found.append(message)
             if len(found) == limit:
                 break
-    return Found(found[::-1], by_index)
+    return LookupResult(found[::-1], by_index)
 
 
 def has_key(message: StoredMessage, key: str) -> bool:

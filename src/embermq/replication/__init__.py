@@ -22,7 +22,7 @@ it has synced. Other packages import from this face.
 
 from embermq.replication.demotion import Demoted, demote
 from embermq.replication.epochs import Epoch, load_epoch, promote
-from embermq.replication.follower import Follower, Following
+from embermq.replication.follower import Following, MasterFollower
 from embermq.replication.moving_aside import move_log_aside
 from embermq.replication.replicas import Replicas, ReplicaView
 from embermq.replication.server import ReplicationServer
@@ -33,7 +33,7 @@ __all__ = [
     "demote",
     "load_epoch",
     "promote",
-    "Follower",
+    "MasterFollower",
     "Following",
     "ReplicaView",
     "Replicas",

@@ -49,7 +49,7 @@ class Following:
         return max(0, self.master_end - self.stored_end)
 
 
-class Follower:
+class MasterFollower:
     """Follows the master at `address()` while it runs. Start and stop by one thread; `now` from any."""
 
     def __init__(

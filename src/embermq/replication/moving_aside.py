@@ -12,7 +12,7 @@ from pathlib import Path
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StorePathInvalid
-from embermq.files import Files, Kind, RealFiles
+from embermq.files import Files, PathKind, RealFiles
 from embermq.settings import StoreSettings
 from embermq.store.layout import COMMIT_LOG, DERIVED, LOCK, is_root_file, take_directory
 
@@ -29,7 +29,7 @@ def move_log_aside(settings: StoreSettings, *, clock: Clock | None = None, files
     log = root / COMMIT_LOG
     if not files.exists(log) or not files.list_directory(log):
         return None
-    if files.kind(log) is not Kind.DIRECTORY:
+    if files.kind(log) is not PathKind.DIRECTORY:
         raise StorePathInvalid(log, "is a link; move the files of its target by hand")
     lock = take_directory(files, root)
     try:

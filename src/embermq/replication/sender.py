@@ -29,7 +29,7 @@ IDLE_SECONDS_MAX = 0.1  # Log files with private buffers (transientStorePoolEnab
 BUFFERS_MAX = 64  # in one call of sendmsg
 
 
-class Sender:
+class SlaveSender:
     """Serves one connection until it ends."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Sender:
         store: MessageStore,
         replicas: Replicas,
         limits: SessionLimits,
-        ended: Callable[["Sender"], None],
+        ended: Callable[["SlaveSender"], None],
     ) -> None:
         """`ended` is called on the sender's thread, last."""
         self._connection, self.address, self._store, self._replicas = connection, address, store, replicas

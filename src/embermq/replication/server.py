@@ -12,7 +12,7 @@ import time
 
 from embermq.replication.master_session import SessionLimits
 from embermq.replication.replicas import Replicas
-from embermq.replication.sender import Sender
+from embermq.replication.sender import SlaveSender
 from embermq.replication.waker import Waker
 from embermq.settings import StoreSettings
 from embermq.store import MessageStore
@@ -41,7 +41,7 @@ class ReplicationServer:
         self._limits = session_limits(store.settings)
         self._waker = Waker()
         self._lock = threading.Lock()
-        self._senders: set[Sender] = set()
+        self._senders: set[SlaveSender] = set()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._accept_all, name="embermq-replicas", daemon=True)
 
@@ -92,10 +92,10 @@ class ReplicationServer:
                 return
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KEPT_IN_KERNEL_BYTES)
-            sender = Sender(connection, address, self._store, self._replicas, self._limits, self._forget)
+            sender = SlaveSender(connection, address, self._store, self._replicas, self._limits, self._forget)
             self._senders.add(sender)
         sender.start()
 
-    def _forget(self, sender: Sender) -> None:
+    def _forget(self, sender: SlaveSender) -> None:
         with self._lock:
             self._senders.discard(sender)

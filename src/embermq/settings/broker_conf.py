@@ -20,7 +20,7 @@ from embermq.settings.broker_settings import BrokerSettings
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.settings.names import BROKER_PROPERTIES, Given, Names
 from embermq.settings.store_settings import StoreSettings
-from embermq.settings.values import BrokerRole, Property, Unusable, accept, parse_text
+from embermq.settings.values import BrokerRole, SettingFacts, Unusable, accept, parse_text
 
 # The store's declaration says that a broker uses them; this one does.
 _USED_BY_BROKER = frozenset(
@@ -146,7 +146,7 @@ def _values(spoken: Mapping[str, Given]) -> tuple[dict[str, Any], dict[str, Any]
     return store, broker
 
 
-def _value(kind: Any, about: Property, entry: Given) -> Any:
+def _value(kind: Any, about: SettingFacts, entry: Given) -> Any:
     try:
         return accept(kind, about, parse_text(kind, about, entry.text))
     except Unusable as error:

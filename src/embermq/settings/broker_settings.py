@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from embermq.errors import SettingsError
-from embermq.settings.values import Property, Unusable, accept, parse_text, prop, to_text
+from embermq.settings.values import SettingFacts, Unusable, accept, parse_text, prop, to_text
 
 
 def _check_address(text: str) -> None:
@@ -186,5 +186,5 @@ def listed(key: str, text: str) -> str:
     return text.replace(";", ",") if key == "namesrvAddr" else text
 
 
-PROPERTIES: dict[str, Property] = {f.name: f.metadata["property"] for f in dataclasses.fields(BrokerSettings)}
+PROPERTIES: dict[str, SettingFacts] = {f.name: f.metadata["property"] for f in dataclasses.fields(BrokerSettings)}
 KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(BrokerSettings)}

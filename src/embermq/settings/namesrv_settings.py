@@ -16,7 +16,7 @@ from typing import Any, Self
 from embermq.errors import SettingsError, SettingsWarning
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
 from embermq.settings.names import BROKER_PROPERTIES, Given, Names
-from embermq.settings.values import Property, Unusable, accept, check_address, parse_text, prop, to_text
+from embermq.settings.values import SettingFacts, Unusable, accept, check_address, parse_text, prop, to_text
 
 ALWAYS_BLACK_LISTED = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 
@@ -101,7 +101,9 @@ class NamesrvSettings:
         return frozenset(ALWAYS_BLACK_LISTED) | {key.strip() for key in self.black_list.split(";")}
 
 
-NAMESRV_PROPERTIES: dict[str, Property] = {f.name: f.metadata["property"] for f in dataclasses.fields(NamesrvSettings)}
+NAMESRV_PROPERTIES: dict[str, SettingFacts] = {
+    f.name: f.metadata["property"] for f in dataclasses.fields(NamesrvSettings)
+}
 NAMES = Names({about.name: attribute for attribute, about in NAMESRV_PROPERTIES.items()})
 _KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(NamesrvSettings)}
 

@@ -25,7 +25,7 @@ from embermq.settings.values import (
     BrokerRole,
     FlushDisk,
     KernelUse,
-    Property,
+    SettingFacts,
     Unusable,
     accept,
     check_address,
@@ -630,7 +630,7 @@ SECTIONS = (
     ("EmberMQ's own", "prefault_bytes_max"),
 )
 
-PROPERTIES: dict[str, Property] = {f.name: f.metadata["property"] for f in dataclasses.fields(StoreSettings)}
+PROPERTIES: dict[str, SettingFacts] = {f.name: f.metadata["property"] for f in dataclasses.fields(StoreSettings)}
 NAMES = Names({about.name: attribute for attribute, about in PROPERTIES.items()})
 KINDS: dict[str, Any] = {f.name: f.type for f in dataclasses.fields(StoreSettings)}
 _DEFAULTS = StoreSettings()

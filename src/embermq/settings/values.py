@@ -49,7 +49,7 @@ class Unusable(ValueError):
     """A value that is not accepted; the text says what is."""
 
 
-class Property(NamedTuple):
+class SettingFacts(NamedTuple):
     """What is known about one setting besides its type and its default."""
 
     name: str
@@ -82,11 +82,11 @@ def prop(
     a `multiple_of`. `check` raises Unusable for text of the wrong shape. `no_effect` says why a value is
     taken and changes nothing.
     """
-    about = Property(name, help, unit, least, most, clamped, multiple_of, check, no_effect)
+    about = SettingFacts(name, help, unit, least, most, clamped, multiple_of, check, no_effect)
     return dataclasses.field(default=default, metadata={"property": about})
 
 
-def parse_text(kind: Any, about: Property, text: Any) -> Any:
+def parse_text(kind: Any, about: SettingFacts, text: Any) -> Any:
     """The value a text stands for, not yet checked. A number or a truth value stands for itself."""
     if not isinstance(text, str):
         if isinstance(text, bool | int):
@@ -106,7 +106,7 @@ def parse_text(kind: Any, about: Property, text: Any) -> Any:
     return stripped  # A path, a text, or an enumeration, whose members `accept` knows.
 
 
-def accept(kind: Any, about: Property, value: Any) -> Any:
+def accept(kind: Any, about: SettingFacts, value: Any) -> Any:
     """The value in its final form."""
     if kind is int:
         return _accept_int(about, value)
@@ -140,13 +140,13 @@ def to_text(value: Any) -> str:
     return str(value)
 
 
-def range_text(about: Property) -> str:
+def range_text(about: SettingFacts) -> str:
     """What numbers are accepted, as the end of an error message."""
     unit = f" ({about.unit})" if about.unit else ""
     return f"a whole number{unit} from {about.least} to {about.most} is expected"
 
 
-def _accept_int(about: Property, value: Any) -> int:
+def _accept_int(about: SettingFacts, value: Any) -> int:
     # A bool is an int in Python, and a float is a slip even when it is whole: neither is meant.
     if type(value) is not int:
         raise Unusable(range_text(about))

@@ -12,14 +12,14 @@ from typing import Any
 
 from embermq.model.properties import property_value
 from embermq.sql92.java_values import EvaluationFailed, double_order, java_double, java_int, java_long
-from embermq.sql92.tree import Constant, Equal, In, IsNull, Joined, Negation, Node, Not, Order, Property, Truth
+from embermq.sql92.tree import Constant, Equal, In, IsNull, Junction, Negation, Node, Not, Order, Property, Truth
 
 Value = Any  # bytes, int, float or bool, as the Kind beside it says; None where there is none.
 Closure = Callable[[bytes], Value]
 Logical = Callable[[bytes], bool | None]
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a node's value is, where it has one."""
 
     TEXT = auto()
@@ -30,11 +30,11 @@ class Kind(Enum):
     NOTHING = auto()  # never has one
 
 
-_NUMBERS = (Kind.INT, Kind.LONG, Kind.DOUBLE)
-_READ: dict[Kind, Callable[[bytes], int | float]] = {
-    Kind.INT: java_int,
-    Kind.LONG: java_long,
-    Kind.DOUBLE: java_double,
+_NUMBERS = (ValueKind.INT, ValueKind.LONG, ValueKind.DOUBLE)
+_READ: dict[ValueKind, Callable[[bytes], int | float]] = {
+    ValueKind.INT: java_int,
+    ValueKind.LONG: java_long,
+    ValueKind.DOUBLE: java_double,
 }
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 
@@ -48,7 +48,7 @@ def compile_tree(node: Node) -> Logical:
             return lambda _: value
         case Not(of):
             return _not(compile_tree(of))
-        case Joined(is_and, parts):
+        case Junction(is_and, parts):
             return _joined(tuple(compile_tree(part) for part in parts), not is_and)
         case In(name, texts, is_negated):
             return _in(name, texts, is_negated)
@@ -62,22 +62,22 @@ def compile_tree(node: Node) -> Logical:
             raise AssertionError(f"{node!r} has no truth")
 
 
-def _value(node: Node) -> tuple[Kind, Closure]:
+def _value(node: Node) -> tuple[ValueKind, Closure]:
     """The value of an operand of a comparison, and of what kind it is."""
     match node:
         case Property(name):
-            return Kind.TEXT, _lookup(name)
+            return ValueKind.TEXT, _lookup(name)
         case Constant(str() as text):
             stored = text.encode("utf-8", "surrogatepass")
-            return Kind.TEXT, lambda _: stored
+            return ValueKind.TEXT, lambda _: stored
         case Constant(float() as number):
-            return Kind.DOUBLE, lambda _: number
+            return ValueKind.DOUBLE, lambda _: number
         case Constant(value):
-            return (Kind.LONG if node.is_wide else Kind.INT), lambda _: value
+            return (ValueKind.LONG if node.is_wide else ValueKind.INT), lambda _: value
         case Negation(of):
             return _negation(*_value(of))
         case _:
-            return Kind.TRUTH, compile_tree(node)
+            return ValueKind.TRUTH, compile_tree(node)
 
 
 def _lookup(name: str) -> Callable[[bytes], bytes | None]:
@@ -102,7 +102,7 @@ def _lookup(name: str) -> Callable[[bytes], bytes | None]:
     return look_up
 
 
-def _negation(kind: Kind, of: Closure) -> tuple[Kind, Closure]:
+def _negation(kind: ValueKind, of: Closure) -> tuple[ValueKind, Closure]:
     if kind in _NUMBERS:
         number = of(b"")
         return kind, lambda _: -number
@@ -110,7 +110,7 @@ def _negation(kind: Kind, of: Closure) -> tuple[Kind, Closure]:
     def nothing(properties: bytes) -> None:
         of(properties)  # It may fail.
 
-    return Kind.NOTHING, nothing
+    return ValueKind.NOTHING, nothing
 
 
 # -- logic -------------------------------------------------------------------------------------------------------------
@@ -183,9 +183,9 @@ def _equal(left_node: Node, right_node: Node) -> Logical:
     return equal
 
 
-def _equal_constant(look_up: Closure, kind: Kind, constant: Value) -> Logical:
+def _equal_constant(look_up: Closure, kind: ValueKind, constant: Value) -> Logical:
     """The form most expressions have."""
-    if kind is Kind.TEXT:
+    if kind is ValueKind.TEXT:
 
         def equal(properties: bytes) -> bool | None:
             value = look_up(properties)
@@ -201,17 +201,17 @@ def _equal_constant(look_up: Closure, kind: Kind, constant: Value) -> Logical:
     return equal_number
 
 
-def _sameness(left: Kind, right: Kind) -> Callable[[Value, Value], bool]:
+def _sameness(left: ValueKind, right: ValueKind) -> Callable[[Value, Value], bool]:
     """Whether two values are equal."""
-    if Kind.NOTHING in (left, right):
+    if ValueKind.NOTHING in (left, right):
         return lambda a, b: False
-    if left is Kind.TRUTH and right is Kind.TEXT:
+    if left is ValueKind.TRUTH and right is ValueKind.TEXT:
         return _fail
-    if left is Kind.TEXT and right is Kind.TRUTH:
+    if left is ValueKind.TEXT and right is ValueKind.TRUTH:
         return lambda a, b: (isinstance(a, bytes) and a.lower() == b"true") is b
-    if left is right and left in (Kind.TEXT, Kind.TRUTH):
+    if left is right and left in (ValueKind.TEXT, ValueKind.TRUTH):
         return lambda a, b: a == b
-    if Kind.TRUTH in (left, right):
+    if ValueKind.TRUTH in (left, right):
         return lambda a, b: False
     compare = _comparison(left, right)
     return lambda a, b: compare(a, b) == 0
@@ -224,7 +224,7 @@ def _fail(a: Value, b: Value) -> bool:
 def _order(operator: str, left_node: Node, right_node: Node) -> Logical:
     (left_kind, left), (right_kind, right) = _value(left_node), _value(right_node)
     decide = _OPERATORS[operator]
-    if isinstance(left_node, Property) and right_kind in (Kind.INT, Kind.LONG):
+    if isinstance(left_node, Property) and right_kind in (ValueKind.INT, ValueKind.LONG):
         return _order_constant(left, _READ[right_kind], decide, right(b""))
     compare = _comparison(left_kind, right_kind)
 
@@ -248,22 +248,26 @@ def _order_constant(
     return ordered
 
 
-def _comparison(left: Kind, right: Kind) -> Callable[[Value, Value], int]:
+def _comparison(left: ValueKind, right: ValueKind) -> Callable[[Value, Value], int]:
     """How two values lie to each other: below, at or above 0. Two texts as doubles, text as the number beside it."""
-    if Kind.NOTHING in (left, right):
+    if ValueKind.NOTHING in (left, right):
         return lambda a, b: 0  # Never asked.
-    common = Kind.DOUBLE if left is right is Kind.TEXT or Kind.DOUBLE in (left, right) else _wider(left, right)
+    common = (
+        ValueKind.DOUBLE
+        if left is right is ValueKind.TEXT or ValueKind.DOUBLE in (left, right)
+        else _wider(left, right)
+    )
     as_left, as_right = _conversion(left, common), _conversion(right, common)
-    if common is Kind.DOUBLE:
+    if common is ValueKind.DOUBLE:
         return lambda a, b: double_order(as_left(a), as_right(b))
     return lambda a, b: (as_left(a) > as_right(b)) - (as_left(a) < as_right(b))
 
 
-def _wider(left: Kind, right: Kind) -> Kind:
-    return Kind.LONG if Kind.LONG in (left, right) else Kind.INT
+def _wider(left: ValueKind, right: ValueKind) -> ValueKind:
+    return ValueKind.LONG if ValueKind.LONG in (left, right) else ValueKind.INT
 
 
-def _conversion(kind: Kind, common: Kind) -> Callable[[Value], float]:
-    if kind is Kind.TEXT:
+def _conversion(kind: ValueKind, common: ValueKind) -> Callable[[Value], float]:
+    if kind is ValueKind.TEXT:
         return _READ[common]
-    return float if common is Kind.DOUBLE else int
+    return float if common is ValueKind.DOUBLE else int

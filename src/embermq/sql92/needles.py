@@ -5,7 +5,7 @@ Nothing is known of an expression that holds for messages without some property 
 """
 
 from embermq.model.properties import NAME_END
-from embermq.sql92.tree import Constant, Equal, In, Joined, Node, Order, Property, Truth
+from embermq.sql92.tree import Constant, Equal, In, Junction, Node, Order, Property, Truth
 
 NEEDLES_MAX = 8
 
@@ -28,10 +28,10 @@ def _needles(node: Node) -> frozenset[str] | None:
             return frozenset([f"{name}{NAME_END}"])
         case In(name, texts, is_negated):
             return frozenset([f"{name}{NAME_END}"] if is_negated else [f"{name}{NAME_END}{text}" for text in texts])
-        case Joined(True, parts):
+        case Junction(True, parts):
             known = [one for part in parts if (one := _needles(part)) is not None and len(one) <= NEEDLES_MAX]
             return max(known, key=lambda one: min(map(len, one)), default=None)  # Long ones are found less often.
-        case Joined(False, parts):
+        case Junction(False, parts):
             every = [_needles(part) for part in parts]
             sure = [one for one in every if one is not None]
             return frozenset().union(*sure) if len(sure) == len(every) else None

@@ -80,7 +80,7 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Junction:
     """AND or OR of two or more."""
 
     is_and: bool
@@ -142,8 +142,8 @@ class IsNull:
         return f"({self.of.written} == NULL)"
 
 
-Node: TypeAlias = Property | Constant | Truth | Negation | Not | Joined | Equal | Order | In | IsNull
-_LOGICAL = (Truth, Not, Joined, Equal, Order, In, IsNull)
+Node: TypeAlias = Property | Constant | Truth | Negation | Not | Junction | Equal | Order | In | IsNull
+_LOGICAL = (Truth, Not, Junction, Equal, Order, In, IsNull)
 
 
 def _below(*nodes: Node) -> int:
@@ -169,7 +169,7 @@ def opposite(node: Node) -> Node:
 
 
 def joined(is_and: bool, parts: list[Node]) -> Node:
-    return Joined(is_and, tuple(logical(part) for part in parts), _below(*parts))
+    return Junction(is_and, tuple(logical(part) for part in parts), _below(*parts))
 
 
 def is_null(node: Node) -> Node:

@@ -28,7 +28,7 @@ from embermq.store.append.internal import InternalAppends
 from embermq.store.append.message_columns import MessageColumns
 from embermq.store.append.packed import PackedBatch, PackedReceipts
 from embermq.store.append.put_lock import Refusal
-from embermq.store.calls import Appends, Figures, LogReads, QueueReads, StatsSnapshot, Upkeep
+from embermq.store.calls import Appends, LogReads, QueueReads, StatsSnapshot, StoreFigures, Upkeep
 from embermq.store.disk_errors import raises_store_errors
 from embermq.store.engine import Engine
 from embermq.store.plugins import PluginFactory, chain, load_factories
@@ -52,7 +52,7 @@ class MessageStore:
         self.engine = engine
         self.path, self.settings, self.recovery = engine.path, engine.settings, engine.parts.report
         self._access, self._log = engine.access, engine.log
-        self._appends, self._upkeep, self._figures = Appends(engine), Upkeep(engine), Figures(engine)
+        self._appends, self._upkeep, self._figures = Appends(engine), Upkeep(engine), StoreFigures(engine)
         self._by_queue, self._by_place = QueueReads(engine), LogReads(engine)
         # What an append needs, one step nearer.
         self._writer, self._sync, self._read_only = engine.writer, engine.sync, engine.read_only

@@ -22,15 +22,15 @@ from pathlib import Path
 from embermq.files import (
     WHOLE_BYTES_MAX,
     Data,
+    DirectoryEntry,
     DiskUsage,
-    Entry,
     FileEnds,
     Files,
     FoundName,
-    Kind,
     Lock,
     OpenDirectory,
     OpenFile,
+    PathKind,
     list_names_by_steps,
     make_directories,
     read_ends_by_steps,
@@ -122,7 +122,7 @@ class FaultyFiles:
         self.check("make_directory", path)
         self.inner.make_one_directory(path)
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         self.check("list_directory", path)
         return self.inner.list_directory(path)
 
@@ -135,11 +135,11 @@ class FaultyFiles:
     def exists(self, path: Path) -> bool:
         return self.inner.exists(path)
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> DirectoryEntry:
         self.check("stat", path)
         return self.inner.stat(path)
 
-    def kind(self, path: Path) -> Kind | None:
+    def kind(self, path: Path) -> PathKind | None:
         return self.inner.kind(path)
 
     def real_path(self, path: Path) -> Path:
@@ -244,7 +244,7 @@ class FaultyDirectory:
         self._files, self._inner = files, inner
         self.path = inner.path
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, PathKind]:
         self._files.check("list_directory", self.path)
         return self._inner.kinds()
 

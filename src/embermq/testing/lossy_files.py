@@ -28,15 +28,15 @@ from embermq.files import (
     CONTENT,
     WHOLE_BYTES_MAX,
     Data,
+    DirectoryEntry,
     DiskUsage,
-    Entry,
     FileEnds,
     FoundName,
-    Kind,
     Lock,
     LockHeld,
     OpenDirectory,
     OpenFile,
+    PathKind,
     RealFile,
     TooLarge,
     list_names_by_steps,
@@ -138,9 +138,9 @@ class LossyDirectory:
         self.path = path
         self._files = files
 
-    def kinds(self) -> dict[str, Kind]:
+    def kinds(self) -> dict[str, PathKind]:
         return {
-            entry.name: Kind.FILE if entry.is_file else Kind.DIRECTORY
+            entry.name: PathKind.FILE if entry.is_file else PathKind.DIRECTORY
             for entry in self._files.list_directory(self.path)
         }
 
@@ -186,7 +186,7 @@ class LossyFiles:
     def make_one_directory(self, path: Path) -> None:
         self._add("create", path, MemoryDirectory())
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         with self.mutex:
             names = sorted(self._directory(path).entries)
             return [self.stat(path / name) for name in names]
@@ -201,20 +201,20 @@ class LossyFiles:
         with self.mutex:
             return self._find(path) is not None
 
-    def stat(self, path: Path) -> Entry:
+    def stat(self, path: Path) -> DirectoryEntry:
         with self.mutex:
             node = self._find(path)
             if node is None:
                 raise _missing(path)
             if isinstance(node, MemoryDirectory):
-                return Entry(path.name, 0, False, 0, is_directory=True)
+                return DirectoryEntry(path.name, 0, False, 0, is_directory=True)
             status = os.fstat(node.fd)
-            return Entry(path.name, status.st_size, True, status.st_mtime_ns)
+            return DirectoryEntry(path.name, status.st_size, True, status.st_mtime_ns)
 
-    def kind(self, path: Path) -> Kind | None:
+    def kind(self, path: Path) -> PathKind | None:
         if not self.exists(path):
             return None
-        return Kind.FILE if self.stat(path).is_file else Kind.DIRECTORY
+        return PathKind.FILE if self.stat(path).is_file else PathKind.DIRECTORY
 
     def real_path(self, path: Path) -> Path:
         return path

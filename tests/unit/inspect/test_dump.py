@@ -10,7 +10,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.format.message_json import KEYS, BodyForm
-from embermq.inspect.dump import Dump, Wanted
+from embermq.inspect.dump import Dump, DumpFilter
 from embermq.inspect.snapshot import DamagedRange, Survey
 from tests.support import golden
 
@@ -25,7 +25,7 @@ SMALL = StoreSettings(
 
 
 def dumped(path: Path, form: BodyForm = BodyForm.BASE64, **wanted: Any) -> list[dict[str, Any]]:
-    job = Dump(Survey.open(path), Wanted(**wanted), form)
+    job = Dump(Survey.open(path), DumpFilter(**wanted), form)
     text = b""
     for piece in job.pieces():
         assert not isinstance(piece, DamagedRange), piece
@@ -198,5 +198,5 @@ def test_the_kernel_is_for_long_logs(store: Path, monkeypatch: pytest.MonkeyPatc
     assert not job._prefers_kernel()
     job.end = 1 << 40
     assert job._prefers_kernel()
-    job.wanted = Wanted(limit=10)
+    job.wanted = DumpFilter(limit=10)
     assert not job._prefers_kernel()

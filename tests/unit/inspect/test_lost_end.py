@@ -9,7 +9,7 @@ import pytest
 
 from embermq import Message, MessageStore, StoreSettings
 from embermq.format.queue_entry import ENTRY
-from embermq.inspect.dump import Dump, Wanted
+from embermq.inspect.dump import Dump, DumpFilter
 from embermq.inspect.snapshot import DamagedRange, Survey
 from embermq.testing.lossy_files import LossyFiles
 from tests.crash import disks
@@ -20,7 +20,7 @@ SMALL = StoreSettings(segment_bytes=8192, queue_file_bytes=2000, index=False, di
 
 
 def dumped(survey: Survey, limit: int | None = None) -> tuple[int, list[DamagedRange]]:
-    job = Dump(survey, Wanted(limit=limit))
+    job = Dump(survey, DumpFilter(limit=limit))
     damages = [piece for piece in job.pieces() if isinstance(piece, DamagedRange)]
     return job.messages, damages
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embermq import Message
-from embermq.files import Entry, RealFiles
+from embermq.files import DirectoryEntry, RealFiles
 from embermq.inspect.snapshot import Survey
 from embermq.settings import FlushDisk
 from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, load_state_page
@@ -102,7 +102,7 @@ def test_files_that_come_while_one_looks(builder: StoreBuilder, monkeypatch: pyt
         end = store.max_physical
         listed = RealFiles.list_directory
 
-        def write_and_list(files: RealFiles, path: Path) -> list[Entry]:
+        def write_and_list(files: RealFiles, path: Path) -> list[DirectoryEntry]:
             if path.name == "commitlog":
                 store.append_many([Message("t", bytes(500)) for _ in range(60)])
             return listed(files, path)

@@ -16,7 +16,7 @@ from embermq import Message, MessageStore
 from embermq.cli.app import run as embermq
 from embermq.errors import StorePathInvalid
 from embermq.files import RealFiles
-from embermq.files.directories import Kind, RealDirectory
+from embermq.files.directories import PathKind, RealDirectory
 from embermq.files.trees import remove_tree
 from embermq.repair.rebuild.bulk_build import BulkBuild
 from embermq.repair.rebuild.rebuilding import rebuild
@@ -510,7 +510,7 @@ def test_a_link_put_in_the_place_of_a_directory_that_is_being_removed(scene: Sce
     (tree / "A" / "0" / f"{0:020d}").write_bytes(b"ours")
 
     class Raced(RealDirectory):
-        def kinds(self) -> dict[str, Kind]:
+        def kinds(self) -> dict[str, PathKind]:
             found = super().kinds()
             if self.path.name == "0" and not self.path.is_symlink():
                 self.path.rename(scene.base / "away")

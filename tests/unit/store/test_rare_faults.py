@@ -11,7 +11,7 @@ from embermq import FlushDisk, Message, MessageStore, StoreSettings, errors
 from embermq.files import RealFile
 from embermq.files.open_files import OpenFiles
 from embermq.files.segments import Segments
-from embermq.repair.rebuild.follower import Follower
+from embermq.repair.rebuild.follower import DerivedFollower
 from embermq.store.log.commit_log import CommitLog
 from embermq.store.queues import damaged_entries
 from embermq.store.queues.next_offsets import NextOffsets, _Tail
@@ -251,7 +251,7 @@ def test_a_follower_derives_further_queues_too(tmp_path: Path) -> None:
     settings = SMALL.replace(multi_dispatch=True)
     with MessageStore.open(tmp_path, settings, dispatch="none") as store:
         store.append(Message("t", b"x", properties={"INNER_MULTI_DISPATCH": "a"}))
-    with Follower.open(tmp_path, settings) as follower:
+    with DerivedFollower.open(tmp_path, settings) as follower:
         follower.advance()
         assert follower.queues.topics() == {"a": [0], "t": [0]}
 

@@ -10,7 +10,7 @@ import numpy as np
 from embermq.broker.admin.shapes import answered, failed
 from embermq.broker.answers import Later
 from embermq.broker.members import Clients, ConsumerFilters, Subscription
-from embermq.broker.tables import Topics
+from embermq.broker.tables import TopicTable
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, Row
 from embermq.store import MessageFilter, MessageStore
 
@@ -29,7 +29,7 @@ class EntriesAdmin:
     """Answers with entries."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, clients: Clients, filters: ConsumerFilters, later: Later
+        self, store: MessageStore, topics: TopicTable, clients: Clients, filters: ConsumerFilters, later: Later
     ) -> None:
         self._store, self._topics, self._clients, self._filters, self._later = store, topics, clients, filters, later
 

@@ -8,7 +8,7 @@ import msgspec
 from embermq.broker.admin.shapes import QUEUES_MAX, answered, failed, slave_objection
 from embermq.broker.answers import Later
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import ConsumerOffsets, Groups
+from embermq.broker.tables import ConsumerOffsets, GroupTable
 from embermq.model.names import is_group_name
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, ResponseCode, Row, parse_json
 from embermq.store import MessageStore
@@ -28,7 +28,7 @@ class GroupAdmin:
     """Answers about consumer groups."""
 
     def __init__(
-        self, store: MessageStore, groups: Groups, offsets: ConsumerOffsets, statistics: Statistics, later: Later
+        self, store: MessageStore, groups: GroupTable, offsets: ConsumerOffsets, statistics: Statistics, later: Later
     ) -> None:
         self._store, self._groups, self._offsets = store, groups, offsets
         self._statistics, self._later = statistics, later

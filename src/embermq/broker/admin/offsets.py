@@ -7,7 +7,7 @@ import msgspec
 from embermq.broker.admin.shapes import answered
 from embermq.broker.answers import Later
 from embermq.broker.members import Clients
-from embermq.broker.tables import ConsumerOffsets, Topics
+from embermq.broker.tables import ConsumerOffsets, TopicTable
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, Row
 from embermq.store import MessageStore
 
@@ -32,7 +32,7 @@ class OffsetAdmin:
     """Answers about the offset tables."""
 
     def __init__(
-        self, store: MessageStore, topics: Topics, offsets: ConsumerOffsets, clients: Clients, later: Later
+        self, store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets, clients: Clients, later: Later
     ) -> None:
         self._store, self._topics, self._offsets = store, topics, offsets
         self._clients, self._later = clients, later

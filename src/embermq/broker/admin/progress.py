@@ -11,7 +11,7 @@ from embermq.broker.admin.shapes import TopicGroupHeader, TopicHeader, answered,
 from embermq.broker.answers import Later
 from embermq.broker.members import Clients
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import ConsumerOffsets, Groups, Topics
+from embermq.broker.tables import ConsumerOffsets, GroupTable, TopicTable
 from embermq.clock import Clock
 from embermq.remoting import Call, Reply, RequestCode, Row, write_object_keyed
 from embermq.settings import BrokerSettings
@@ -52,8 +52,8 @@ class ProgressAdmin:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicTable,
+        groups: GroupTable,
         offsets: ConsumerOffsets,
         clients: Clients,
         statistics: Statistics,

@@ -13,7 +13,7 @@ import msgspec
 from embermq.broker.admin.shapes import answered, failed, queue_key
 from embermq.broker.answers import Later
 from embermq.broker.members import Clients, Member
-from embermq.broker.tables import ConsumerOffsets, Topics
+from embermq.broker.tables import ConsumerOffsets, TopicTable
 from embermq.errors import RemotingError
 from embermq.remoting import (
     I64,
@@ -59,7 +59,7 @@ class ResetAdmin:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
+        topics: TopicTable,
         offsets: ConsumerOffsets,
         clients: Clients,
         later: Later,

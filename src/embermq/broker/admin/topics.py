@@ -13,7 +13,7 @@ from embermq.broker.admin.shapes import QUEUES_MAX, TopicHeader, answered, faile
 from embermq.broker.answers import Later
 from embermq.broker.routing import Announcements, topic_document
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import Topics
+from embermq.broker.tables import TopicTable
 from embermq.model.names import topic_objection
 from embermq.remoting import I32, Call, NoHeader, Reply, RequestCode, Row
 from embermq.settings import BrokerSettings
@@ -39,7 +39,7 @@ class TopicAdmin:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
+        topics: TopicTable,
         statistics: Statistics,
         announcements: Announcements,
         later: Later,

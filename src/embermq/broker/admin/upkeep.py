@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from embermq.broker.tables import Topics
+from embermq.broker.tables import TopicTable
 from embermq.remoting import Call, NoHeader, Reply, RequestCode, Row
 from embermq.store import MessageStore
 
@@ -10,7 +10,7 @@ from embermq.store import MessageStore
 class UpkeepAdmin:
     """Answers to requests that clean."""
 
-    def __init__(self, store: MessageStore, topics: Topics) -> None:
+    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
         self._store, self._topics = store, topics
 
     def rows(self) -> list[Row]:
@@ -36,7 +36,7 @@ class UpkeepAdmin:
 class _Live(Collection[str]):
     """The topics there are at the moment of asking: one made meanwhile by a producer is never taken for unused."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicTable) -> None:
         self._topics = topics
 
     def __contains__(self, topic: object) -> bool:

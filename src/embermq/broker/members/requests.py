@@ -12,7 +12,7 @@ from embermq.broker.members.clients import Clients, ConsumerGroup, Member, parse
 from embermq.broker.members.consumer_filters import ConsumerFilters
 from embermq.broker.members.queue_locks import QueueLocks, QueueName
 from embermq.broker.members.subscriptions import from_heartbeat
-from embermq.broker.tables import UNIT_SUBSCRIPTION_FLAG, Groups, Topics
+from embermq.broker.tables import UNIT_SUBSCRIPTION_FLAG, GroupTable, TopicTable
 from embermq.clock import Clock
 from embermq.model.names import is_group_name, retry_topic
 from embermq.remoting import (
@@ -46,8 +46,8 @@ class ClientRequests:
 
     def __init__(
         self,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicTable,
+        groups: GroupTable,
         clients: Clients,
         filters: ConsumerFilters,
         locks: QueueLocks,
@@ -131,7 +131,7 @@ class ClientRequests:
         return Reply() if objection is None else Reply(objection.code, objection.remark)
 
 
-def notify_members(settings: Callable[[], BrokerSettings], groups: Groups) -> Callable[[ConsumerGroup], None]:
+def notify_members(settings: Callable[[], BrokerSettings], groups: GroupTable) -> Callable[[ConsumerGroup], None]:
     """Tell all members of a group that its members or topics changed (40): they share the queues out anew."""
 
     def notify(group: ConsumerGroup) -> None:

@@ -21,7 +21,7 @@ from embermq.broker.members import (
 )
 from embermq.broker.reading.held_pulls import HeldPull, HeldPulls
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import ConsumerOffsets, Groups, Topics
+from embermq.broker.tables import ConsumerOffsets, GroupTable, TopicTable
 from embermq.errors import ReadRefused, StoreClosed, StoreError
 from embermq.model import flags
 from embermq.model.message import Message
@@ -68,8 +68,8 @@ class Pulls:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicTable,
+        groups: GroupTable,
         offsets: ConsumerOffsets,
         clients: Clients,
         filters: ConsumerFilters,

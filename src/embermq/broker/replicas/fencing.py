@@ -27,7 +27,7 @@ class Rival(NamedTuple):
     epoch: int
 
 
-class Fence:
+class MasterFence:
     """Looks for a later master of the same name, and ends the appends of this one where there is one."""
 
     def __init__(

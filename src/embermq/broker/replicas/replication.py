@@ -12,10 +12,10 @@ import logging
 import socket
 from collections.abc import Callable
 
-from embermq.broker.replicas.fencing import Fence
+from embermq.broker.replicas.fencing import MasterFence
 from embermq.broker.replicas.tables import SlaveTables
 from embermq.remoting import Connector
-from embermq.replication import Follower, Replicas, ReplicationServer, load_epoch
+from embermq.replication import MasterFollower, Replicas, ReplicationServer, load_epoch
 from embermq.settings import BrokerRole, BrokerSettings
 from embermq.store import MessageStore
 
@@ -37,10 +37,10 @@ class Replication:
     ) -> None:
         self._store, self.replicas, self._tables = store, replicas, tables
         self.epoch = load_epoch(store.path)
-        self.fence = Fence(store, settings, connector, self.epoch.number)
+        self.fence = MasterFence(store, settings, connector, self.epoch.number)
         self._bound: socket.socket | None = None
         self._server: ReplicationServer | None = None
-        self._follower: Follower | None = None
+        self._follower: MasterFollower | None = None
         self._task: asyncio.Task[None] | None = None
         self._master: str | None = None  # where its clients find it
         self._master_ha: str | None = store.settings.ha_master_address or None
@@ -66,7 +66,7 @@ class Replication:
         """`bound`: a socket with the replication port. A slave only keeps it for the day it becomes a master."""
         self._bound = bound
         if self.is_slave:
-            self._follower = Follower(self._store, lambda: self._master_ha)
+            self._follower = MasterFollower(self._store, lambda: self._master_ha)
             self._follower.start()
             self._task = asyncio.get_running_loop().create_task(self._take_tables())
         elif bound is not None:

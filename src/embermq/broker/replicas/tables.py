@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from embermq.broker.tables import ConsumerOffsets, Groups, Topics
+from embermq.broker.tables import ConsumerOffsets, GroupTable, TopicTable
 from embermq.errors import RemotingError
 from embermq.model.data_version import DATA_VERSION, parse_data_version
 from embermq.remoting import Command, Connector, RequestCode, parse_json
@@ -31,8 +31,8 @@ class SlaveTables:
 
     def __init__(
         self,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicTable,
+        groups: GroupTable,
         offsets: ConsumerOffsets,
         delays: ConfigTable[int, int],
         connector: Connector,

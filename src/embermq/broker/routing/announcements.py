@@ -9,7 +9,7 @@ import asyncio
 from contextlib import suppress
 
 from embermq.broker.routing.registration import Registration
-from embermq.broker.tables import Topics
+from embermq.broker.tables import TopicTable
 
 # Producers wait 3 s for an answer, mqadmin 5 s.
 ANNOUNCE_SECONDS = 2.0
@@ -20,7 +20,7 @@ PAUSE_SECONDS_MAX = 0.1
 class Announcements:
     """What is to be announced next, and who waits for it."""
 
-    def __init__(self, topics: Topics, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, topics: TopicTable, loop: asyncio.AbstractEventLoop) -> None:
         self._topics, self._loop = topics, loop
         self._are_due = asyncio.Event()
         self._next: asyncio.Future[None] | None = None

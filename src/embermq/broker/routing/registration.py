@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from embermq.broker.tables import READ_WRITE, Topics
+from embermq.broker.tables import READ_WRITE, TopicTable
 from embermq.errors import RemotingError
 from embermq.remoting import Command, Connector, Link, RequestCode, ask, parse_json, write_json
 from embermq.settings import BrokerSettings
@@ -30,7 +30,7 @@ class Registration:
     def __init__(
         self,
         settings: Callable[[], BrokerSettings],
-        topics: Topics,
+        topics: TopicTable,
         connector: Connector,
         address: str,
         ha_address: str,

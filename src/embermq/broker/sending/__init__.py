@@ -7,9 +7,9 @@ replies.py     replies of consumers to producers that wait for one (324, 325)
 send_back.py   messages given back by consumers (36): retries and dead letters
 """
 
-from embermq.broker.sending.replies import Replies
+from embermq.broker.sending.replies import ReplyForwarding
 from embermq.broker.sending.runs import SendRuns
 from embermq.broker.sending.send_back import SendBacks
 from embermq.broker.sending.sends import Sends
 
-__all__ = ["Replies", "SendBacks", "SendRuns", "Sends"]
+__all__ = ["ReplyForwarding", "SendBacks", "SendRuns", "Sends"]

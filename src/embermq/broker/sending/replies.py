@@ -28,7 +28,7 @@ PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 PUSH_SECONDS = 10.0
 
 
-class Replies:
+class ReplyForwarding:
     """Answers to consumers that reply."""
 
     def __init__(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from embermq.broker.answers import Acknowledgements
 from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import Topics
+from embermq.broker.tables import TopicTable
 from embermq.columns import (
     ID_DIGITS,
     FrameOf,
@@ -69,7 +69,7 @@ class SendRuns:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
+        topics: TopicTable,
         sends: Sends,
         acknowledgements: Acknowledgements,
         statistics: Statistics,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.sending.sends import OWN_RETRY_LIMIT_VERSION
-from embermq.broker.tables import UNIT_SUBSCRIPTION_FLAG, Groups, Topics
+from embermq.broker.tables import UNIT_SUBSCRIPTION_FLAG, GroupTable, TopicTable
 from embermq.errors import StoreError
 from embermq.model.message import Message, StoredMessage
 from embermq.model.names import dead_letter_topic, retry_topic
@@ -42,8 +42,8 @@ class SendBacks:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicTable,
+        groups: GroupTable,
         stored: Callable[[str, str], None],
     ) -> None:
         """`stored` is called with the message's topic and the group, on a request's thread."""

@@ -16,7 +16,7 @@ from embermq.broker.hooks import Hooks, Refused, SendContext
 from embermq.broker.routing import Announcements
 from embermq.broker.sending.headers import AnySendHeader, SendHeader, SendHeaderV2
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import Groups, Topics
+from embermq.broker.tables import GroupTable, TopicTable
 from embermq.broker.transactions import Transactions, is_half
 from embermq.clock import Clock
 from embermq.errors import BatchInvalid, HeaderInvalid, MessageRejected, StoreError
@@ -47,8 +47,8 @@ class Sends:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
-        groups: Groups,
+        topics: TopicTable,
+        groups: GroupTable,
         announcements: Announcements,
         acknowledgements: Acknowledgements,
         hooks: Hooks,

@@ -6,9 +6,9 @@ offsets.py   how far each group has consumed each queue
 saving.py    tables to the disk, off the loop, soon after they changed
 """
 
-from embermq.broker.tables.groups import Groups
+from embermq.broker.tables.groups import GroupTable
 from embermq.broker.tables.offsets import ConsumerOffsets
 from embermq.broker.tables.saving import Saver
-from embermq.broker.tables.topics import READ_WRITE, UNIT_SUBSCRIPTION_FLAG, Topics
+from embermq.broker.tables.topics import READ_WRITE, UNIT_SUBSCRIPTION_FLAG, TopicTable
 
-__all__ = ["ConsumerOffsets", "Groups", "READ_WRITE", "Saver", "Topics", "UNIT_SUBSCRIPTION_FLAG"]
+__all__ = ["ConsumerOffsets", "GroupTable", "READ_WRITE", "Saver", "TopicTable", "UNIT_SUBSCRIPTION_FLAG"]

@@ -7,7 +7,7 @@ from embermq.settings import BrokerSettings
 from embermq.store.tables import ConfigTable, DataVersion, GroupConfig
 
 
-class Groups:
+class GroupTable:
     """The group table."""
 
     def __init__(

@@ -30,7 +30,7 @@ REGISTERED_BYTES_MAX = 15 << 20
 _UNLISTED = frozenset((SCHEDULE_TOPIC, OP_TOPIC))
 
 
-class Topics:
+class TopicTable:
     """The topic table, and the rules by which it grows."""
 
     def __init__(

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from embermq.broker.members import Clients
-from embermq.broker.tables import Topics
-from embermq.broker.transactions.check_rules import Decision, Limits, decide, facts_of, total_checks
+from embermq.broker.tables import TopicTable
+from embermq.broker.transactions.check_rules import CheckDecision, Limits, decide, facts_of, total_checks
 from embermq.broker.transactions.half_messages import (
     PRODUCER_GROUP,
     check_request,
@@ -37,7 +37,7 @@ READ_AT_ONCE = 64
 TRIES = 3
 
 
-class Round(msgspec.Struct):
+class CheckRound(msgspec.Struct):
     """What a round did."""
 
     checked: int = 0
@@ -53,16 +53,16 @@ class CheckBack:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
+        topics: TopicTable,
         clients: Clients,
         clock: Clock,
     ) -> None:
         self._settings, self._store, self._topics, self._clients, self._clock = settings, store, topics, clients, clock
         self._turns: dict[str, int] = {}  # of producer groups: which member is next
 
-    async def round(self, undecided: Undecided, decided_before: frozenset[int]) -> Round:
+    async def round(self, undecided: Undecided, decided_before: frozenset[int]) -> CheckRound:
         """Look at what is undecided now; what was done."""
-        done = Round()
+        done = CheckRound()
         if self._store.role is BrokerRole.SLAVE:
             return done
         began_ms, deadline = self._clock.now_ms(), self._clock.monotonic() + ROUND_SECONDS_MAX
@@ -90,7 +90,7 @@ class CheckBack:
         half: StoredMessage | None,
         decided_before: frozenset[int],
         began_ms: int,
-        done: Round,
+        done: CheckRound,
     ) -> bool:
         """Do what the rules say about one half message; whether to go on behind it."""
         entry = undecided.entry(offset)
@@ -100,22 +100,22 @@ class CheckBack:
         hours = self._store.settings.retention_hours
         limits = Limits(settings.transaction_timeout_ms, settings.transaction_checks_max, hours)
         match decide(facts_of(half, entry.checks, decided_before, began_ms, self._clock.now_ms(), limits)):
-            case Decision.STOP:
+            case CheckDecision.STOP:
                 return False
-            case Decision.FORGET:
+            case CheckDecision.FORGET:
                 undecided.forget(offset)
                 done.forgotten += 1
                 log.warning("event=half_message_expired half_offset=%d", offset)
-            case Decision.FINISH:
+            case CheckDecision.FINISH:
                 done.finished += self._decide(undecided, offset, [])
-            case Decision.GIVE_UP:
+            case CheckDecision.GIVE_UP:
                 assert half is not None
                 done.given_up += self._give_up(undecided, offset, half, entry.checks)
-            case Decision.CHECK:
+            case CheckDecision.CHECK:
                 assert half is not None
                 entry.checks += 1
                 done.checked += self._ask(half, total_checks(half, entry.checks))
-            case Decision.WAIT:
+            case CheckDecision.WAIT:
                 pass
         return True
 

@@ -15,7 +15,7 @@ from embermq.model.message import StoredMessage
 HOUR_MS = 3_600_000
 
 
-class Decision(Enum):
+class CheckDecision(Enum):
     """What is done about a half message."""
 
     FORGET = auto()  # its record is gone
@@ -45,18 +45,18 @@ class Facts(NamedTuple):
     is_young: bool
 
 
-RULES: tuple[tuple[str, Callable[[Facts], bool], Decision], ...] = (
-    ("its record has left the log", lambda facts: facts.is_gone, Decision.FORGET),
-    ("it is a copy of one that was decided", lambda facts: facts.is_copy_of_decided, Decision.FINISH),
-    ("it was checked too often, or is too old", lambda facts: facts.is_worn_out, Decision.GIVE_UP),
-    ("it was stored after this round began", lambda facts: facts.is_newer_than_round, Decision.STOP),
-    ("its own time before the first check is not over", lambda facts: facts.is_immune, Decision.WAIT),
-    ("it is younger than transactionTimeOut", lambda facts: facts.is_young, Decision.STOP),
-    ("otherwise", lambda facts: True, Decision.CHECK),
+RULES: tuple[tuple[str, Callable[[Facts], bool], CheckDecision], ...] = (
+    ("its record has left the log", lambda facts: facts.is_gone, CheckDecision.FORGET),
+    ("it is a copy of one that was decided", lambda facts: facts.is_copy_of_decided, CheckDecision.FINISH),
+    ("it was checked too often, or is too old", lambda facts: facts.is_worn_out, CheckDecision.GIVE_UP),
+    ("it was stored after this round began", lambda facts: facts.is_newer_than_round, CheckDecision.STOP),
+    ("its own time before the first check is not over", lambda facts: facts.is_immune, CheckDecision.WAIT),
+    ("it is younger than transactionTimeOut", lambda facts: facts.is_young, CheckDecision.STOP),
+    ("otherwise", lambda facts: True, CheckDecision.CHECK),
 )
 
 
-def decide(facts: Facts) -> Decision:
+def decide(facts: Facts) -> CheckDecision:
     """What the first rule that holds says."""
     return next(decision for _why, holds, decision in RULES if holds(facts))
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from embermq.broker.tables import ConsumerOffsets
 from embermq.broker.transactions.half_messages import CHECK_GROUP, decided_by, op_of
 from embermq.broker.transactions.saved_state import CHECKS, OP_FLOORS, POSITIONS, Numbers
-from embermq.broker.transactions.undecided import Entry, Undecided
+from embermq.broker.transactions.undecided import Undecided, UndecidedHalf
 from embermq.model import flags
 from embermq.model.message import StoredMessage
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC
@@ -44,7 +44,7 @@ def open_undecided(
         if offset not in named:
             floor = floors.get(str(offset), positions["op"])
             place = store.physical_offset(HALF_TOPIC, 0, offset)
-            undecided.add(offset, Entry(place, floor, checks.get(str(offset), 0)))
+            undecided.add(offset, UndecidedHalf(place, floor, checks.get(str(offset), 0)))
     undecided.half_end, undecided.op_end = half_end, op_end
     if not store.recovery.clean and store.role is not BrokerRole.SLAVE:
         _finish_last_commit(store, undecided)

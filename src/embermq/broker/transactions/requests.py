@@ -12,8 +12,8 @@ import msgspec
 from embermq.broker.answers import PUT_CODES, Acknowledgements, refusal_status
 from embermq.broker.members import Clients
 from embermq.broker.statistics import Statistics
-from embermq.broker.tables import ConsumerOffsets, Topics
-from embermq.broker.transactions.check_back import CheckBack, Round
+from embermq.broker.tables import ConsumerOffsets, TopicTable
+from embermq.broker.transactions.check_back import CheckBack, CheckRound
 from embermq.broker.transactions.check_rules import total_checks
 from embermq.broker.transactions.half_messages import (
     PRODUCER_GROUP,
@@ -25,7 +25,7 @@ from embermq.broker.transactions.half_messages import (
 )
 from embermq.broker.transactions.opening import open_undecided
 from embermq.broker.transactions.saved_state import Numbers, SavedState
-from embermq.broker.transactions.undecided import Entry, Undecided
+from embermq.broker.transactions.undecided import Undecided, UndecidedHalf
 from embermq.clock import Clock
 from embermq.errors import StoreError
 from embermq.model import flags
@@ -66,7 +66,7 @@ class Transactions:
         self,
         settings: Callable[[], BrokerSettings],
         store: MessageStore,
-        topics: Topics,
+        topics: TopicTable,
         clients: Clients,
         offsets: ConsumerOffsets,
         table: ConfigTable[str, Numbers],
@@ -99,7 +99,7 @@ class Transactions:
         """Take down what is undecided; whether the table has something new to be written."""
         return self._state.keep(self.undecided)
 
-    async def check(self) -> Round:
+    async def check(self) -> CheckRound:
         """One round of questions to producers."""
         return await self._check_back.round(self.undecided, self._decided_before)
 
@@ -199,7 +199,7 @@ class Transactions:
         return None
 
 
-def _final(half: StoredMessage, place: tuple[str, int], entry: Entry) -> Message:
+def _final(half: StoredMessage, place: tuple[str, int], entry: UndecidedHalf) -> Message:
     return final_of(half, place, total_checks(half, entry.checks) if entry.checks else 0)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 
-class Entry(msgspec.Struct, gc=False):
+class UndecidedHalf(msgspec.Struct, gc=False):
     """An undecided half message."""
 
     physical_offset: int
@@ -20,7 +20,7 @@ class Undecided:
     """The undecided half messages by their queue offset."""
 
     def __init__(self, half_end: int = 0, op_end: int = 0) -> None:
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, UndecidedHalf] = {}
         self.half_end, self.op_end = half_end, op_end  # everything below is counted
 
     def __len__(self) -> int:
@@ -32,17 +32,17 @@ class Undecided:
     def __iter__(self) -> Iterator[int]:
         return iter(self._entries)
 
-    def entry(self, half_offset: int) -> Entry | None:
+    def entry(self, half_offset: int) -> UndecidedHalf | None:
         return self._entries.get(half_offset)
 
-    def add(self, half_offset: int, entry: Entry) -> None:
+    def add(self, half_offset: int, entry: UndecidedHalf) -> None:
         """A half message was stored, or was found when the store was opened."""
         assert half_offset >= self.half_end, (half_offset, self.half_end)
         self._entries[half_offset] = entry
         self.half_end = half_offset + 1
 
     def stored(self, half_offset: int, physical_offset: int) -> None:
-        self.add(half_offset, Entry(physical_offset, self.op_end))
+        self.add(half_offset, UndecidedHalf(physical_offset, self.op_end))
 
     def decided(self, half_offset: int, op_offset: int) -> None:
         """The decision on a half message was stored at this offset of the op queue."""
@@ -60,5 +60,5 @@ class Undecided:
             return half_offset, entry.op_floor
         return self.half_end, self.op_end
 
-    def items(self) -> list[tuple[int, Entry]]:
+    def items(self) -> list[tuple[int, UndecidedHalf]]:
         return list(self._entries.items())

@@ -45,7 +45,7 @@ def cluster_options(command: F) -> F:
     return command
 
 
-class Access(NamedTuple):
+class NetworkAccess(NamedTuple):
     """Which cluster, and as whom."""
 
     name_servers: str
@@ -62,7 +62,7 @@ def _credentials(access_key: object, secret_key: object) -> Credentials | None:
     return Credentials(str(access_key), str(secret_key))
 
 
-def connects(command: Callable[Concatenate[Output, Access, P], None]) -> Callable[P, None]:
+def connects(command: Callable[Concatenate[Output, NetworkAccess, P], None]) -> Callable[P, None]:
     """Give a verb the options of a cluster and `--output`; it receives an Output and an Access first."""
 
     @cluster_options
@@ -70,7 +70,7 @@ def connects(command: Callable[Concatenate[Output, Access, P], None]) -> Callabl
     @wraps(command)
     def with_access(output: Output, /, *args: P.args, **options: P.kwargs) -> None:
         credentials = _credentials(options.pop("access_key"), options.pop("secret_key"))
-        access = Access(str(options.pop("namesrv")), credentials, bool(options.pop("tls")))
+        access = NetworkAccess(str(options.pop("namesrv")), credentials, bool(options.pop("tls")))
         command(output, access, *args, **options)
 
     return with_access
@@ -81,7 +81,7 @@ def asks(command: Callable[Concatenate[Output, Admin, P], None]) -> Callable[P, 
 
     @connects
     @wraps(command)
-    def with_admin(output: Output, access: Access, /, *args: P.args, **options: P.kwargs) -> None:
+    def with_admin(output: Output, access: NetworkAccess, /, *args: P.args, **options: P.kwargs) -> None:
         with Admin(access.name_servers, credentials=access.credentials, tls=access.tls) as admin:
             command(output, admin, *args, **options)
 

@@ -19,7 +19,7 @@ from embermq.cli.store.shown import body_option, document_of, named_document, re
 from embermq.cli.store.times import option_ms
 from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.client import MessageQueue
-from embermq.client.admin import Admin, Found, Progress, Wanted
+from embermq.client.admin import Admin, FoundMessage, Progress, WantedMessages
 from embermq.client.calls import SQL92
 from embermq.errors import NameUnknown, OptionInvalid
 
@@ -68,7 +68,7 @@ def consume(
         raise OptionInvalid("--offset", "an offset is one of a queue: give --queue BROKER:ID too")
     if group and admin.groups.connections(group) is not None:
         raise OptionInvalid("--group", "it is online; its own members consume", value=group)
-    found: list[Found] = []
+    found: list[FoundMessage] = []
     wanted = _wanted(tags, sql)
     for place, begin in _starts(admin, topic, queue, start, offset, group):
         at = begin
@@ -227,10 +227,10 @@ def _now_ms() -> int:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-def _wanted(tags: str, sql: str | None) -> Wanted:
+def _wanted(tags: str, sql: str | None) -> WantedMessages:
     if sql is not None and tags != "*":
         raise OptionInvalid("--sql", "either --tags or --sql")
-    return Wanted(tags) if sql is None else Wanted(sql, SQL92)
+    return WantedMessages(tags) if sql is None else WantedMessages(sql, SQL92)
 
 
 def _starts(
@@ -262,7 +262,9 @@ def _queue_text(queue: MessageQueue) -> str:
     return f"{queue.broker}:{queue.queue_id}"
 
 
-def _pages(admin: Admin, queue: MessageQueue, begin: int, wanted: Wanted, limit: int) -> Iterator[list[Found]]:
+def _pages(
+    admin: Admin, queue: MessageQueue, begin: int, wanted: WantedMessages, limit: int
+) -> Iterator[list[FoundMessage]]:
     """Messages of one queue up to its end of now, at most so many."""
     end, at = admin.messages.span(queue)[1], begin
     while limit > 0 and at < end:
@@ -275,7 +277,7 @@ def _pages(admin: Admin, queue: MessageQueue, begin: int, wanted: Wanted, limit:
         at = page.next_offset
 
 
-def _text_line(found: Found) -> str:
+def _text_line(found: FoundMessage) -> str:
     message = found.message
     labels = " ".join(filter(None, (message.tags, *message.keys)))
     place = f"{found.broker}:{message.queue_id}@{message.queue_offset}"

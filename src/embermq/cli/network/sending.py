@@ -4,7 +4,7 @@ import click
 import msgspec
 
 from embermq.cli.given import message_bodies, parse_pairs, standard_input
-from embermq.cli.network.asking import Access, connects, fail
+from embermq.cli.network.asking import NetworkAccess, connects, fail
 from embermq.cli.network.tables import queue_of, show_table
 from embermq.cli.output import Output, TableColumn, number
 from embermq.cli.topic_words import TopicCommand, topic_parameter
@@ -16,7 +16,7 @@ from embermq.model.message import Message
 IN_FLIGHT_MAX = 256
 
 
-class Sent(msgspec.Struct, frozen=True, rename="camel"):
+class SentMessage(msgspec.Struct, frozen=True, rename="camel"):
     """Where a message was stored."""
 
     msg_id: str
@@ -42,7 +42,7 @@ class Sent(msgspec.Struct, frozen=True, rename="camel"):
 @connects
 def send(
     output: Output,
-    access: Access,
+    access: NetworkAccess,
     topic: str,
     body: str | None,
     lines: bool,
@@ -94,8 +94,8 @@ def send(
         fail()
 
 
-def _sent(topic: str, result: SendResult) -> Sent:
-    return Sent(
+def _sent(topic: str, result: SendResult) -> SentMessage:
+    return SentMessage(
         result.offset_message_id,
         result.message_id,
         str(result.status),

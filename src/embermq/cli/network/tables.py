@@ -12,7 +12,7 @@ import msgspec
 from embermq.cli.output import NamedValue, NamedValues, Output, Rows, TableColumn, number, show_time
 from embermq.cli.store.shown import show_messages
 from embermq.client import MessageQueue
-from embermq.client.admin import Admin, Found
+from embermq.client.admin import Admin, FoundMessage
 from embermq.client.calls import BrokerAddress
 from embermq.errors import OptionInvalid
 
@@ -74,7 +74,7 @@ def places_of(admin: Admin, cluster: str, broker: str) -> list[BrokerAddress]:
     return [admin.brokers.place(broker)] if broker else admin.brokers.places(cluster)
 
 
-def show_found(output: Output, found: list[Found], empty: str, body: str) -> None:
+def show_found(output: Output, found: list[FoundMessage], empty: str, body: str) -> None:
     """Messages with their brokers."""
     show_messages(output, [one.message for one in found], empty, body, [one.broker for one in found])
 

@@ -10,7 +10,7 @@ import click
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds, show_time
 from embermq.cli.quantities import Duration
 from embermq.cli.spark.common import log_options
-from embermq.cli.spark.ship import Asked
+from embermq.cli.spark.ship import StopSignals
 from embermq.clock import SystemClock
 from embermq.errors import OptionInvalid
 from embermq.spark.jobs import CheckpointLag, StreamLag, lag_metrics, stream_lag
@@ -58,7 +58,7 @@ def lag(
     place = check_metrics_place(metrics_file) if metrics_file is not None else None
     found = _look(checkpoints, paths, place)
     if every is not None:
-        with Asked() as asked:
+        with StopSignals() as asked:
             while not _wait(every, asked):
                 found = _look(checkpoints, paths, place)
     output.record("checkpoints", [asdict(one) for one in found])
@@ -77,7 +77,7 @@ def _look(checkpoints: Sequence[str], paths: Sequence[str], place: Path | None) 
     return found
 
 
-def _wait(seconds: float, asked: Asked) -> bool:
+def _wait(seconds: float, asked: StopSignals) -> bool:
     """Whether it was asked to stop meanwhile."""
     never, left = threading.Event(), seconds
     while left > 0 and not asked():

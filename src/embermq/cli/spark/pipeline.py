@@ -15,7 +15,7 @@ from embermq.cli.quantities import Duration, Size
 from embermq.cli.spark.common import log_options, master_option, shown_paths, stores_argument, working
 from embermq.cli.spark.lake_options import lake_options
 from embermq.cli.spark.refused import no_name_server
-from embermq.cli.spark.ship import Asked
+from embermq.cli.spark.ship import StopSignals
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
 from embermq.clock import SystemClock
@@ -154,7 +154,7 @@ def pipeline(
             made.check()
         except StoreError as problem:
             raise BadInput(str(problem)) from None
-        with Live(console=output.notes, transient=True, auto_refresh=False) as view, Asked() as asked:
+        with Live(console=output.notes, transient=True, auto_refresh=False) as view, StopSignals() as asked:
 
             def stop() -> bool:
                 if page is not None:

@@ -12,7 +12,7 @@ from embermq.cli.store.options import settings_for, writing_options
 from embermq.cli.store.times import check_order, time_option
 from embermq.errors import OptionInvalid
 from embermq.spark import replay as job_replay
-from embermq.spark.jobs import Window
+from embermq.spark.jobs import ReplayWindow
 
 
 @click.command()
@@ -74,7 +74,7 @@ def replay(
     if into is not None and to_topic is None:
         raise OptionInvalid("to-topic", "name the topic to append to")
     check_order("--since", begin_ms, "--until", end_ms)
-    window = Window(topic, begin_ms, end_ms, tags, where, start_offset=from_offset, end_offset=to_offset)
+    window = ReplayWindow(topic, begin_ms, end_ms, tags, where, start_offset=from_offset, end_offset=to_offset)
     settings = settings_for(Path(into), config_file, changes) if into is not None else None
     with working(output, master, "embermq replay") as (spark, on_progress):
         done = job_replay(

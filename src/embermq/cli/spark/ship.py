@@ -14,7 +14,7 @@ from embermq.cli.spark.common import log_options, master_option, stores_argument
 from embermq.cli.store import BadInput
 from embermq.errors import OptionInvalid, StoreError
 from embermq.spark import ship as job_ship
-from embermq.spark.jobs import EVERY_SECONDS, ProgressReport, Round, Shipped, keep_shipping
+from embermq.spark.jobs import EVERY_SECONDS, FollowRound, ProgressReport, Shipped, keep_shipping
 from embermq.spark.shipped import shown
 
 
@@ -62,7 +62,7 @@ def ship(
     try:
         with working(output, master, "embermq ship") as (spark, on_progress):
             if follow:
-                with Asked() as asked:
+                with StopSignals() as asked:
                     done = _follow(
                         output,
                         on_progress,
@@ -89,7 +89,7 @@ def ship(
         raise click.exceptions.Exit(1)
 
 
-class Asked:
+class StopSignals:
     """Whether Ctrl-C or SIGTERM asked to stop. The second time that means what it always did."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Asked:
     def __call__(self) -> bool:
         return self._is_asked
 
-    def __enter__(self) -> "Asked":
+    def __enter__(self) -> "StopSignals":
         for one in (signal.SIGINT, signal.SIGTERM):
             self._before[one] = signal.signal(one, self._hear)
         return self
@@ -117,7 +117,9 @@ class Asked:
         self._before.clear()
 
 
-def _follow(output: Output, on_progress: ProgressReport, asked: Asked, rounds: Iterable[Round]) -> list[Shipped]:
+def _follow(
+    output: Output, on_progress: ProgressReport, asked: StopSignals, rounds: Iterable[FollowRound]
+) -> list[Shipped]:
     """Tell what happens, and add up what was shipped of each store."""
     totals: dict[str, Shipped] = {}
     on_progress("waiting for new data", 0, 1)
@@ -138,7 +140,7 @@ def _follow(output: Output, on_progress: ProgressReport, asked: Asked, rounds: I
     return list(totals.values())
 
 
-def _line(one: Round, done: Sequence[Shipped]) -> str:
+def _line(one: FollowRound, done: Sequence[Shipped]) -> str:
     shipped = f"{show_bytes(sum(each.bytes for each in done))} in {sum(each.objects for each in done):,} objects"
     rate = f"{show_bytes(one.bytes_per_second)}/s"
     state = "waiting for the target" if one.failure else rate

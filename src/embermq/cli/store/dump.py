@@ -15,7 +15,7 @@ from embermq.cli.store.shown import BODY_FORMS, body_option
 from embermq.cli.store.times import time_option
 from embermq.cli.topic_words import TopicCommand, topic_parameter
 from embermq.format.message_json import BodyForm
-from embermq.inspect import Dump, Survey, Wanted, require_topic
+from embermq.inspect import Dump, DumpFilter, Survey, require_topic
 from embermq.model.properties import tag_texts
 from embermq.store.log import DamagedRange
 
@@ -56,7 +56,7 @@ def dump(
     The keys are those of the Spark schema; times are milliseconds since 1970. Damaged places are reported on standard
     error, everything else is dumped, and the exit code is 1. `--output json` makes what is said there JSON.
     """
-    wanted = Wanted(topic, queue_id, tag_texts(tags), since_ms, until_ms, start, limit)
+    wanted = DumpFilter(topic, queue_id, tag_texts(tags), since_ms, until_ms, start, limit)
     form = BODY_FORMS[body] | (BodyForm.RAW if raw else BodyForm.BASE64)
     survey = Survey.open(directory)
     job = Dump(survey, wanted, form)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from embermq.client.admin.brokers import ListedBroker
     from embermq.client.admin.dead_letters import Chosen, DeadLetter, Resent, letter_of
     from embermq.client.admin.groups import Connections, GroupConfig, ListedGroup, Progress, QueueProgress, RunningInfo
-    from embermq.client.admin.messages import Found, Page, Wanted
+    from embermq.client.admin.messages import FoundMessage, Page, WantedMessages
     from embermq.client.admin.offsets import EARLIEST, LATEST, Reset, ResetQueue
     from embermq.client.admin.topics import ListedTopic, TopicConfig, TopicQueue
     from embermq.client.admin.trace_records import TraceStep, trace_steps
@@ -42,7 +42,7 @@ _HOMES = {
         "brokers": ("ListedBroker",),
         "dead_letters": ("Chosen", "DeadLetter", "Resent", "letter_of"),
         "groups": ("Connections", "GroupConfig", "ListedGroup", "Progress", "QueueProgress", "RunningInfo"),
-        "messages": ("Found", "Page", "Wanted"),
+        "messages": ("FoundMessage", "Page", "WantedMessages"),
         "offsets": ("EARLIEST", "LATEST", "Reset", "ResetQueue"),
         "topics": ("ListedTopic", "TopicConfig", "TopicQueue"),
         "trace_records": ("TraceStep", "trace_steps"),
@@ -56,7 +56,7 @@ __all__ = [
     "Connections",
     "DeadLetter",
     "EARLIEST",
-    "Found",
+    "FoundMessage",
     "GroupConfig",
     "LATEST",
     "ListedBroker",
@@ -72,7 +72,7 @@ __all__ = [
     "TopicConfig",
     "TopicQueue",
     "TraceStep",
-    "Wanted",
+    "WantedMessages",
     "letter_of",
     "trace_steps",
 ]

@@ -13,7 +13,7 @@ from embermq.client.admin import async_admin as for_asyncio
 from embermq.client.admin.brokers import Brokers
 from embermq.client.admin.dead_letters import EVERY_LETTER, Chosen, DeadLetters
 from embermq.client.admin.groups import Groups
-from embermq.client.admin.messages import EVERYTHING, Found, Messages, Tail, Wanted
+from embermq.client.admin.messages import EVERYTHING, FoundMessage, Messages, Tail, WantedMessages
 from embermq.client.admin.offsets import Offsets
 from embermq.client.admin.topics import Topics
 from embermq.client.admin.traces import Traces
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Run(Protocol):
+class RunCoroutine(Protocol):
     """Waits for a coroutine on the loop."""
 
     def __call__(self, coroutine: Coroutine[Any, Any, R]) -> R: ...
@@ -37,7 +37,7 @@ def blocking(method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]]) -> Cal
 
     @wraps(method)
     def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
-        run: Run = self.run
+        run: RunCoroutine = self.run
         return run(method(self.of, *args, **options))
 
     return call
@@ -47,7 +47,7 @@ def blocking(method: Callable[Concatenate[F, P], Coroutine[Any, Any, R]]) -> Cal
 class BlockingTopics:
     """Questions about topics."""
 
-    run: Run
+    run: RunCoroutine
     of: Topics
 
     names = blocking(Topics.names)
@@ -67,7 +67,7 @@ class BlockingTopics:
 class BlockingGroups:
     """Questions about consumer groups."""
 
-    run: Run
+    run: RunCoroutine
     of: Groups
 
     names = blocking(Groups.names)
@@ -87,7 +87,7 @@ class BlockingGroups:
 class BlockingOffsets:
     """Changes of offsets."""
 
-    run: Run
+    run: RunCoroutine
     of: Offsets
 
     reset = blocking(Offsets.reset)
@@ -99,7 +99,7 @@ class BlockingOffsets:
 class BlockingBrokers:
     """Questions about brokers."""
 
-    run: Run
+    run: RunCoroutine
     of: Brokers
 
     place = blocking(Brokers.place)
@@ -117,7 +117,7 @@ class BlockingBrokers:
 class BlockingTail:
     """Queues that are followed; closed like a file."""
 
-    run: Run
+    run: RunCoroutine
     of: Tail
 
     next = blocking(Tail.next)
@@ -134,7 +134,7 @@ class BlockingTail:
 class BlockingMessages:
     """Questions for messages."""
 
-    run: Run
+    run: RunCoroutine
     of: Messages
 
     by_key = blocking(Messages.by_key)
@@ -145,7 +145,7 @@ class BlockingMessages:
     span = blocking(Messages.span)
     offset_at = blocking(Messages.offset_at)
 
-    def tail(self, positions: Iterable[tuple[MessageQueue, int]], wanted: Wanted = EVERYTHING) -> BlockingTail:
+    def tail(self, positions: Iterable[tuple[MessageQueue, int]], wanted: WantedMessages = EVERYTHING) -> BlockingTail:
         """The messages of queues from these offsets on, as they come."""
         return BlockingTail(self.run, self.of.tail(positions, wanted))
 
@@ -154,7 +154,7 @@ class BlockingMessages:
 class BlockingTraces:
     """Questions about traces."""
 
-    run: Run
+    run: RunCoroutine
     of: Traces
 
     of_message = blocking(Traces.of_message)
@@ -165,13 +165,13 @@ class BlockingTraces:
 class BlockingDeadLetters:
     """Questions about dead letters."""
 
-    run: Run
+    run: RunCoroutine
     of: DeadLetters
 
     found = blocking(DeadLetters.found)
     resend = blocking(DeadLetters.resend)
 
-    def scan(self, group: str, chosen: Chosen = EVERY_LETTER) -> Iterator[Found]:
+    def scan(self, group: str, chosen: Chosen = EVERY_LETTER) -> Iterator[FoundMessage]:
         """The dead letters of a group, one by one, each queue from its oldest on; only a page is in memory."""
         scanned = self.run(self.of.scan(group, chosen))
         while page := self.run(scanned.next()):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from embermq.client.admin.asking import ASK_SECONDS, Asking
-from embermq.client.admin.messages import FOREVER_MS, Found, Messages
+from embermq.client.admin.messages import FOREVER_MS, FoundMessage, Messages
 from embermq.client.calls import BrokerAddress, SendStatus, WireMessage, send
 from embermq.client.message_queue import MessageQueue
 from embermq.errors import ClientError, NameUnknown, RouteMissing
@@ -99,9 +99,9 @@ class DeadLetters:
     def __init__(self, asking: Asking, messages: Messages) -> None:
         self._asking, self._messages = asking, messages
 
-    async def found(self, group: str, chosen: Chosen = EVERY_LETTER) -> list[Found]:
+    async def found(self, group: str, chosen: Chosen = EVERY_LETTER) -> list[FoundMessage]:
         """The messages, oldest first; NameUnknown if the group has no dead letters at all. For many of them: scan."""
-        scanned, found = await self.scan(group, chosen), list[Found]()
+        scanned, found = await self.scan(group, chosen), list[FoundMessage]()
         while page := await scanned.next():
             found += page
         return sorted(found, key=lambda one: (one.message.store_timestamp, one.broker, one.message.queue_offset))
@@ -119,9 +119,9 @@ class DeadLetters:
             raise NameUnknown("group", group, (), "no broker has dead letters of it") from None
         return LetterScan(self._messages, chosen, queues, [])
 
-    async def _by_ids(self, topic: str, msg_ids: Sequence[str]) -> list[Found]:
+    async def _by_ids(self, topic: str, msg_ids: Sequence[str]) -> list[FoundMessage]:
         """By the id that each has as a dead letter, or by its unique id."""
-        found: list[Found] = []
+        found: list[FoundMessage] = []
         for message_id in msg_ids:
             named = await self._messages.by_unique_id(topic, message_id)
             if not named:
@@ -132,7 +132,9 @@ class DeadLetters:
             found += named
         return found
 
-    async def resend(self, group: str, letter: Found, *, to_topic: str | None = None, again: bool = False) -> Resent:
+    async def resend(
+        self, group: str, letter: FoundMessage, *, to_topic: str | None = None, again: bool = False
+    ) -> Resent:
         """Send one dead letter again: to the topic it came from, or to another. With `again`, a second time too."""
         message = letter.message
         topic = to_topic or origin_topic(message)
@@ -185,7 +187,7 @@ class LetterScan:
     """Dead letters, a page at a time."""
 
     def __init__(
-        self, messages: Messages, chosen: Chosen, queues: Sequence[MessageQueue], known: Sequence[Found]
+        self, messages: Messages, chosen: Chosen, queues: Sequence[MessageQueue], known: Sequence[FoundMessage]
     ) -> None:
         """`known` are those that were asked for singly, or by key; else `queues` are read."""
         self._messages, self._chosen = messages, chosen
@@ -193,7 +195,7 @@ class LetterScan:
         self._at = self._end = 0
         self._queue: MessageQueue | None = None
 
-    async def next(self) -> list[Found]:
+    async def next(self) -> list[FoundMessage]:
         """The next of them; none at the end."""
         if self._known:
             known, self._known = self._known, []
@@ -219,11 +221,11 @@ class LetterScan:
                 self._at = await self._messages.offset_at(self._queue, self._chosen.begin_ms)
         return True
 
-    def _within(self, found: Sequence[Found]) -> list[Found]:
+    def _within(self, found: Sequence[FoundMessage]) -> list[FoundMessage]:
         return [one for one in found if self._chosen.begin_ms <= one.message.store_timestamp < self._chosen.end_ms]
 
 
-def letter_of(group: str, found: Found) -> DeadLetter:
+def letter_of(group: str, found: FoundMessage) -> DeadLetter:
     """What a message among the dead letters says of itself."""
     message = found.message
     return DeadLetter(

@@ -94,7 +94,7 @@ class ListedGroup(msgspec.Struct, frozen=True, rename="camel"):
     lag: int
 
 
-class Producer(msgspec.Struct, frozen=True, rename="camel"):
+class ConnectedProducer(msgspec.Struct, frozen=True, rename="camel"):
     """A producer that is connected to a broker."""
 
     group: str
@@ -291,9 +291,9 @@ class Groups:
         assert refusal is not None  # There is a broker: the name server would have said so.
         raise refusal
 
-    async def producers(self, cluster: str = "") -> list[Producer]:
+    async def producers(self, cluster: str = "") -> list[ConnectedProducer]:
         """Every producer that is connected to a broker."""
-        found: list[Producer] = []
+        found: list[ConnectedProducer] = []
         for place in await self._asking.places(cluster):
             answer = await self._asking.broker(place, RequestCode.GET_ALL_PRODUCER_INFO)
             found += answer.read(partial(_producers, place.name))
@@ -381,9 +381,9 @@ def _running_info(group: str, client_id: str, body: Mapping[str, Any]) -> Runnin
     return RunningInfo(group, client_id, properties, queues, topics, None if jstack is None else str(jstack))
 
 
-def _producers(broker: str, body: Mapping[str, Any]) -> list[Producer]:
+def _producers(broker: str, body: Mapping[str, Any]) -> list[ConnectedProducer]:
     return [
-        Producer(
+        ConnectedProducer(
             group,
             str(one.get("clientId", "")),
             str(one.get("remoteIP", "")).removeprefix("/"),

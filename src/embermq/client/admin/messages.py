@@ -37,7 +37,7 @@ HOLD_MS = 15_000
 RETRY_SECONDS = 1.0
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A message and the broker that has it."""
 
     broker: str
@@ -51,14 +51,14 @@ class Found(NamedTuple):
 class Page(msgspec.Struct, frozen=True):
     """Messages of a queue from an offset on. `is_end`: there is nothing after them now."""
 
-    messages: list[Found]
+    messages: list[FoundMessage]
     next_offset: int
     min_offset: int
     max_offset: int
     is_end: bool
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedMessages(msgspec.Struct, frozen=True):
     """Which messages of a topic: tags joined by `||`, or a condition (`kind` SQL92)."""
 
     expression: str = "*"
@@ -66,7 +66,7 @@ class Wanted(msgspec.Struct, frozen=True):
     group: str = TOOLS_GROUP
 
 
-EVERYTHING = Wanted()
+EVERYTHING = WantedMessages()
 
 
 class Messages:
@@ -77,20 +77,20 @@ class Messages:
 
     async def by_key(
         self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = FOREVER_MS, limit: int = 64
-    ) -> list[Found]:
+    ) -> list[FoundMessage]:
         """Messages with a key, or with this unique key, oldest first; RouteMissing."""
         found = await self._queried(topic, key, begin_ms, end_ms, limit, is_unique_key=False)
         return [one for one in found if key in one.message.keys or key == one.message.unique_key]
 
-    async def by_unique_id(self, topic: str, unique_id: str) -> list[Found]:
+    async def by_unique_id(self, topic: str, unique_id: str) -> list[FoundMessage]:
         """Messages with the id that their producer gave them, oldest first: a retried message is stored more often."""
         found = await self._queried(topic, unique_id, 0, FOREVER_MS, 32, is_unique_key=True)
         return [one for one in found if one.message.unique_key == unique_id]
 
     async def _queried(
         self, topic: str, key: str, begin_ms: int, end_ms: int, limit: int, *, is_unique_key: bool
-    ) -> list[Found]:
-        found: list[Found] = []
+    ) -> list[FoundMessage]:
+        found: list[FoundMessage] = []
         for to in await self._asking.topic_places(topic):
             records = await query(
                 self._asking.caller,
@@ -107,7 +107,7 @@ class Messages:
         found = [one for one in found if one.message.topic == topic]
         return sorted(found, key=lambda one: (one.message.store_timestamp, one.broker, one.message.physical_offset))
 
-    async def by_id(self, message_id: str) -> Found | None:
+    async def by_id(self, message_id: str) -> FoundMessage | None:
         """The message with an id that a broker gave; None if it has none there. MessageIdInvalid, NameUnknown."""
         host, physical_offset = parse_message_id(message_id)
         to = await self._asking.place(str(host))
@@ -123,7 +123,13 @@ class Messages:
         return (await self._asking.route(topic)).read_queues()
 
     async def page(
-        self, queue: MessageQueue, offset: int, *, wanted: Wanted = EVERYTHING, count: int = 32, hold_ms: int = 0
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        wanted: WantedMessages = EVERYTHING,
+        count: int = 32,
+        hold_ms: int = 0,
     ) -> Page:
         """Messages of a queue from an offset on; at its end the broker may wait for one for `hold_ms`."""
         to = await self._place(queue)
@@ -181,7 +187,7 @@ class Messages:
         found = (await self.page(queue, offset, count=1)).messages
         return not found or found[0].message.queue_offset != offset or found[0].message.store_timestamp < timestamp_ms
 
-    def tail(self, positions: Iterable[tuple[MessageQueue, int]], wanted: Wanted = EVERYTHING) -> "Tail":
+    def tail(self, positions: Iterable[tuple[MessageQueue, int]], wanted: WantedMessages = EVERYTHING) -> "Tail":
         """The messages of queues from these offsets on, as they come."""
         return Tail(self, positions, wanted)
 
@@ -197,17 +203,19 @@ class Tail:
     """Queues that are followed, by one held pull each. A broker that does not answer, or has unregistered, is asked
     again after a second."""
 
-    def __init__(self, messages: Messages, positions: Iterable[tuple[MessageQueue, int]], wanted: Wanted) -> None:
+    def __init__(
+        self, messages: Messages, positions: Iterable[tuple[MessageQueue, int]], wanted: WantedMessages
+    ) -> None:
         self._messages, self._wanted = messages, wanted
         self._positions = dict(positions)
         self._pulls: dict[asyncio.Task[Page | None], MessageQueue] = {}
 
-    async def next(self, seconds: float) -> list[Found]:
+    async def next(self, seconds: float) -> list[FoundMessage]:
         """What has come, oldest first; nothing, if nothing comes within `seconds`."""
         for queue in self._positions.keys() - set(self._pulls.values()):
             self._pulls[asyncio.create_task(self._pull(queue))] = queue
         done, _ = await asyncio.wait(self._pulls, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        found: list[Found] = []
+        found: list[FoundMessage] = []
         for task in done:
             queue = self._pulls.pop(task)
             page = task.result()
@@ -237,13 +245,13 @@ class Tail:
             return None
 
 
-def _messages(to: BrokerAddress, records: bytes) -> list[Found]:
+def _messages(to: BrokerAddress, records: bytes) -> list[FoundMessage]:
     """The messages of stored records; AnswerInvalid when one does not add up."""
     found, at = [], 0
     while at < len(records):
         frame = decode(records, at, len(records), physical_offset=None, check_crc=True)
         if not isinstance(frame, Frame):
             raise AnswerInvalid("stored records", str(to), f"{frame!r} at byte {at} of {len(records):,}")
-        found.append(Found(to.name, as_message(frame)))
+        found.append(FoundMessage(to.name, as_message(frame)))
         at += frame.size
     return found

@@ -76,7 +76,7 @@ class DirectResult(msgspec.Struct, frozen=True, rename="camel"):
     auto_commit: bool = True
 
 
-class Asked(Protocol):
+class AskedConsumer(Protocol):
     """The consumer that answers."""
 
     @property
@@ -100,7 +100,7 @@ class Asked(Protocol):
 class BrokerRequests:
     """Answers to brokers."""
 
-    def __init__(self, consumer: Asked) -> None:
+    def __init__(self, consumer: AskedConsumer) -> None:
         self._consumer = consumer
 
     def rows(self) -> list[Row]:

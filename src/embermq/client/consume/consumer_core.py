@@ -21,7 +21,7 @@ import msgspec
 from embermq.client.calls import SQL92, Heartbeat, SubscriptionData, check_subscription
 from embermq.client.consume.broker_requests import BrokerRequests, DirectResult, spent_ms
 from embermq.client.consume.handle.by_topic import Handlers
-from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.figures import ConsumerFigures
 from embermq.client.consume.handle.handlers import Context, outcome_of
 from embermq.client.consume.handle.hooks import ConsumeHook
 from embermq.client.consume.handle.retries import as_handled
@@ -61,7 +61,7 @@ class ConsumerCore:
         topic = settings.trace_topic
         self._posts = None if topic is None else TracePosts(self.instance, client, settings.group, topic)
         self.handlers = Handlers(self._hooks())
-        self.figures = Figures()
+        self.figures = ConsumerFigures()
         is_lite = consume_type == ACTIVELY
         self.readers = Readers(
             self.instance, settings, self.group, self.subscriptions, self._offset_store(), is_lite=is_lite

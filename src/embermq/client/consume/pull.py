@@ -17,7 +17,7 @@ from typing import Any, Self, Unpack
 from embermq.client.calls import BrokerAddress, max_offset, min_offset, search_offset
 from embermq.client.consume.consumer_core import ACTIVELY, ConsumerCore
 from embermq.client.consume.pull_buffers import PullBuffers
-from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.reader import PulledQueue
 from embermq.client.consume.settings import PullOptions, client_settings, consumer_settings
 from embermq.client.consume.subscribing import ALL, subscription_of
 from embermq.client.message_queue import MessageQueue
@@ -233,7 +233,7 @@ class PullConsumer:
             raise BrokerUnreachable(queue.broker, "?", "GET_OFFSET", reason, topic=queue.topic, is_sent=False)
         return to
 
-    def _reader(self, queue: MessageQueue) -> QueueReader:
+    def _reader(self, queue: MessageQueue) -> PulledQueue:
         core = self._running()
         reader = core.readers.find(queue)
         if reader is None:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from embermq.client.consume.handle.retries import as_handled
-from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.queues.reader import PulledQueue
 from embermq.client.consume.queues.readers import Readers
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
@@ -25,13 +25,13 @@ class PullBuffers:
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._namespace = readers.instance.settings.namespace
-        self._buffers: dict[MessageQueue, tuple[QueueReader, deque[ReceivedMessage]]] = {}
+        self._buffers: dict[MessageQueue, tuple[PulledQueue, deque[ReceivedMessage]]] = {}
         self._turn: deque[MessageQueue] = deque()  # queues whose buffer is not empty
         self._has_some = asyncio.Event()
 
     # -- what the readers bring ----------------------------------------------------------------------------------
 
-    def arrived(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         known = self._buffers.get(reader.queue)
         if known is None or known[0] is not reader:
             self._forget(reader.queue)
@@ -41,14 +41,14 @@ class PullBuffers:
         known[1].extend(as_handled(messages, self._namespace))
         self._has_some.set()
 
-    def passed(self, reader: QueueReader) -> None:
+    def passed(self, reader: PulledQueue) -> None:
         if not len(reader.process):
             self._note_position(reader)
 
-    def woken(self, reader: QueueReader) -> None:
+    def woken(self, reader: PulledQueue) -> None:
         pass
 
-    async def ended(self, reader: QueueReader) -> None:
+    async def ended(self, reader: PulledQueue) -> None:
         known = self._buffers.get(reader.queue)
         if known is not None and known[0] is reader:
             self._forget(reader.queue)
@@ -107,12 +107,12 @@ class PullBuffers:
             known[1].appendleft(message)
             self._has_some.set()
 
-    def seek(self, reader: QueueReader, offset: int) -> None:
+    def seek(self, reader: PulledQueue, offset: int) -> None:
         self._forget(reader.queue)
         reader.seek(offset)
         self._note_position(reader)
 
-    def _note_position(self, reader: QueueReader) -> None:
+    def _note_position(self, reader: PulledQueue) -> None:
         offset = reader.process.committable
         if offset is not None and not reader.is_dropped:
             self._readers.positions[reader.queue] = offset

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from embermq.client.consume.handle.figures import Figures
-from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.handle.figures import ConsumerFigures
+from embermq.client.consume.queues.reader import PulledQueue
 from embermq.client.consume.queues.readers import Readers
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import Subscriptions
@@ -13,7 +13,7 @@ from embermq.remoting import PROTOCOL_VERSION, write_object_keyed
 def running_info(
     readers: Readers,
     subscriptions: Subscriptions,
-    figures: Figures,
+    figures: ConsumerFigures,
     settings: ConsumerSettings,
     consume_type: str,
     started_ms: int,
@@ -43,7 +43,7 @@ def running_info(
     }
 
 
-def _queue_info(reader: QueueReader, readers: Readers, offset_ms: float) -> dict[str, Any]:
+def _queue_info(reader: PulledQueue, readers: Readers, offset_ms: float) -> dict[str, Any]:
     process, pulls = reader.process, reader.pulls
     locked_at = readers.locks.held_at(reader.queue)
     return {

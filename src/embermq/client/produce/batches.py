@@ -16,7 +16,7 @@ from embermq.model.properties import DELAY, NAME_END, TIMER_DELAY_MS, TIMER_DELA
 _DELAYS = frozenset((DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS))
 
 
-class Batch(msgspec.Struct):
+class SendBatch(msgspec.Struct):
     """Messages that are sent together: their places among all that were given, their ids, and the one wire form."""
 
     places: list[int]
@@ -41,20 +41,20 @@ class _Open:
         self.items.append(item)
         self.bytes += size
 
-    def closed(self, packer: Packer) -> Batch:
+    def closed(self, packer: Packer) -> SendBatch:
         first = self.messages[0]
         if len(self.items) == 1:
             return _alone(self.places[0], first, packer)
         properties = "" if first.wait_for_store else f"{WAIT}{NAME_END}false"
         wire = packer.wire(first, encode_batch_items(self.items), properties)
         wire.flag, wire.is_batch = 0, True
-        return Batch(self.places, self.ids, Outgoing(first, ",".join(self.ids), wire))
+        return SendBatch(self.places, self.ids, Outgoing(first, ",".join(self.ids), wire))
 
 
-def split(messages: Iterable[Message], packer: Packer, batch_bytes_max: int) -> list[Batch]:
+def split(messages: Iterable[Message], packer: Packer, batch_bytes_max: int) -> list[SendBatch]:
     """Batches, in the order of the messages within each topic; MessageRejected, and nothing to send, if one of the
     messages can never be sent."""
-    batches: list[Batch] = []
+    batches: list[SendBatch] = []
     open_ones: dict[tuple[str, bool], _Open] = {}
     for place, message in enumerate(messages):
         topic, body = packer.topic(message.topic), packer.check_body(message)
@@ -75,9 +75,9 @@ def split(messages: Iterable[Message], packer: Packer, batch_bytes_max: int) -> 
     return batches
 
 
-def _alone(place: int, message: Message, packer: Packer) -> Batch:
+def _alone(place: int, message: Message, packer: Packer) -> SendBatch:
     outgoing = packer.pack(message)
-    return Batch([place], [outgoing.message_id], outgoing)
+    return SendBatch([place], [outgoing.message_id], outgoing)
 
 
 def _goes_alone(message: Message, topic: str) -> bool:

@@ -9,10 +9,10 @@ import msgspec
 from embermq.client.calls import BrokerAddress, Heartbeat
 from embermq.client.instance import Instance
 from embermq.client.message_queue import MessageQueue
-from embermq.client.produce.batches import Batch, split
+from embermq.client.produce.batches import SendBatch, split
 from embermq.client.produce.outgoing import Outgoing, Packer
 from embermq.client.produce.queue_choice import QueueBy
-from embermq.client.produce.replies import Replies, reply_to, request_properties
+from embermq.client.produce.replies import PendingReplies, reply_to, request_properties
 from embermq.client.produce.results import SendResult
 from embermq.client.produce.sender import Sender
 from embermq.client.produce.settings import ProducerSettings
@@ -29,7 +29,7 @@ class ProducerCore:
 
     def __init__(self, settings: ProducerSettings, packer: Packer, rows: Iterable[Row] = ()) -> None:
         self.settings, self.packer = settings, packer
-        self.replies = Replies()
+        self.replies = PendingReplies()
         self.instance = Instance(settings, self._heartbeat, [self.replies.row(), *rows])
         self._group = self.instance.wire(settings.group)
         self._introduced: dict[str, Link] = {}
@@ -131,7 +131,7 @@ def _settle(future: "asyncio.Future[SendResult]", outcome: SendResult | ClientEr
         future.set_exception(outcome)
 
 
-def _each(batch: Batch, result: SendResult) -> list[SendResult]:
+def _each(batch: SendBatch, result: SendResult) -> list[SendResult]:
     """The result of each message of a batch: they lie side by side in one queue."""
     offsets = result.offset_message_id.split(",")
     if len(offsets) != len(batch.ids):

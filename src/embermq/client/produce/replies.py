@@ -42,7 +42,7 @@ class PushedHeader(msgspec.Struct, rename="camel"):
     store_timestamp: int = 0
 
 
-class Replies:
+class PendingReplies:
     """The requests of one producer that were not replied to yet."""
 
     def __init__(self) -> None:

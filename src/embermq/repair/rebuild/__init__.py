@@ -7,7 +7,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.repair.rebuild.bulk_build import BulkBuild
-from embermq.repair.rebuild.follower import Follower, check_not_deriving
+from embermq.repair.rebuild.follower import DerivedFollower, check_not_deriving
 from embermq.repair.rebuild.rebuilding import Rebuilt, rebuild, settings_as_found
 
-__all__ = ["BulkBuild", "Follower", "Rebuilt", "check_not_deriving", "rebuild", "settings_as_found"]
+__all__ = ["BulkBuild", "DerivedFollower", "Rebuilt", "check_not_deriving", "rebuild", "settings_as_found"]

@@ -74,7 +74,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Workers(Protocol):
+class PieceWorkers(Protocol):
     """Does pieces of work, each at least once, and answers what came out, in order."""
 
     @property
@@ -95,7 +95,7 @@ class BulkBuild(Build):
         files: Files,
         clock: Clock,
         *,
-        workers: Workers,
+        workers: PieceWorkers,
     ) -> None:
         super().__init__(root, target, settings, families, files, clock)
         self._workers = workers

@@ -20,7 +20,7 @@ from embermq.store.layout import INDEX
 from embermq.store.log import LogSegment
 
 if TYPE_CHECKING:
-    from embermq.repair.rebuild.bulk_build import Workers
+    from embermq.repair.rebuild.bulk_build import PieceWorkers
 
 CUT_BYTES = 32 << 20
 _STRETCHES_PER_CORE = 2
@@ -57,7 +57,7 @@ class PiecesElsewhere:
     def __init__(
         self,
         site: Site,
-        workers: "Workers",
+        workers: "PieceWorkers",
         segments: Sequence[LogSegment],
         start: int,
         end: int,

@@ -62,7 +62,7 @@ class FollowerProgress:
     damages: list[DamagedRange] = field(default_factory=list)
 
 
-class Follower:
+class DerivedFollower:
     """Queues and index of one store, fed from outside."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Follower:
         files: Files | None = None,
         clock: Clock | None = None,
         survey: Survey | None = None,
-    ) -> "Follower":
+    ) -> "DerivedFollower":
         """Take over where the last follower stopped, or begin with the log. `settings` give the file sizes; `survey` is
         that of an earlier follower of this process, which knows where the log ended then.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embermq.errors import StorePathInvalid
-from embermq.files import Files, Kind, OpenDirectory, foreign_in
+from embermq.files import Files, OpenDirectory, PathKind, foreign_in
 from embermq.repair.rebuild.journal import WORK, Family
 from embermq.settings import StoreSettings
 from embermq.store.layout import CONSUME_QUEUE, CONSUME_QUEUE_EXT, FOLDERS, INDEX, in_rebuild, real_path, rebuild_beside
@@ -55,13 +55,13 @@ def find_places(files: Files, root: Path, families: tuple[Family, ...], settings
 
 
 def _work_of(files: Files, root: Path, name: str, real: dict[str, Path]) -> Path:
-    is_link = files.kind(root / name) is Kind.LINK
+    is_link = files.kind(root / name) is PathKind.LINK
     return rebuild_beside(real[name]) if is_link else root / WORK
 
 
 def _check_target(files: Files, root: Path, name: str, target: Path, work: Path, settings: StoreSettings) -> None:
     here = root / name
-    is_link, exists = files.kind(here) is Kind.LINK, files.exists(target)
+    is_link, exists = files.kind(here) is PathKind.LINK, files.exists(target)
     if is_link and not exists and not files.exists(work):
         raise StorePathInvalid(here, f"is a link to {target}, which is not there; mount its disk, or remove the link")
     if is_link and (shared := _shared(files, root, name, target, settings)) is not None:
@@ -102,9 +102,9 @@ def _links_below(files: Files, path: Path) -> Iterator[Path]:
 
 def _links_in(found: OpenDirectory, depth: int) -> Iterator[Path]:
     for name, kind in found.kinds().items():
-        if kind is Kind.LINK:
+        if kind is PathKind.LINK:
             yield found.path / name
-        elif kind is Kind.DIRECTORY and depth:
+        elif kind is PathKind.DIRECTORY and depth:
             try:
                 with found.enter(name) as below:
                     yield from _links_in(below, depth - 1)
@@ -116,7 +116,7 @@ def check_work(files: Files, work: Path, *, otherwise: str, besides: str = "") -
     """StorePathInvalid if something lies where we would work that an earlier rebuild did not leave there; what is in
     the directory `besides` is not looked at."""
     kind = files.kind(work)
-    if kind not in (None, Kind.DIRECTORY):
+    if kind not in (None, PathKind.DIRECTORY):
         raise StorePathInvalid(work, f"this is a {kind} where we would work; move it away{otherwise}")
     foreign = [path.relative_to(work) for path in foreign_in(files, work, in_rebuild)]
     foreign = [path for path in foreign if len(path.parts) == 1 or path.parts[0] != besides]

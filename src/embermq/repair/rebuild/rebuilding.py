@@ -27,7 +27,7 @@ import msgspec
 
 from embermq.clock import Clock, SystemClock
 from embermq.errors import StoreError, StorePathInvalid
-from embermq.files import Files, Kind, Lock, RealFiles, remove_tree
+from embermq.files import Files, Lock, PathKind, RealFiles, remove_tree
 from embermq.format.names import parse_segment_name
 from embermq.repair.rebuild.build import NEW, Build, Built
 from embermq.repair.rebuild.journal import Family, RebuildJournal, load_journal, save_journal
@@ -211,7 +211,7 @@ class _Rebuild:
 
     def is_ready(self, place: WorkPlace) -> bool:
         """Has an earlier call built all of it, and was ended before all was in place?"""
-        journal = load_journal(self.files, place.work) if self.files.kind(place.work) is Kind.DIRECTORY else None
+        journal = load_journal(self.files, place.work) if self.files.kind(place.work) is PathKind.DIRECTORY else None
         return journal is not None and journal.ready and self._fits(journal, place.work)
 
     def in_place(self, place: WorkPlace, lock: Lock) -> Rebuilt:
@@ -295,7 +295,7 @@ class _Rebuild:
         files, new, old = self.files, work / NEW / name, work / OLD / name
         if files.kind(new) is None:
             return  # It is in its place already, or there is none.
-        if files.kind(new) is not Kind.DIRECTORY:
+        if files.kind(new) is not PathKind.DIRECTORY:
             raise StorePathInvalid(new, "is not the directory that was built; move it away")
         files.make_directory(old.parent)
         if files.exists(here):

@@ -29,9 +29,9 @@ from embermq.errors import StoreError, StorePathInvalid
 from embermq.files import (
     FaultTolerantFiles,
     Files,
-    Kind,
     OpenFile,
     Ours,
+    PathKind,
     RealFiles,
     copy_file,
     foreign_in,
@@ -168,8 +168,8 @@ class _Salvage:
         kind = files.kind(partial)
         if kind is None:
             return
-        names = {entry.name for entry in files.list_directory(partial)} if kind is Kind.DIRECTORY else set()
-        if kind is not Kind.DIRECTORY or (names and MARK not in names):
+        names = {entry.name for entry in files.list_directory(partial)} if kind is PathKind.DIRECTORY else set()
+        if kind is not PathKind.DIRECTORY or (names and MARK not in names):
             raise StorePathInvalid(partial, "is in the way, and no rest of a salvage; move it, or name another place")
         if foreign := foreign_in(files, partial, self._ours()):
             raise StorePathInvalid(foreign[0], "was not left by a salvage; move it away, or name another place")

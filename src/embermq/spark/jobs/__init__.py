@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from embermq.spark.jobs.checkpoint_lag import CheckpointLag, StreamLag, lag_metrics, stream_lag
     from embermq.spark.jobs.cluster_tasks import ProgressReport
     from embermq.spark.jobs.dead_letters import DeadLetter, DeadLetterTotal, dead_letter_totals, resend
-    from embermq.spark.jobs.replay import Window
-    from embermq.spark.jobs.ship_follow import EVERY_SECONDS, Round, keep_shipping
+    from embermq.spark.jobs.replay import ReplayWindow
+    from embermq.spark.jobs.ship_follow import EVERY_SECONDS, FollowRound, keep_shipping
     from embermq.spark.jobs.ship_store import Shipped
     from embermq.spark.jobs.sql_files import check_rows_file, csv_text, save_rows
     from embermq.spark.jobs.stats import Stats
@@ -33,12 +33,12 @@ __all__ = [
     "DeadLetterTotal",
     "EVERY_SECONDS",
     "ProgressReport",
-    "Round",
+    "FollowRound",
     "Shipped",
     "Stats",
     "StoreAudit",
     "StreamLag",
-    "Window",
+    "ReplayWindow",
     "archive_guard",
     "audit_report",
     "check_place",
@@ -64,14 +64,14 @@ if not TYPE_CHECKING:
             "DeadLetter": "embermq.spark.jobs.dead_letters",
             "EVERY_SECONDS": "embermq.spark.jobs.ship_follow",
             "ProgressReport": "embermq.spark.jobs.cluster_tasks",
-            "Round": "embermq.spark.jobs.ship_follow",
+            "FollowRound": "embermq.spark.jobs.ship_follow",
             "Shipped": "embermq.spark.jobs.ship_store",
             "Stats": "embermq.spark.jobs.stats",
             "StoreAudit": "embermq.spark.jobs.audit",
             "StreamLag": "embermq.spark.jobs.checkpoint_lag",
             "lag_metrics": "embermq.spark.jobs.checkpoint_lag",
             "stream_lag": "embermq.spark.jobs.checkpoint_lag",
-            "Window": "embermq.spark.jobs.replay",
+            "ReplayWindow": "embermq.spark.jobs.replay",
             "archive_guard": "embermq.spark.jobs.archive",
             "audit_report": "embermq.spark.jobs.audit_page",
             "check_place": "embermq.spark.jobs.audit_findings",

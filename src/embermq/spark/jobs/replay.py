@@ -35,7 +35,7 @@ NOT_AGAIN = {TAGS, KEYS, UNIQ_KEY, DELAY, "WAIT", "REAL_TOPIC", "REAL_QID"}
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ReplayWindow:
     """Which messages: of a topic, stored in [begin_ms, end_ms), with these tags, for which a SQL condition holds."""
 
     topic: str
@@ -62,7 +62,7 @@ class Replayed:
 def replay(
     spark: SparkSession,
     paths: Sequence[str],
-    window: Window,
+    window: ReplayWindow,
     target: str | Path | None,
     *,
     to_topic: str | None = None,
@@ -180,7 +180,7 @@ def _without_own(frame: DataFrame, paths: Sequence[str], target: str | Path, rep
     return frame.where(~(F.col("brokerName").isin(names) & brought)) if names else frame
 
 
-def _chosen(frame: DataFrame, window: Window) -> DataFrame:
+def _chosen(frame: DataFrame, window: ReplayWindow) -> DataFrame:
     """Those of a topic's messages that lie in the window."""
     if window.begin_ms is not None:
         frame = frame.where(F.col("storeTimestamp") >= F.timestamp_millis(F.lit(window.begin_ms)))

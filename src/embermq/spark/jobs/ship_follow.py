@@ -30,7 +30,7 @@ _LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class FollowRound:
     """What one round did."""
 
     number: int
@@ -59,7 +59,7 @@ def keep_shipping(
     stop: Stop | None = None,
     on_progress: ProgressReport | None = None,
     clock: Clock | None = None,
-) -> Iterator[Round]:
+) -> Iterator[FollowRound]:
     """Ship what is new every so often, until `stop()`. A Round each time, also when nothing was new or a try failed.
 
     Raises what `ship` raises, but for what passes.
@@ -76,7 +76,9 @@ def _go_on() -> bool:
     return False
 
 
-def _rounds(shipments: list[Shipment], every_seconds: float, ignore_data_loss: bool, stop: Stop) -> Iterator[Round]:
+def _rounds(
+    shipments: list[Shipment], every_seconds: float, ignore_data_loss: bool, stop: Stop
+) -> Iterator[FollowRound]:
     number = failures = 0
     has_answered = False
     while not stop():
@@ -113,8 +115,8 @@ def _one_round(shipments: list[Shipment], ignore_data_loss: bool, stop: Stop, do
 
 def _round(
     number: int, done: list[Shipped], seconds: float, lag_bytes: int, failure: PlaceUnavailable | None, pause: float
-) -> Round:
-    return Round(
+) -> FollowRound:
+    return FollowRound(
         number,
         tuple(done),
         sum(one.objects for one in done),

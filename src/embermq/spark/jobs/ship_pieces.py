@@ -65,7 +65,7 @@ class PieceShipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedPiece:
     """An error of ours, by the name of its class."""
 
     kind: str
@@ -138,12 +138,12 @@ def tier_of(size: int) -> int:
     return tier
 
 
-def ship_piece(piece: ShipPiece) -> PieceShipped | Failed:
+def ship_piece(piece: ShipPiece) -> PieceShipped | FailedPiece:
     """In a task: upload a piece and its summary, and read both back."""
     try:
         return PieceShipped(piece, _ship(piece))
     except EmberError as problem:
-        return Failed(type(problem).__name__, str(problem))
+        return FailedPiece(type(problem).__name__, str(problem))
 
 
 def _ship(piece: ShipPiece) -> ShippedPart:

@@ -21,7 +21,7 @@ from embermq.spark.jobs.cluster_tasks import ProgressReport, parallelism, run
 from embermq.spark.jobs.ship_pieces import (
     CONFIG,
     TAIL,
-    Failed,
+    FailedPiece,
     PieceShipped,
     ShipPiece,
     find_pieces,
@@ -223,7 +223,7 @@ class Shipment:
     def _upload(self, pieces: Sequence[ShipPiece]) -> list[PieceShipped]:
         results = run(self._spark, ship_piece, pieces, f"shipping {self._store.broker_name}", self._on_progress)
         for result in results:
-            if isinstance(result, Failed):
+            if isinstance(result, FailedPiece):
                 raise failure_of(result)
         return [result for result in results if isinstance(result, PieceShipped)]
 
@@ -337,7 +337,7 @@ class Shipment:
         )
 
 
-def failure_of(result: Failed) -> Exception:
+def failure_of(result: FailedPiece) -> Exception:
     """What a worker could not do, as the error it was: of kinds that are but a text and a name."""
     kind = getattr(errors, result.kind, StoreError)
     if not (isinstance(kind, type) and issubclass(kind, StoreError)):

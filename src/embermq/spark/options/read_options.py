@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from embermq.errors import OptionInvalid
 from embermq.spark.options.access import ACCESS_OPTIONS, AS_NO_ONE, ClusterAccess, parse_access, refuse_access
 from embermq.spark.options.values import (
-    QueueChoice,
+    WantedQueues,
     parse_addresses,
     parse_count,
     parse_duration_ms,
@@ -48,7 +48,7 @@ Scope = Literal["read", "batch", "stream"]
 OnCorrupt = Literal["fail", "skip", "rows"]
 SchemaMode = Literal["rocketmq", "kafka"]
 
-_FROM_EARLIEST, _TO_LATEST, _EVERY_QUEUE = Earliest(), Latest(), QueueChoice()
+_FROM_EARLIEST, _TO_LATEST, _EVERY_QUEUE = Earliest(), Latest(), WantedQueues()
 _LIKENESS = 0.6  # how much a wrong name must resemble a right one to be worth mentioning
 
 
@@ -220,7 +220,7 @@ class ReadOptions:
     access: ClusterAccess = AS_NO_ONE
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
-    queues: QueueChoice = _EVERY_QUEUE
+    queues: WantedQueues = _EVERY_QUEUE
     tags: tuple[str, ...] | None = None
     sql_expression: str | None = None
     keys: tuple[str, ...] | None = None

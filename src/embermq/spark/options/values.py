@@ -21,7 +21,7 @@ _GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class QueueChoice:
+class WantedQueues:
     """Which queues of a topic are wanted: the same for all topics, or topic by topic."""
 
     every_topic: frozenset[int] | None = None
@@ -99,9 +99,9 @@ def parse_pattern(name: str, text: str) -> str:
     return text
 
 
-def parse_queues(name: str, text: str) -> QueueChoice:
+def parse_queues(name: str, text: str) -> WantedQueues:
     if not text.strip().startswith("{"):
-        return QueueChoice(every_topic=_queue_ids(name, text))
+        return WantedQueues(every_topic=_queue_ids(name, text))
     try:
         parsed = json.loads(text)
     except ValueError as problem:
@@ -111,7 +111,7 @@ def parse_queues(name: str, text: str) -> QueueChoice:
         if not isinstance(ids, list) or not all(type(one) is int and one >= 0 for one in ids) or not ids:
             raise OptionInvalid(name, f"topic {topic}: a list of queue ids is expected", value=text)
         by_topic[topic] = frozenset(ids)
-    return QueueChoice(by_topic=by_topic)
+    return WantedQueues(by_topic=by_topic)
 
 
 def _queue_ids(name: str, text: str) -> frozenset[int]:

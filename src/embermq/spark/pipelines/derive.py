@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from embermq.inspect import Survey
-from embermq.repair.rebuild import Follower, check_not_deriving
+from embermq.repair.rebuild import DerivedFollower, check_not_deriving
 from embermq.settings import StoreSettings
 from embermq.spark.jobs.cluster_tasks import run
 from embermq.spark.pipelines.batches import LogBatch
@@ -55,7 +55,7 @@ class DerivedSink:
 def _derive(piece: _Piece) -> _Done:
     known = _known.pop(piece.path, None)  # Put back when all went well.
     root, files = files_at(piece.path)
-    with Follower.open(root, piece.settings, files=files, survey=known) as follower:
+    with DerivedFollower.open(root, piece.settings, files=files, survey=known) as follower:
         if follower.position >= piece.end:
             return _Done(0, ())  # Done before a kill.
         progress = follower.advance(piece.end)

@@ -73,7 +73,7 @@ Limit = Earliest | Latest | AtOffsets | AtTime | AtTimes
 
 
 @dataclass(frozen=True, slots=True)
-class QueueRange:
+class ReadableQueue:
     """What there is of one queue: offsets [min_offset, max_offset)."""
 
     topic: str
@@ -196,7 +196,7 @@ def _put(option: str, table: dict[QueueKey, int], topic: str, broker: str | None
     table[topic, broker, queue_id] = number
 
 
-def check_names(limit: Limit, present: Iterable[QueueRange], where: str) -> None:
+def check_names(limit: Limit, present: Iterable[ReadableQueue], where: str) -> None:
     """Every topic, broker and queue the JSON names must be there: a slip of the pen must not read everything.
 
     `present` is everything the read could want; `where` says what was looked through."""
@@ -228,7 +228,7 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
 def resolve(
     start: Limit,
     end: Limit,
-    ends: QueueRange,
+    ends: ReadableQueue,
     *,
     offset_at: Callable[[int], int],
     fail_on_data_loss: bool,
@@ -250,7 +250,7 @@ def resolve(
     return first, last
 
 
-def _edge(limit: Limit, default: int, ends: QueueRange, offset_at: Callable[[int], int], strict: bool) -> int:
+def _edge(limit: Limit, default: int, ends: ReadableQueue, offset_at: Callable[[int], int], strict: bool) -> int:
     """`default`: for a queue that the limit does not name."""
     match limit:
         case Earliest():
@@ -269,12 +269,12 @@ def _edge(limit: Limit, default: int, ends: QueueRange, offset_at: Callable[[int
             return _checked(option, wanted, ends, strict)
 
 
-def _look_up(table: Mapping[QueueKey, int], ends: QueueRange) -> int | None:
+def _look_up(table: Mapping[QueueKey, int], ends: ReadableQueue) -> int | None:
     exact = table.get((ends.topic, ends.broker_name, ends.queue_id))
     return table.get((ends.topic, None, ends.queue_id)) if exact is None else exact
 
 
-def _checked(option: str, wanted: int, ends: QueueRange, strict: bool) -> int:
+def _checked(option: str, wanted: int, ends: ReadableQueue, strict: bool) -> int:
     if wanted in (EARLIEST, LATEST):
         return ends.min_offset if wanted == EARLIEST else ends.max_offset
     if ends.min_offset <= wanted <= ends.max_offset:

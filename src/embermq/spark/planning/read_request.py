@@ -21,7 +21,7 @@ from embermq.spark.planning.offsets import (
     AtTimes,
     Earliest,
     Latest,
-    QueueRange,
+    ReadableQueue,
     check_names,
     nearest_names,
     resolve,
@@ -114,7 +114,7 @@ def _has_queue(place: StorePlace, topic: str) -> bool:
     return place.shipped is None and (place.path / CONSUME_QUEUE / topic).is_dir()
 
 
-def _check_queues(shown: Sequence[QueueRange], wanted: set[str], options: ReadOptions) -> None:
+def _check_queues(shown: Sequence[ReadableQueue], wanted: set[str], options: ReadOptions) -> None:
     for topic, ids in (options.queues.by_topic or {}).items():
         there = {ends.queue_id for ends in shown if ends.topic == topic}
         if missing := sorted(ids - there):
@@ -129,8 +129,8 @@ def _listed(ids: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(ids)))
 
 
-def ends_of(place: StorePlace, span: QueueSpan) -> QueueRange:
-    return QueueRange(span.topic, place.broker_name, span.queue_id, span.min_offset, span.max_offset)
+def ends_of(place: StorePlace, span: QueueSpan) -> ReadableQueue:
+    return ReadableQueue(span.topic, place.broker_name, span.queue_id, span.min_offset, span.max_offset)
 
 
 class NeedFinder:

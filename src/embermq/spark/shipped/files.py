@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import cast
 
 from embermq.errors import DataLost
-from embermq.files import Entry, Files, OpenFile
+from embermq.files import DirectoryEntry, Files, OpenFile
 from embermq.format.names import segment_name
 from embermq.spark.shipped.manifests import ShippedSegment
 from embermq.spark.shipped.places import Place
@@ -136,10 +136,10 @@ class ShippedFiles:
         """Log files only: no queue files, no state page, and no mark of a crash either."""
         return path in (self._root, self._root / COMMIT_LOG) or self._is_log(path)
 
-    def list_directory(self, path: Path) -> list[Entry]:
+    def list_directory(self, path: Path) -> list[DirectoryEntry]:
         if path != self._root / COMMIT_LOG:
             raise FileNotFoundError(f"{path} was not shipped")
-        return [Entry(name, pieces[-1].end, True, 0) for name, (_, pieces) in self._logs.items()]
+        return [DirectoryEntry(name, pieces[-1].end, True, 0) for name, (_, pieces) in self._logs.items()]
 
     def _is_log(self, path: Path) -> bool:
         return path.parent == self._root / COMMIT_LOG and path.name in self._logs

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from embermq.client import MessageQueue
 from embermq.columns import Selection
 from embermq.spark.options.read_options import ReadOptions
-from embermq.spark.planning.offsets import QueueRange
+from embermq.spark.planning.offsets import ReadableQueue
 from embermq.spark.planning.plan import SLICE_BYTES
 from embermq.spark.planning.pushdown import Pushed
 from embermq.spark.reading.slice_rows import ReadSettings
@@ -77,7 +77,7 @@ def check_cluster(options: ReadOptions) -> None:
         wanted_topics(options, cluster.run(cluster.topics()), str(cluster.place))
 
 
-def survey(cluster: Cluster, options: ReadOptions) -> list[QueueRange]:
+def survey(cluster: Cluster, options: ReadOptions) -> list[ReadableQueue]:
     """The wanted queues, all of which must answer, with what each has; what options name must be there."""
     where = str(cluster.place)
     topics = wanted_topics(options, cluster.run(cluster.topics()), where)

@@ -51,7 +51,7 @@ from embermq.client.topic_route import BrokerData
 from embermq.errors import BrokerBusy, BrokerUnreachable, ClientError, NameServersUnreachable
 from embermq.remoting import Command, Connector, RequestCode, ResponseCode, parse_json
 from embermq.spark.options.access import AS_NO_ONE, ClusterAccess
-from embermq.spark.planning.offsets import QueueRange
+from embermq.spark.planning.offsets import ReadableQueue
 from embermq.spark.wire.time_search import first_at
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class Cluster:
         namespace = self.place.access.namespace
         return [own for name in found if (own := without_namespace(name, namespace)) != name or not namespace]
 
-    async def queue_ends(self, topics: Iterable[str], *, skip_unreachable: bool = False) -> list[QueueRange]:
+    async def queue_ends(self, topics: Iterable[str], *, skip_unreachable: bool = False) -> list[ReadableQueue]:
         """Every queue of the topics with what it has now. With `skip_unreachable`, queues of a broker that does not
         answer are left out, with a warning."""
         routes = await asyncio.gather(*(self.patiently(partial(self._fetched, topic)) for topic in topics))
@@ -173,14 +173,14 @@ class Cluster:
         route = await self.routes.fetch(self.place.on_wire(topic))
         return [] if route is None else [one._replace(topic=topic) for one in route.read_queues()]
 
-    async def _ends(self, queue: MessageQueue, skip_unreachable: bool) -> QueueRange | None:
+    async def _ends(self, queue: MessageQueue, skip_unreachable: bool) -> ReadableQueue | None:
         called = self._called(queue)
 
-        async def ask(to: BrokerAddress) -> QueueRange:
+        async def ask(to: BrokerAddress) -> ReadableQueue:
             lowest, highest = await asyncio.gather(
                 min_offset(self.caller, to, called, CALL_SECONDS), max_offset(self.caller, to, called, CALL_SECONDS)
             )
-            return QueueRange(*queue, max(0, lowest), max(0, lowest, highest))
+            return ReadableQueue(*queue, max(0, lowest), max(0, lowest, highest))
 
         try:
             found = await self._of_broker(queue, ask, once=skip_unreachable)
@@ -194,14 +194,14 @@ class Cluster:
         self._unreachable.discard(queue.broker)
         return found
 
-    async def offset_at(self, ends: QueueRange, time_ms: int) -> int:
+    async def offset_at(self, ends: ReadableQueue, time_ms: int) -> int:
         """The first offset stored at a time or later; the end of the queue if there is none."""
         queue = MessageQueue(ends.topic, ends.broker_name, ends.queue_id)
         called = self._called(queue)
         hint = await self._of_broker(queue, lambda to: search_offset(self.caller, to, called, time_ms, CALL_SECONDS))
         return await first_at(time_ms, ends.min_offset, ends.max_offset, hint, lambda at: self._time_of(queue, at))
 
-    async def offsets_at(self, asked: Iterable[tuple[QueueRange, int]]) -> dict[tuple[QueueRange, int], int]:
+    async def offsets_at(self, asked: Iterable[tuple[ReadableQueue, int]]) -> dict[tuple[ReadableQueue, int], int]:
         wanted = list(dict.fromkeys(asked))
         found = await asyncio.gather(*(self.offset_at(*one) for one in wanted))
         return dict(zip(wanted, found, strict=True))

@@ -56,7 +56,7 @@ class WireSlice(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class BrokerFilter:
     """What the broker is to filter by."""
 
     text: str = "*"
@@ -77,13 +77,13 @@ class Answered:
     lost: list[tuple[int, int]]
 
 
-def expression_of(selection: Selection, sql_expression: str | None) -> Expression:
+def expression_of(selection: Selection, sql_expression: str | None) -> BrokerFilter:
     """The filter for the broker: of tags and a condition it takes one, and the condition says more."""
     if sql_expression is not None:
-        return Expression(sql_expression, SQL92)
+        return BrokerFilter(sql_expression, SQL92)
     if selection.tags:
-        return Expression(" || ".join(sorted(selection.tags)))
-    return Expression()
+        return BrokerFilter(" || ".join(sorted(selection.tags)))
+    return BrokerFilter()
 
 
 def read_wire_slice(slice_: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -141,7 +141,7 @@ def iter_windows(ranges: tuple[WireRange, ...], sizes: WindowSizes) -> Iterator[
 class Puller:
     """Pulls windows. The loop's thread only."""
 
-    def __init__(self, cluster: Cluster, expression: Expression) -> None:
+    def __init__(self, cluster: Cluster, expression: BrokerFilter) -> None:
         self._cluster, self._expression = cluster, expression
 
     async def pull_window(self, window: WireRange) -> Answered:
@@ -159,7 +159,7 @@ class Puller:
             except RequestRefused as problem:
                 if expression.kind != SQL92 or problem.code != ResponseCode.SYSTEM_ERROR:
                     raise
-                self._expression = Expression()  # It does not filter by properties: they are compared here.
+                self._expression = BrokerFilter()  # It does not filter by properties: they are compared here.
                 continue
             if pulled.status is PullStatus.FOUND:
                 found.append(pulled.records)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from embermq.errors import DataLost
 from embermq.spark.options.read_options import ReadOptions
-from embermq.spark.planning.offsets import QueueRange
+from embermq.spark.planning.offsets import ReadableQueue
 from embermq.spark.streaming.stream_limits import shares
 from embermq.spark.wire.cluster import QueueName
 from embermq.spark.wire.stream_offsets import WireOffset
@@ -20,11 +20,11 @@ _GO_ON = "set failOnDataLoss=false to go on with what is left"
 _log = logging.getLogger(__name__)
 
 
-def name_of(ends: QueueRange) -> QueueName:
+def name_of(ends: ReadableQueue) -> QueueName:
     return ends.topic, ends.broker_name, ends.queue_id
 
 
-class Follower:
+class WireFollower:
     """Decides how far a stream goes. One thread."""
 
     def __init__(self, options: ReadOptions) -> None:
@@ -32,7 +32,7 @@ class Follower:
         self._told: set[str] = set()
 
     def ranges(
-        self, start: WireOffset, ends: Iterable[QueueRange], target: WireOffset | None = None
+        self, start: WireOffset, ends: Iterable[ReadableQueue], target: WireOffset | None = None
     ) -> dict[QueueName, tuple[int, int]]:
         """What there is to be read of each queue, up to `target`."""
         found = {}
@@ -44,7 +44,7 @@ class Follower:
             found[name] = (begin, max(begin, end))
         return found
 
-    def _begin(self, known: int | None, ends: QueueRange) -> int:
+    def _begin(self, known: int | None, ends: ReadableQueue) -> int:
         """The first offset that was not read."""
         if known is None:
             return ends.min_offset
@@ -76,7 +76,7 @@ class Follower:
         counts = shares(min(limits), {name: end - begin for name, (begin, end) in ranges.items() if end > begin})
         return {name: (begin, begin + counts.get(name, 0)) for name, (begin, _) in ranges.items()}
 
-    def batch(self, start: WireOffset, end: WireOffset, ends: Iterable[QueueRange]) -> list[WireRange]:
+    def batch(self, start: WireOffset, end: WireOffset, ends: Iterable[ReadableQueue]) -> list[WireRange]:
         """The ranges of the batch from `start` to `end`. Queues that are not seen now are tried all the same: a batch
         that was planned is read as planned."""
         seen = {name_of(one): one for one in ends}
@@ -91,7 +91,7 @@ class Follower:
                 ranges.append(WireRange(*name, begin, stop))
         return ranges
 
-    def _batch_begin(self, known: int | None, stop: int, there: QueueRange | None) -> int:
+    def _batch_begin(self, known: int | None, stop: int, there: ReadableQueue | None) -> int:
         """Where a batch begins that ends at `stop`: it began anew if it was read further before."""
         if there is None:
             return 0 if known is None else known

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from embermq.errors import ClientError
 from embermq.spark.options.read_options import ReadOptions
-from embermq.spark.planning.offsets import Latest, QueueRange
+from embermq.spark.planning.offsets import Latest, ReadableQueue
 from embermq.spark.planning.pushdown import Pushed
 from embermq.spark.reading.slice_rows import ReadSettings
 from embermq.spark.runtime.cancelled_tasks import silent_end
@@ -29,7 +29,7 @@ from embermq.spark.streaming.stream_limits import default_limit, patience_of
 from embermq.spark.wire.batch_reader import message_bytes, place_of, selection_of, slices, survey
 from embermq.spark.wire.cluster import Cluster, QueueName
 from embermq.spark.wire.pulling import WireSlice, read_wire_slice
-from embermq.spark.wire.stream_follower import Follower, name_of
+from embermq.spark.wire.stream_follower import WireFollower, name_of
 from embermq.spark.wire.stream_offsets import WireOffset
 from embermq.spark.wire.wanted import MESSAGE_BYTES, WireRange, chosen_queues, times_asked, wanted_ranges, wanted_topics
 
@@ -100,8 +100,8 @@ class _Following:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._cluster = Cluster(place_of(options)).open()
-        self._follower = Follower(options)
-        self._ends: list[QueueRange] = []
+        self._follower = WireFollower(options)
+        self._ends: list[ReadableQueue] = []
         self._target: WireOffset | None = None
         self._committed: WireOffset | None = None
         self._has_warned = False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from embermq.columns import is_system_topic
 from embermq.errors import OptionInvalid, TopicUnknown
 from embermq.spark.options.read_options import ReadOptions
-from embermq.spark.planning.offsets import AtTime, AtTimes, Limit, QueueRange, check_names, nearest_names, resolve
+from embermq.spark.planning.offsets import AtTime, AtTimes, Limit, ReadableQueue, check_names, nearest_names, resolve
 from embermq.spark.planning.pushdown import Pushed
 
 # Fewer messages than this are not worth a task of their own, unless minPartitions says so.
@@ -18,7 +18,7 @@ SLICE_MESSAGES_MIN = 4_000
 # What is assumed of messages of which nothing is known.
 MESSAGE_BYTES = 1_024.0
 
-TimeKey = tuple[QueueRange, int]  # a queue, and a time that is to be looked up in it
+TimeKey = tuple[ReadableQueue, int]  # a queue, and a time that is to be looked up in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def wanted_topics(options: ReadOptions, known: Iterable[str], where: str) -> lis
     return [topic for topic in shown if options.wants_topic(topic)]
 
 
-def check_queues(options: ReadOptions, ends: Sequence[QueueRange], where: str) -> None:
+def check_queues(options: ReadOptions, ends: Sequence[ReadableQueue], where: str) -> None:
     """Queues and brokers that options name must be there."""
     if options.topic_pattern is not None and not ends:
         raise OptionInvalid("subscribePattern", f"matches no topic of {where}", value=options.topic_pattern)
@@ -76,17 +76,17 @@ def check_queues(options: ReadOptions, ends: Sequence[QueueRange], where: str) -
         check_names(limit, ends, where)
 
 
-def chosen_queues(options: ReadOptions, ends: Iterable[QueueRange]) -> list[QueueRange]:
+def chosen_queues(options: ReadOptions, ends: Iterable[ReadableQueue]) -> list[ReadableQueue]:
     """Those of the queues that options want."""
     return [one for one in ends if options.wants_topic(one.topic) and options.queues.has(one.topic, one.queue_id)]
 
 
-def times_asked(options: ReadOptions, ends: Iterable[QueueRange]) -> list[TimeKey]:
+def times_asked(options: ReadOptions, ends: Iterable[ReadableQueue]) -> list[TimeKey]:
     """Which times have to be looked up in which queues before ranges are known."""
     return [(one, time_ms) for one in ends for limit in (options.start, options.end) for time_ms in _times(limit, one)]
 
 
-def _times(limit: Limit, ends: QueueRange) -> list[int]:
+def _times(limit: Limit, ends: ReadableQueue) -> list[int]:
     match limit:
         case AtTime(_, time_ms):
             return [time_ms]
@@ -99,7 +99,7 @@ def _times(limit: Limit, ends: QueueRange) -> list[int]:
 def wanted_ranges(
     options: ReadOptions,
     pushed: Pushed,
-    ends: Iterable[QueueRange],
+    ends: Iterable[ReadableQueue],
     offsets_at: Mapping[TimeKey, int],
     *,
     streaming: bool = False,

@@ -35,7 +35,7 @@ _TURNS = (1 << 31) - 1  # Rows are numbered in turns over all queues there may b
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class SentRows(WriterCommitMessage):
     """What a task did: rows that it sent, those that an earlier attempt had, or why one cannot be sent."""
 
     sent: int
@@ -50,13 +50,13 @@ class SendPlan:
     options: ClusterWriteOptions
     columns: Mapping[str, int]
 
-    def send(self, write: str, batch: int, batches: Iterator[pa.RecordBatch]) -> Sent:
+    def send(self, write: str, batch: int, batches: Iterator[pa.RecordBatch]) -> SentRows:
         """Send one attempt at one partition."""
         context = TaskContext.get()
         assert context is not None
         return self.send_partition(PartitionId(write, batch, context.partitionId()), batches)
 
-    def send_partition(self, partition: PartitionId, batches: Iterator[pa.RecordBatch]) -> Sent:
+    def send_partition(self, partition: PartitionId, batches: Iterator[pa.RecordBatch]) -> SentRows:
         options = self.options
         place = ClusterPlace(options.name_servers, patience_ms=options.broker_timeout_ms, access=options.access)
         producer, born_ms = producer_of(partition), time.time_ns() // 1_000_000
@@ -66,8 +66,8 @@ class SendPlan:
                 send_rows(cluster, sender, self._rows(partition, producer, batches))
             except MessageRejected as problem:
                 # Not raised here: Spark would try the same rows again, and bury the reason under the task's own story.
-                return Sent(sender.sent, sender.found, problem.reason)
-        return Sent(sender.sent, sender.found)
+                return SentRows(sender.sent, sender.found, problem.reason)
+        return SentRows(sender.sent, sender.found)
 
     def _rows(self, partition: PartitionId, producer: str, batches: Iterator[pa.RecordBatch]) -> Iterator[SentRow]:
         settings, options = StoreSettings(), self.options
@@ -119,7 +119,7 @@ class WireBatchWriter(DataSourceArrowWriter):
         self._plan, self._write = plan, write
 
     @clear_errors
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         """In a task."""
         return self._plan.send(self._write, 0, iterator)
 
@@ -139,7 +139,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     @clear_errors
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentRows:
         """In a task. Which query and batch this is, only the task's properties tell."""
         context = TaskContext.get()
         query_id = context.getLocalProperty(_QUERY_ID) if context is not None else None
@@ -158,7 +158,7 @@ class WireStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _check(messages: Sequence[WriterCommitMessage | None]) -> None:
-    refusals = [one.refusal for one in messages if isinstance(one, Sent) and one.refusal]
+    refusals = [one.refusal for one in messages if isinstance(one, SentRows) and one.refusal]
     if refusals:
-        sent = sum(one.sent for one in messages if isinstance(one, Sent))
+        sent = sum(one.sent for one in messages if isinstance(one, SentRows))
         raise MessageRejected(f"not all rows were sent ({sent:,} were): {'; '.join(refusals[:3])}")

@@ -48,7 +48,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommitBatch:
     """What is to be committed."""
 
     write: str  # names the journal's file: the same for every attempt at the same rows
@@ -81,7 +81,7 @@ class Committer:
         self._lock_timeout_seconds = lock_timeout_ms / 1000
         self._journal = CommitJournal(self._files, store)
 
-    def commit(self, batch: Batch) -> int:
+    def commit(self, batch: CommitBatch) -> int:
         """Make `batch` part of the store; how many rows that appended: 0 if it was there already.
 
         AppendRefused if the store cannot take them now; what was decided is then completed later.
@@ -100,7 +100,7 @@ class Committer:
                 # The disk does not keep up. The next try goes on where this one ended.
                 log.warning("append refused label=%s batch=%d reason=%s", append.label, append.batch, problem)
 
-    def _commit_once(self, batch: Batch) -> int:
+    def _commit_once(self, batch: CommitBatch) -> int:
         if self._journal.is_committed(batch.write, batch.number):
             return 0
         with self._open() as store:
@@ -154,7 +154,7 @@ class Committer:
                     raise
             self._sleep(_LOCK_PAUSE_SECONDS)
 
-    def _decide(self, store: MessageStore, batch: Batch) -> Append:
+    def _decide(self, store: MessageStore, batch: CommitBatch) -> Append:
         """From here on the batch will be in the store, come what may."""
         files = sorted(batch.files, key=lambda file: file.partition)
         for file in files:

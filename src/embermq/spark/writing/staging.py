@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from embermq.errors import StoreError
-from embermq.files import Files, Kind, OpenFile, Ours, remove_tree
+from embermq.files import Files, OpenFile, Ours, PathKind, remove_tree
 from embermq.model.message import Message
 from embermq.spark.writing.write_rows import STAGED_SCHEMA
 from embermq.store.layout import COMMIT_LOG
@@ -220,11 +220,11 @@ def _remove_tree(files: Files, path: Path, ours: Ours) -> None:
         log.info("left for later path=%s error=%s", path, problem)
 
 
-def _in_batch(parts: tuple[str, ...], kind: Kind) -> bool:
+def _in_batch(parts: tuple[str, ...], kind: PathKind) -> bool:
     """Below the directory of a batch."""
-    return len(parts) == 1 and kind is Kind.FILE and _NAME.fullmatch(parts[0].removesuffix(".tmp")) is not None
+    return len(parts) == 1 and kind is PathKind.FILE and _NAME.fullmatch(parts[0].removesuffix(".tmp")) is not None
 
 
-def _in_write(parts: tuple[str, ...], kind: Kind) -> bool:
+def _in_write(parts: tuple[str, ...], kind: PathKind) -> bool:
     """Below the directory of a write."""
-    return _in_batch(parts[1:], kind) if len(parts) > 1 else kind is Kind.DIRECTORY and parts[0].isdecimal()
+    return _in_batch(parts[1:], kind) if len(parts) > 1 else kind is PathKind.DIRECTORY and parts[0].isdecimal()

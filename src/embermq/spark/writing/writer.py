@@ -26,7 +26,7 @@ from embermq.settings import StoreSettings
 from embermq.spark.options.write_options import WriteOptions, parse
 from embermq.spark.runtime.error_rendering import clear_errors
 from embermq.spark.writing import staging
-from embermq.spark.writing.commits import Batch, Committer
+from embermq.spark.writing.commits import CommitBatch, Committer
 from embermq.spark.writing.fitted_settings import fit_to_files
 from embermq.spark.writing.staging import JOB_PREFIX, QUERY_PREFIX, StagedFile
 from embermq.spark.writing.write_rows import PartitionId, RowReader, check_columns
@@ -165,7 +165,7 @@ class BatchWriter(DataSourceArrowWriter):
         name = options.write_id
         write = self._job if name is None else _journal_name(name)
         directory = staging.batch_directory(options.staging, self._job, 0)
-        committer.commit(Batch(write, 0, name or self._job, directory, _files_of(messages)))
+        committer.commit(CommitBatch(write, 0, name or self._job, directory, _files_of(messages)))
         staging.clear_staged(_FILES, options.staging, self._job, up_to=None)
         if name is None:
             committer.forget(write)
@@ -208,7 +208,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         write = _query_name(query_id)
         if files:
             directory = staging.batch_directory(options.staging, write, batchId)
-            committer.commit(Batch(write, batchId, query_id, directory, files))
+            committer.commit(CommitBatch(write, batchId, query_id, directory, files))
         else:
             committer.finish()  # It may be this very batch, which had rows before: they are decided, and staged.
         staging.clear_staged(_FILES, options.staging, write, up_to=batchId)

@@ -11,9 +11,9 @@ thread.
 """
 
 from embermq.store.calls.appends import Appends
-from embermq.store.calls.figures import Figures, StatsSnapshot
+from embermq.store.calls.figures import StatsSnapshot, StoreFigures
 from embermq.store.calls.log_reads import LogReads
 from embermq.store.calls.queue_reads import QueueReads
 from embermq.store.calls.upkeep import Upkeep
 
-__all__ = ["Appends", "Figures", "LogReads", "QueueReads", "StatsSnapshot", "Upkeep"]
+__all__ = ["Appends", "StoreFigures", "LogReads", "QueueReads", "StatsSnapshot", "Upkeep"]

@@ -26,7 +26,7 @@ class StatsSnapshot(msgspec.Struct, frozen=True):
     running_flags: int = 0  # RunningFlag: what there is against reading and writing
 
 
-class Figures:
+class StoreFigures:
     """Figures of the store of one engine."""
 
     def __init__(self, engine: Engine) -> None:

@@ -7,7 +7,7 @@ goes before them: after a crash in between, the next opening believes nothing th
 from collections.abc import Sequence
 from pathlib import Path
 
-from embermq.files import Files, Kind, entries_of, remove_tree
+from embermq.files import Files, PathKind, entries_of, remove_tree
 from embermq.store.layout import directory
 from embermq.store.layout.owned_names import DERIVED, in_log, is_root_file
 
@@ -17,7 +17,11 @@ def destroy_files(files: Files, root: Path, log_directories: Sequence[Path]) -> 
     lock = directory.take_directory(files, root)
     try:
         for entry in entries_of(files, root):
-            if entry.name != directory.LOCK and is_root_file(entry.name) and files.kind(root / entry.name) is Kind.FILE:
+            if (
+                entry.name != directory.LOCK
+                and is_root_file(entry.name)
+                and files.kind(root / entry.name) is PathKind.FILE
+            ):
                 files.remove(root / entry.name)
         files.sync_directory(root)
         left: list[Path] = []

@@ -10,7 +10,7 @@ import errno
 from pathlib import Path
 
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
-from embermq.files import Files, Kind, Lock, LockHeld, command_line
+from embermq.files import Files, Lock, LockHeld, PathKind, command_line
 from embermq.store.layout.fence import living_writer
 from embermq.store.tables import CONFIG as CONFIG
 
@@ -70,7 +70,7 @@ def _check_links(files: Files, root: Path, *, read_only: bool) -> None:
     directory must not be begun in its place. A reader needs the log alone."""
     for name in (COMMIT_LOG,) if read_only else (*FOLDERS, QUARANTINE):
         link = root / name
-        if files.kind(link) is not Kind.LINK or files.exists(link):
+        if files.kind(link) is not PathKind.LINK or files.exists(link):
             continue
         target = real_path(files, link)
         if name not in DERIVED or not files.exists(rebuild_beside(target)):
@@ -97,7 +97,7 @@ def rebuild_beside(target: Path) -> Path:
 def make_targets(files: Files, root: Path) -> None:
     """Make the targets of links that a rebuild has moved away, and was killed before it put the new ones there."""
     for name in DERIVED:
-        if files.kind(root / name) is Kind.LINK and not files.exists(root / name):
+        if files.kind(root / name) is PathKind.LINK and not files.exists(root / name):
             files.make_directory(files.real_path(root / name))
 
 
@@ -105,7 +105,7 @@ def take_directory(files: Files, root: Path) -> Lock:
     """Make the directory and its lock ours; StoreLocked or StorePathInvalid if that cannot be."""
     try:
         kind = files.kind(root / LOCK)
-        if kind not in (None, Kind.FILE):  # Four bytes are written to it.
+        if kind not in (None, PathKind.FILE):  # Four bytes are written to it.
             raise StorePathInvalid(root / LOCK, f"this is a {kind} where the lock file should be; move it away")
         files.make_directory(root)
         writer = living_writer(files, root)  # Before the lock: its file may be gone, and must not be made by us then.

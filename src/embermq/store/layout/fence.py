@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from embermq.errors import WriterFenced, again
-from embermq.files import Files, Kind, OpenDirectory, OpenFile, command_line, has_open_for_writing
+from embermq.files import Files, OpenDirectory, OpenFile, PathKind, command_line, has_open_for_writing
 from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, create_state_page, load_state_page
 
 _TOKEN_BITS = 62
@@ -132,7 +132,7 @@ def claim(files: Files, root: Path) -> tuple[Fence, StatePage | None]:
     page = load_state_page(files, root, writable=True)
     if page is not None:
         return Fence(files, root, page, token), page
-    if files.kind(path) is Kind.FILE and files.stat(path).size == PAGE_BYTES:  # Nothing is written through a link.
+    if files.kind(path) is PathKind.FILE and files.stat(path).size == PAGE_BYTES:  # Nothing is written through a link.
         return Fence(files, root, StatePage(files.open(path, True), True), token), None
     return Fence(files, root, None, token), None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from embermq.errors import StorePathInvalid
-from embermq.files import Files, Kind, Segments, entries_of, put_aside
+from embermq.files import Files, PathKind, Segments, entries_of, put_aside
 from embermq.format.names import parse_index_name, parse_segment_name
 from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import DELETED_TOPICS_FILE as DELETED_TOPICS
@@ -59,7 +59,7 @@ def refuse_misplaced_log(files: Files, segments: Segments) -> None:
     goes on without it would give its places in the log to other messages."""
     for path in segments.foreign:
         start = parse_segment_name(path.name)
-        if start is not None and start % segments.segment_bytes == 0 and files.kind(path) is Kind.DIRECTORY:
+        if start is not None and start % segments.segment_bytes == 0 and files.kind(path) is PathKind.DIRECTORY:
             raise StorePathInvalid(
                 path,
                 "is a directory where a log file should be; move it away, and put the log file back if there was one",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from embermq.files import Entry, Files
+from embermq.files import DirectoryEntry, Files
 from embermq.store.layout.state_page import PAGE_BYTES, STATE_FILE, StatePage, load_state_page
 
 _PATIENCE_SECONDS = 1.0
@@ -68,5 +68,5 @@ class PageReader:
         return file.pread(PAGE_BYTES, 0) if page.identity == self._files.identity(path) else None
 
 
-def _may_be_page(found: Entry) -> bool:
+def _may_be_page(found: DirectoryEntry) -> bool:
     return found.is_file and found.size == PAGE_BYTES

@@ -75,7 +75,7 @@ class ScanSettings(NamedTuple):
     delay_ms: NDArray[np.int64] = DEFAULT_DELAY_MS
 
 
-class Stop(NamedTuple):
+class ScanEnd(NamedTuple):
     """Where records of a file end, and why: a ScanStop or TornReason code."""
 
     at: int
@@ -150,7 +150,7 @@ def _scan_file(files: Files, segment: LogSegment, at: int, end: int, how: ScanSe
 
 def records_of(
     file: OpenFile, segment: LogSegment, at: int, end: int, how: ScanSettings
-) -> Generator[RecordColumns, None, Stop]:
+) -> Generator[RecordColumns, None, ScanEnd]:
     """The records of one file that begin in [at, end), up to the first place without one; answers that place."""
     begun, window_bytes = at, FIRST_WINDOW_BYTES
     while at < end:
@@ -164,7 +164,7 @@ def records_of(
                 yield RecordColumns(data, at, how.rows[:count])
             if code != ScanStop.ROWS_FULL:
                 break
-        stop = Stop(at + here, code)
+        stop = ScanEnd(at + here, code)
         if stop.at >= end:
             return stop
         if short or not _is_cut(data, here, code):
@@ -175,7 +175,7 @@ def records_of(
                 return stop
         at = stop.at
         window_bytes = min(2 * window_bytes, how.window_bytes)
-    return Stop(at, ScanStop.BUFFER_END)
+    return ScanEnd(at, ScanStop.BUFFER_END)
 
 
 def _is_cut(data: NDArray[np.uint8], here: int, code: int) -> bool:
@@ -188,29 +188,29 @@ def _is_cut(data: NDArray[np.uint8], here: int, code: int) -> bool:
 
 
 def _one_record(
-    file: OpenFile, segment: LogSegment, stop: Stop, how: ScanSettings
-) -> Generator[RecordColumns, None, Stop]:
+    file: OpenFile, segment: LogSegment, stop: ScanEnd, how: ScanSettings
+) -> Generator[RecordColumns, None, ScanEnd]:
     """A record that is longer than the window it was read into; answers with ROWS_FULL if there was one."""
     place = stop.at - segment.start
     head = np.frombuffer(file.pread(BLANK_BYTES, place), np.uint8)
     size = _int_at(head, 0) if len(head) == BLANK_BYTES else BLANK_BYTES
     size = max(size, BLANK_BYTES)
     if place + size > segment.size:
-        return Stop(stop.at, TornReason.BAD_SIZE if len(head) == BLANK_BYTES else ScanStop.NOTHING)
+        return ScanEnd(stop.at, TornReason.BAD_SIZE if len(head) == BLANK_BYTES else ScanStop.NOTHING)
     data = np.frombuffer(file.pread(size, place), np.uint8)
     rows = how.rows[:1]
     count, here, code = scan_for(size)(data, stop.at, 0, len(data), rows, how.delay_ms, how.check_crc, True)
     if not count:
-        return Stop(stop.at, code)
+        return ScanEnd(stop.at, code)
     yield RecordColumns(data, stop.at, rows)
-    return Stop(stop.at + here, ScanStop.ROWS_FULL)
+    return ScanEnd(stop.at + here, ScanStop.ROWS_FULL)
 
 
 def _int_at(data: NDArray[np.uint8], at: int) -> int:
     return int.from_bytes(data[at : at + 4].tobytes(), "big", signed=True)
 
 
-def _next_good(file: OpenFile, segment: LogSegment, stop: Stop) -> int:
+def _next_good(file: OpenFile, segment: LogSegment, stop: ScanEnd) -> int:
     """Where the next good record of this file begins after a bad place; its end if there is none.
 
     The bad record's own size is tried first: a body may hold bytes that look like a record.
@@ -221,7 +221,7 @@ def _next_good(file: OpenFile, segment: LogSegment, stop: Stop) -> int:
     return segment.end if found is None else found
 
 
-def _after_own_size(file: OpenFile, segment: LogSegment, stop: Stop) -> int | None:
+def _after_own_size(file: OpenFile, segment: LogSegment, stop: ScanEnd) -> int | None:
     if stop.code < min(TornReason) or stop.code in (TornReason.BAD_MAGIC, TornReason.BAD_SIZE):
         return None
     head = file.pread(4, stop.at - segment.start)

@@ -43,7 +43,7 @@ AppendParked = Callable[
 ]  # topic, queue id, places of records, how many wait
 
 
-class Outcome(NamedTuple):
+class RedeliveryOutcome(NamedTuple):
     """How far a run came: so many of its messages are done with, and why no more are, if there is a reason."""
 
     done: int
@@ -77,25 +77,25 @@ class Redelivery:
         self._waiting = waiting
         self.deliver_stored("", 0, _NO_PLACES)
 
-    def deliver_stored(self, topic: str, queue_id: int, places: Rows) -> Outcome:
+    def deliver_stored(self, topic: str, queue_id: int, places: Rows) -> RedeliveryOutcome:
         """Append some of the records at `places` (physical offset, size, queue offset) of a queue, from the first one
         on. None, and no refusal, if kernels are not worth it or the first one is for `deliver`."""
         if self._append_parked is None:
-            return Outcome(0)
+            return RedeliveryOutcome(0)
         room = np.cumsum(places[:STORED_RUN_MAX, P_SIZE] + TOPIC_BYTES_MAX)
         fitting = int(np.searchsorted(room, self._stored_bytes_max, "right"))
         try:
             appended = self._append_parked(topic, queue_id, places[:fitting], self.delivered + self._waiting)
         except AppendRefused as refusal:
-            return Outcome(0, str(refusal))
+            return RedeliveryOutcome(0, str(refusal))
         if appended is None:
-            return Outcome(0)
+            return RedeliveryOutcome(0)
         self._run_max = _ODD_RUN_MAX
         self.delivered += appended.messages
         self.delivered_end = max(self.delivered_end, appended.end)
-        return Outcome(appended.messages)
+        return RedeliveryOutcome(appended.messages)
 
-    def deliver(self, run: Sequence[StoredMessage]) -> Outcome:
+    def deliver(self, run: Sequence[StoredMessage]) -> RedeliveryOutcome:
         """Append a run in order. A message that can never be delivered is reported, and counts as done."""
         messages: list[Message] = []
         done = 0
@@ -107,41 +107,41 @@ class Redelivery:
             outcome = self._put(run[done : done + len(messages)], messages)
             done += outcome.done
             if outcome.refusal is not None:
-                return Outcome(done, outcome.refusal)
+                return RedeliveryOutcome(done, outcome.refusal)
             self.skip(parked.topic, parked.queue_id, parked.queue_offset, message)
             messages, done = [], done + 1
         outcome = self._put(run[done:], messages)
-        return Outcome(done + outcome.done, outcome.refusal)
+        return RedeliveryOutcome(done + outcome.done, outcome.refusal)
 
-    def _put(self, run: Sequence[StoredMessage], messages: list[Message]) -> Outcome:
+    def _put(self, run: Sequence[StoredMessage], messages: list[Message]) -> RedeliveryOutcome:
         if not messages:
-            return Outcome(0)
+            return RedeliveryOutcome(0)
         try:
             receipts = self._append(messages)
         except AppendRefused as refusal:
-            return Outcome(0, str(refusal))
+            return RedeliveryOutcome(0, str(refusal))
         except MessageRejected as rejection:
             if len(messages) > 1:
                 return self._put_one_by_one(run, messages)
             # It will never be taken (a limit was lowered, say), and must not hold up those behind it.
             self.skip(run[0].topic, run[0].queue_id, run[0].queue_offset, str(rejection))
-            return Outcome(1)
+            return RedeliveryOutcome(1)
         return self._count(receipts)
 
-    def _put_one_by_one(self, run: Sequence[StoredMessage], messages: list[Message]) -> Outcome:
+    def _put_one_by_one(self, run: Sequence[StoredMessage], messages: list[Message]) -> RedeliveryOutcome:
         for at, message in enumerate(messages):
             outcome = self._put(run[at : at + 1], [message])
             if outcome.refusal is not None:
-                return Outcome(at, outcome.refusal)
-        return Outcome(len(messages))
+                return RedeliveryOutcome(at, outcome.refusal)
+        return RedeliveryOutcome(len(messages))
 
-    def _count(self, receipts: Sequence[Receipt]) -> Outcome:
+    def _count(self, receipts: Sequence[Receipt]) -> RedeliveryOutcome:
         for at, receipt in enumerate(receipts):
             if not receipt.ok:
-                return Outcome(at, receipt.status)
+                return RedeliveryOutcome(at, receipt.status)
             self.delivered_end = max(self.delivered_end, receipt.physical_offset + receipt.size)
             self.delivered += 1
-        return Outcome(len(receipts))
+        return RedeliveryOutcome(len(receipts))
 
     def skip(self, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:
         """Report a parked message that is not delivered."""

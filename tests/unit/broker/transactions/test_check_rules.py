@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from embermq.broker.transactions.check_rules import RULES, Decision, Facts, Limits, decide, facts_of, total_checks
+from embermq.broker.transactions.check_rules import RULES, CheckDecision, Facts, Limits, decide, facts_of, total_checks
 from embermq.format.frame import encode
 from embermq.model.hosts import Host
 from embermq.model.message import StoredMessage
@@ -41,7 +41,7 @@ class Half:
         return stored_of(record)
 
 
-def decision_on(half: Half | None, checks: int = 0, decided_before: frozenset[int] = frozenset()) -> Decision:
+def decision_on(half: Half | None, checks: int = 0, decided_before: frozenset[int] = frozenset()) -> CheckDecision:
     stored = half.stored() if half is not None else None
     return decide(facts_of(stored, checks, decided_before, NOW - 100, NOW, LIMITS))
 
@@ -49,8 +49,15 @@ def decision_on(half: Half | None, checks: int = 0, decided_before: frozenset[in
 @pytest.mark.parametrize("values", list(product((False, True), repeat=len(Facts._fields))))
 def test_the_first_rule_that_holds_decides(values: tuple[bool, ...]) -> None:
     facts = Facts(*values)
-    expected = [Decision.FORGET, Decision.FINISH, Decision.GIVE_UP, Decision.STOP, Decision.WAIT, Decision.STOP]
-    first = next((decision for decision, holds in zip(expected, values, strict=True) if holds), Decision.CHECK)
+    expected = [
+        CheckDecision.FORGET,
+        CheckDecision.FINISH,
+        CheckDecision.GIVE_UP,
+        CheckDecision.STOP,
+        CheckDecision.WAIT,
+        CheckDecision.STOP,
+    ]
+    first = next((decision for decision, holds in zip(expected, values, strict=True) if holds), CheckDecision.CHECK)
     assert decide(facts) is first
 
 
@@ -64,36 +71,36 @@ IMMUNE = (("CHECK_IMMUNITY_TIME_IN_SECONDS", "60"),)
 @pytest.mark.parametrize(
     ("half", "checks", "decision"),
     [
-        (None, 0, Decision.FORGET),
-        (Half(), 0, Decision.CHECK),
-        (Half(), 14, Decision.CHECK),
-        (Half(), 15, Decision.GIVE_UP),
-        (Half(properties=(("TRANSACTION_CHECK_TIMES", "14"),)), 0, Decision.CHECK),
-        (Half(properties=(("TRANSACTION_CHECK_TIMES", "14"),)), 1, Decision.GIVE_UP),
-        (Half(properties=(("TRANSACTION_CHECK_TIMES", "many"),)), 0, Decision.CHECK),
-        (Half(age_ms=72 * 3_600_000), 0, Decision.CHECK),
-        (Half(age_ms=72 * 3_600_000 + 1), 0, Decision.GIVE_UP),
-        (Half(stored_ms_ago=101), 0, Decision.CHECK),
-        (Half(stored_ms_ago=100), 0, Decision.STOP),
-        (Half(age_ms=5999), 0, Decision.STOP),
-        (Half(age_ms=6000), 0, Decision.CHECK),
-        (Half(age_ms=-1), 0, Decision.CHECK),
-        (Half(age_ms=59_999, properties=IMMUNE), 0, Decision.WAIT),
-        (Half(age_ms=60_000, properties=IMMUNE), 0, Decision.CHECK),
-        (Half(age_ms=-1, properties=IMMUNE), 0, Decision.WAIT),
-        (Half(age_ms=5999, properties=(("CHECK_IMMUNITY_TIME_IN_SECONDS", "soon"),)), 0, Decision.WAIT),
-        (Half(age_ms=6000, properties=(("CHECK_IMMUNITY_TIME_IN_SECONDS", "soon"),)), 0, Decision.CHECK),
-        (Half(age_ms=100, properties=(("CHECK_IMMUNITY_TIME_IN_SECONDS", "0"),)), 0, Decision.CHECK),
+        (None, 0, CheckDecision.FORGET),
+        (Half(), 0, CheckDecision.CHECK),
+        (Half(), 14, CheckDecision.CHECK),
+        (Half(), 15, CheckDecision.GIVE_UP),
+        (Half(properties=(("TRANSACTION_CHECK_TIMES", "14"),)), 0, CheckDecision.CHECK),
+        (Half(properties=(("TRANSACTION_CHECK_TIMES", "14"),)), 1, CheckDecision.GIVE_UP),
+        (Half(properties=(("TRANSACTION_CHECK_TIMES", "many"),)), 0, CheckDecision.CHECK),
+        (Half(age_ms=72 * 3_600_000), 0, CheckDecision.CHECK),
+        (Half(age_ms=72 * 3_600_000 + 1), 0, CheckDecision.GIVE_UP),
+        (Half(stored_ms_ago=101), 0, CheckDecision.CHECK),
+        (Half(stored_ms_ago=100), 0, CheckDecision.STOP),
+        (Half(age_ms=5999), 0, CheckDecision.STOP),
+        (Half(age_ms=6000), 0, CheckDecision.CHECK),
+        (Half(age_ms=-1), 0, CheckDecision.CHECK),
+        (Half(age_ms=59_999, properties=IMMUNE), 0, CheckDecision.WAIT),
+        (Half(age_ms=60_000, properties=IMMUNE), 0, CheckDecision.CHECK),
+        (Half(age_ms=-1, properties=IMMUNE), 0, CheckDecision.WAIT),
+        (Half(age_ms=5999, properties=(("CHECK_IMMUNITY_TIME_IN_SECONDS", "soon"),)), 0, CheckDecision.WAIT),
+        (Half(age_ms=6000, properties=(("CHECK_IMMUNITY_TIME_IN_SECONDS", "soon"),)), 0, CheckDecision.CHECK),
+        (Half(age_ms=100, properties=(("CHECK_IMMUNITY_TIME_IN_SECONDS", "0"),)), 0, CheckDecision.CHECK),
     ],
 )
-def test_what_is_done(half: Half | None, checks: int, decision: Decision) -> None:
+def test_what_is_done(half: Half | None, checks: int, decision: CheckDecision) -> None:
     assert decision_on(half, checks) is decision
 
 
 def test_a_copy_of_a_decided_half_message_is_finished() -> None:
     copy = Half(properties=(("TRAN_PREPARED_QUEUE_OFFSET", "7"),))
-    assert decision_on(copy, decided_before=frozenset((7,))) is Decision.FINISH
-    assert decision_on(copy, decided_before=frozenset((8,))) is Decision.CHECK
+    assert decision_on(copy, decided_before=frozenset((7,))) is CheckDecision.FINISH
+    assert decision_on(copy, decided_before=frozenset((8,))) is CheckDecision.CHECK
 
 
 def test_checks_of_other_brokers_count() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from embermq.client.admin import Admin, Chosen, TopicConfig, Wanted, letter_of
+from embermq.client.admin import Admin, Chosen, TopicConfig, WantedMessages, letter_of
 from embermq.client.message_queue import MessageQueue
 from embermq.errors import MessageIdInvalid, NameUnknown, RouteMissing, SubscriptionRefused
 from embermq.model.message import StoredMessage
@@ -50,14 +50,14 @@ def test_a_queue_is_read_page_by_page(cluster: ProbedCluster, admin: Admin) -> N
     page = admin.messages.page(queue, 0, count=2)
     assert ([one.message.payload for one in page.messages], page.next_offset) == ([b"0", b"1"], 2)
     assert (page.min_offset, page.max_offset, page.is_end) == (0, 5, False)
-    evens = admin.messages.page(queue, 0, wanted=Wanted("even"))
+    evens = admin.messages.page(queue, 0, wanted=WantedMessages("even"))
     assert [one.message.payload for one in evens.messages] == [b"0", b"2", b"4"]
     assert admin.messages.page(queue, 5).is_end
     assert admin.messages.span(queue) == (0, 5)
     beyond = admin.messages.page(queue, 99)
     assert (beyond.messages, beyond.next_offset) == ([], 5)
     with pytest.raises(SubscriptionRefused):
-        admin.messages.page(queue, 0, wanted=Wanted("||"))
+        admin.messages.page(queue, 0, wanted=WantedMessages("||"))
 
 
 def test_offsets_by_time_are_exact_where_brokers_answer_the_nearest(cluster: ProbedCluster, admin: Admin) -> None:

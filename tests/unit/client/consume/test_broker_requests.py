@@ -14,8 +14,8 @@ from embermq.client.consume.broker_requests import (
     parse_offset_table,
     thread_stacks,
 )
-from embermq.client.consume.handle.figures import WINDOW_SECONDS, Figures, TopicFigures
-from embermq.client.consume.handle.handlers import CONSUMED, LATER, Context, Outcome
+from embermq.client.consume.handle.figures import WINDOW_SECONDS, ConsumedFigures, ConsumerFigures
+from embermq.client.consume.handle.handlers import CONSUMED, LATER, Context, HandlerOutcome
 from embermq.client.consume.handle.workers import HandlerCall
 from embermq.client.message_queue import MessageQueue
 from embermq.remoting import Call, Command, Reply, parse_json
@@ -97,14 +97,14 @@ def test_stacks_are_told_when_they_are_wanted() -> None:
     assert "test_stacks_are_told" in thread_stacks()
 
 
-def made(count: int, outcome: Outcome, seconds: float = 0.01) -> HandlerCall:
+def made(count: int, outcome: HandlerOutcome, seconds: float = 0.01) -> HandlerCall:
     one = HandlerCall(print, several(0, count), Context(QUEUE, "g"))
     one.outcome, one.seconds = outcome, seconds
     return one
 
 
 def test_figures_by_topic() -> None:
-    figures = Figures()
+    figures = ConsumerFigures()
     other = HandlerCall(print, [received(0, queue=MessageQueue("bills", "a", 0))], Context(QUEUE, "g"))
     other.outcome = LATER
     figures.handled([made(3, CONSUMED), made(2, LATER), other])
@@ -116,7 +116,7 @@ def test_figures_by_topic() -> None:
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    topic = TopicFigures()
+    topic = ConsumedFigures()
     topic.add(0.0, 600, 0, 600, 6.0)
     topic.add(30.0, 0, 30, 30, 0.0)
     document = topic.document(30.0)

@@ -18,9 +18,9 @@ from embermq.client.consume.queues.locks import HOLD_SECONDS, HeldLocks
 from embermq.client.consume.queues.starts import (
     At,
     AtEnd,
-    AtTime,
     ConsumeFrom,
     Start,
+    StartAtTime,
     parse_consume_from,
     parse_timestamp,
     start_of,
@@ -51,7 +51,7 @@ RETRY = MessageQueue("%RETRY%g", "a", 0)
         (ConsumeFrom.FIRST, "orders", None, At(0)),
         (ConsumeFrom.FIRST, "%RETRY%g", None, At(0)),
         (ConsumeFrom.TIMESTAMP, "orders", 7, At(7)),
-        (ConsumeFrom.TIMESTAMP, "orders", None, AtTime(1234)),
+        (ConsumeFrom.TIMESTAMP, "orders", None, StartAtTime(1234)),
         (ConsumeFrom.TIMESTAMP, "%RETRY%g", None, AtEnd()),
     ],
 )

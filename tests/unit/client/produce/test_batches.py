@@ -2,7 +2,7 @@
 
 import pytest
 
-from embermq.client.produce.batches import Batch, split
+from embermq.client.produce.batches import SendBatch, split
 from embermq.client.produce.outgoing import Packer
 from embermq.client.produce.settings import producer_settings
 from embermq.client.produce.unique_ids import UniqueIds
@@ -12,11 +12,11 @@ from embermq.model.message import Message
 from embermq.model.properties import decode_properties
 
 
-def batches(*messages: Message, bytes_max: int = 1000) -> list[Batch]:
+def batches(*messages: Message, bytes_max: int = 1000) -> list[SendBatch]:
     return split(messages, Packer(producer_settings("x:1", "g", {}), UniqueIds("10.0.0.1")), bytes_max)
 
 
-def bodies(batch: Batch) -> list[bytes]:
+def bodies(batch: SendBatch) -> list[bytes]:
     wire = batch.outgoing.wire
     return [item.body for item in decode_batch_items(wire.body)] if wire.is_batch else [wire.body]
 

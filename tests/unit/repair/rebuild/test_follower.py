@@ -9,7 +9,7 @@ import pytest
 
 from embermq import Message, MessageStore
 from embermq.errors import StoreError, StoreLocked, StorePathInvalid
-from embermq.repair.rebuild.follower import LOCK_NAME, NAME, Follower
+from embermq.repair.rebuild.follower import LOCK_NAME, NAME, DerivedFollower
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
@@ -53,8 +53,8 @@ def bare(tmp_path: Path) -> StoreBuilder:
     return builder
 
 
-def follow(builder: StoreBuilder) -> Follower:
-    return Follower.open(builder.root, builder.settings, clock=builder.clock)
+def follow(builder: StoreBuilder) -> DerivedFollower:
+    return DerivedFollower.open(builder.root, builder.settings, clock=builder.clock)
 
 
 def test_in_one_go(live: dict[str, bytes], bare: StoreBuilder) -> None:
@@ -120,21 +120,21 @@ def test_one_survey_for_one_follower_after_the_other(live: dict[str, bytes], tmp
     while number < COUNT:
         with log_only(builder) as store:
             number = numbered.append_until(store, number, min(number + 16, COUNT))
-        with Follower.open(builder.root, builder.settings, clock=builder.clock, survey=survey) as follower:
+        with DerivedFollower.open(builder.root, builder.settings, clock=builder.clock, survey=survey) as follower:
             follower.advance()
             follower.make_durable()
     assert derived(builder.root) == live
     shutil.rmtree(builder.root)
     with log_only(builder_at(tmp_path / "written")) as store:
         store.append(Message("Other", b"x", keys=["k"]))
-    with Follower.open(builder.root, builder.settings, clock=builder.clock, survey=survey) as follower:
+    with DerivedFollower.open(builder.root, builder.settings, clock=builder.clock, survey=survey) as follower:
         assert follower.advance().records == 1
         follower.make_durable()
     with builder.open() as store:
         assert store.topics() == {"Other": [0]}
 
 
-def follow_first(builder: StoreBuilder) -> Follower:
+def follow_first(builder: StoreBuilder) -> DerivedFollower:
     log_only(builder).close()
     return follow(builder)
 
@@ -205,7 +205,7 @@ def test_the_proof_of_another_log_proves_nothing(live: dict[str, bytes], bare: S
 
 def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(StorePathInvalid):
-        Follower.open(tmp_path / "nothing")
+        DerivedFollower.open(tmp_path / "nothing")
     assert list(tmp_path.iterdir()) == []
 
 

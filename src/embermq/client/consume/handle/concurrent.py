@@ -12,7 +12,7 @@ from collections import deque
 
 from embermq.client.calls import BrokerAddress, send, send_back
 from embermq.client.consume.handle.by_topic import Handlers, grouped
-from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.figures import ConsumerFigures
 from embermq.client.consume.handle.handlers import Context
 from embermq.client.consume.handle.retries import (
     LOCAL_RETRY_SECONDS,
@@ -22,8 +22,8 @@ from embermq.client.consume.handle.retries import (
     send_back_of,
     tried_again,
 )
-from embermq.client.consume.handle.workers import HandlerCall, Run, Workers
-from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.handle.workers import HandlerCall, HandlerRun, Workers
+from embermq.client.consume.queues.reader import PulledQueue
 from embermq.client.consume.queues.readers import Readers
 from embermq.client.received import ReceivedMessage
 from embermq.errors import BrokerUnreachable, ClientError
@@ -36,7 +36,7 @@ class ConcurrentConsumption:
 
     commits_on_pull = True
 
-    def __init__(self, readers: Readers, handlers: Handlers, figures: Figures) -> None:
+    def __init__(self, readers: Readers, handlers: Handlers, figures: ConsumerFigures) -> None:
         self._readers, self._handlers, self._figures = readers, handlers, figures
         self._instance, self._settings = readers.instance, readers.settings
         self.is_stopping = False  # no further call of a handler
@@ -44,19 +44,19 @@ class ConcurrentConsumption:
 
     # -- what the readers bring ----------------------------------------------------------------------------------
 
-    def arrived(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         self._submit(reader, as_handled(messages, self._instance.settings.namespace))
 
-    def passed(self, reader: QueueReader) -> None:
+    def passed(self, reader: PulledQueue) -> None:
         self._note_position(reader)
 
-    def woken(self, reader: QueueReader) -> None:
+    def woken(self, reader: PulledQueue) -> None:
         pass
 
-    async def ended(self, reader: QueueReader) -> None:
+    async def ended(self, reader: PulledQueue) -> None:
         pass  # What still runs is not waited for: the next owner handles it as well.
 
-    def _submit(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def _submit(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         calls: dict[bool, deque[HandlerCall]] = {}
         group = self._settings.group
         for batch in grouped(messages, self._settings.batch_size):
@@ -65,17 +65,17 @@ class ConcurrentConsumption:
             calls.setdefault(self._handlers.is_async(topic), deque()).append(call)
         for is_async, same in calls.items():
             is_stopped = functools.partial(self._is_stopped, reader)
-            self.workers.submit(Run(same, is_stopped, owner=reader, is_async=is_async))
+            self.workers.submit(HandlerRun(same, is_stopped, owner=reader, is_async=is_async))
 
-    def _is_stopped(self, reader: QueueReader) -> bool:
+    def _is_stopped(self, reader: PulledQueue) -> bool:
         """Any thread."""
         return reader.is_dropped or self.is_stopping
 
     # -- what the workers bring ----------------------------------------------------------------------------------
 
-    def _done(self, run: Run, calls: list[HandlerCall]) -> None:
+    def _done(self, run: HandlerRun, calls: list[HandlerCall]) -> None:
         reader = run.owner
-        assert isinstance(reader, QueueReader)
+        assert isinstance(reader, PulledQueue)
         self._figures.handled(calls)
         finished: list[ReceivedMessage] = []
         for call in calls:
@@ -92,7 +92,7 @@ class ConcurrentConsumption:
                 self._give_back(reader, call.messages, call.context.delay_level)
         self._finish(reader, finished)
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: HandlerRun) -> None:
         pass  # What is left of a run belongs to a queue that was dropped, or to a consumer that closes.
 
     def expire(self) -> None:
@@ -100,7 +100,7 @@ class ConcurrentConsumption:
         late = time.monotonic() - self._settings.consume_timeout
         for run, call in self.workers.running():
             reader = run.owner
-            assert isinstance(reader, QueueReader)
+            assert isinstance(reader, PulledQueue)
             if (call.started_at or late) < late and not call.is_given_up and not reader.is_dropped:
                 call.is_given_up = True
                 log.warning("event=handler_timed_out queue=%s messages=%d", reader.queue, len(call.messages))
@@ -111,19 +111,19 @@ class ConcurrentConsumption:
 
     # -- finishing -----------------------------------------------------------------------------------------------
 
-    def _finish(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def _finish(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         if reader.is_dropped or not messages:
             return
         reader.process.finish([message.queue_offset for message in messages])
         self._note_position(reader)
         reader.has_room_again()
 
-    def _note_position(self, reader: QueueReader) -> None:
+    def _note_position(self, reader: PulledQueue) -> None:
         offset = reader.process.committable
         if offset is not None and not reader.is_dropped:
             self._readers.positions[reader.queue] = offset
 
-    def _give_back(self, reader: QueueReader, messages: list[ReceivedMessage], delay_level: int) -> None:
+    def _give_back(self, reader: PulledQueue, messages: list[ReceivedMessage], delay_level: int) -> None:
         async def give_back() -> None:
             outcomes = await asyncio.gather(*(self._stored_again(one, delay_level) for one in messages))
             self._finish(reader, [one for one, is_stored in zip(messages, outcomes, strict=True) if is_stored])

@@ -12,7 +12,7 @@ _STEP_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class TopicFigures:
+class ConsumedFigures:
     """Messages of one topic: in all, and by steps of a few seconds."""
 
     consumed: int = 0
@@ -47,11 +47,11 @@ class TopicFigures:
         }
 
 
-class Figures:
+class ConsumerFigures:
     """Figures by topic."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, TopicFigures] = {}
+        self._topics: dict[str, ConsumedFigures] = {}
 
     def handled(self, calls: list[HandlerCall]) -> None:
         """Calls of one run; nearly always of one topic."""
@@ -62,7 +62,7 @@ class Figures:
         for topic, same in by_topic.items():
             figures = self._topics.get(topic)
             if figures is None:
-                figures = self._topics[topic] = TopicFigures()
+                figures = self._topics[topic] = ConsumedFigures()
             consumed = sum(len(call.messages) for call in same if call.outcome.is_consumed)
             total = sum(len(call.messages) for call in same)
             figures.add(now, consumed, total - consumed, len(same), sum(call.seconds for call in same))

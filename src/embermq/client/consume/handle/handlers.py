@@ -38,25 +38,25 @@ AnyHandler = Handler | AsyncHandler
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HandlerOutcome:
     """What a call of a handler came to. `problem` is what it raised, or what is wrong with its answer."""
 
     is_consumed: bool
     problem: BaseException | None = None
 
 
-CONSUMED = Outcome(True)
-LATER = Outcome(False)
+CONSUMED = HandlerOutcome(True)
+LATER = HandlerOutcome(False)
 
 
-def outcome_of(answer: object) -> Outcome:
+def outcome_of(answer: object) -> HandlerOutcome:
     """What the answer of a handler means."""
     if answer is None or answer is True:
         return CONSUMED
     if answer is False:
         return LATER
     kind = type(answer).__name__
-    return Outcome(
+    return HandlerOutcome(
         False, TypeError(f"the handler returned a {kind}; None or True (consumed) or False (later) is expected")
     )
 

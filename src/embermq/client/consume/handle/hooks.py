@@ -16,7 +16,7 @@ from embermq.client.consume.handle.handlers import (
     AsyncHandler,
     Context,
     Handler,
-    Outcome,
+    HandlerOutcome,
     is_async,
     outcome_of,
 )
@@ -60,7 +60,7 @@ def hooked(handler: AnyHandler, hooks: Sequence[ConsumeHook]) -> AnyHandler:
             try:
                 answer = await awaited(messages, context)
             except BaseException as problem:
-                call.ended(Outcome(False, problem))
+                call.ended(HandlerOutcome(False, problem))
                 raise
             call.ended(outcome_of(answer))
             return answer
@@ -73,7 +73,7 @@ def hooked(handler: AnyHandler, hooks: Sequence[ConsumeHook]) -> AnyHandler:
         try:
             answer = called(messages, context)
         except BaseException as problem:
-            call.ended(Outcome(False, problem))
+            call.ended(HandlerOutcome(False, problem))
             raise
         call.ended(outcome_of(answer))
         return answer
@@ -90,7 +90,7 @@ class _Call:
         self._run([hook.before_consume for hook in hooks])
         self._began = time.monotonic()
 
-    def ended(self, outcome: Outcome) -> None:
+    def ended(self, outcome: HandlerOutcome) -> None:
         context = self._context
         context.seconds = time.monotonic() - self._began
         context.is_consumed, context.error = outcome.is_consumed, outcome.problem

@@ -23,11 +23,11 @@ from enum import Enum, auto
 
 from embermq.client.calls import send
 from embermq.client.consume.handle.by_topic import Handlers, grouped
-from embermq.client.consume.handle.figures import Figures
+from embermq.client.consume.handle.figures import ConsumerFigures
 from embermq.client.consume.handle.handlers import Context
 from embermq.client.consume.handle.retries import as_handled, retry_message, suspend_seconds, tried_again
-from embermq.client.consume.handle.workers import HandlerCall, Run, Workers
-from embermq.client.consume.queues.reader import QueueReader
+from embermq.client.consume.handle.workers import HandlerCall, HandlerRun, Workers
+from embermq.client.consume.queues.reader import PulledQueue
 from embermq.client.consume.queues.readers import Readers
 from embermq.client.received import ReceivedMessage
 from embermq.errors import BrokerUnreachable, ClientError
@@ -48,7 +48,7 @@ class LaneState(Enum):
 class Lane:
     """One queue that is handled in order."""
 
-    def __init__(self, reader: QueueReader) -> None:
+    def __init__(self, reader: PulledQueue) -> None:
         self.reader = reader
         self.state = LaneState.IDLE
         self.failed: HandlerCall | None = None  # of the run that is under way
@@ -69,7 +69,7 @@ class OrderlyConsumption:
 
     commits_on_pull = True
 
-    def __init__(self, readers: Readers, handlers: Handlers, figures: Figures) -> None:
+    def __init__(self, readers: Readers, handlers: Handlers, figures: ConsumerFigures) -> None:
         self._readers, self._handlers, self._figures = readers, handlers, figures
         self._instance, self._settings = readers.instance, readers.settings
         self._loop = asyncio.get_running_loop()
@@ -79,16 +79,16 @@ class OrderlyConsumption:
 
     # -- what the readers bring ----------------------------------------------------------------------------------
 
-    def arrived(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         self._go(self._lane(reader))
 
-    def passed(self, reader: QueueReader) -> None:
+    def passed(self, reader: PulledQueue) -> None:
         self._note_position(reader)
 
-    def woken(self, reader: QueueReader) -> None:
+    def woken(self, reader: PulledQueue) -> None:
         self._go(self._lane(reader))
 
-    async def ended(self, reader: QueueReader) -> None:
+    async def ended(self, reader: PulledQueue) -> None:
         lane = self._lanes.pop(id(reader), None)
         if lane is not None:
             if lane.timer is not None:
@@ -98,13 +98,13 @@ class OrderlyConsumption:
     def expire(self) -> None:
         """A message in its handler has all the time it needs: the ones behind it may not pass."""
 
-    def _lane(self, reader: QueueReader) -> Lane:
+    def _lane(self, reader: PulledQueue) -> Lane:
         lane = self._lanes.get(id(reader))
         if lane is None:
             lane = self._lanes[id(reader)] = Lane(reader)
         return lane
 
-    def _may_run(self, reader: QueueReader) -> bool:
+    def _may_run(self, reader: PulledQueue) -> bool:
         """Any thread."""
         if reader.is_dropped or self.is_stopping:
             return False
@@ -128,12 +128,12 @@ class OrderlyConsumption:
         lane.failed = None
         lane.become(LaneState.RUNNING)
         self.workers.submit(
-            Run(calls, lambda: not self._may_run(reader), owner=lane, is_ordered=True, is_async=is_async)
+            HandlerRun(calls, lambda: not self._may_run(reader), owner=lane, is_ordered=True, is_async=is_async)
         )
 
     # -- what the workers bring ----------------------------------------------------------------------------------
 
-    def _done(self, run: Run, calls: list[HandlerCall]) -> None:
+    def _done(self, run: HandlerRun, calls: list[HandlerCall]) -> None:
         lane = run.owner
         assert isinstance(lane, Lane)
         self._figures.handled(calls)
@@ -144,7 +144,7 @@ class OrderlyConsumption:
                 lane.failed = call
         self._finish(lane.reader, [message for call in calls if call.outcome.is_consumed for message in call.messages])
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: HandlerRun) -> None:
         lane = run.owner
         assert isinstance(lane, Lane)
         failed, reader = lane.failed, lane.reader
@@ -201,7 +201,7 @@ class OrderlyConsumption:
 
     # -- finishing -----------------------------------------------------------------------------------------------
 
-    def _finish(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def _finish(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         """Also of a queue that is being given up: its last handler is waited for, and counts."""
         if not messages:
             return
@@ -209,7 +209,7 @@ class OrderlyConsumption:
         self._note_position(reader)
         reader.has_room_again()
 
-    def _note_position(self, reader: QueueReader) -> None:
+    def _note_position(self, reader: PulledQueue) -> None:
         offset = reader.process.committable
         if offset is not None and reader.may_commit:
             self._readers.positions[reader.queue] = offset

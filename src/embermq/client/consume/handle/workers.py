@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import cast
 
-from embermq.client.consume.handle.handlers import LATER, AnyHandler, AsyncHandler, Context, Outcome, outcome_of
+from embermq.client.consume.handle.handlers import LATER, AnyHandler, AsyncHandler, Context, HandlerOutcome, outcome_of
 from embermq.client.received import ReceivedMessage
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ class HandlerCall:
     started_at: float | None = None
     is_given_up: bool = False  # its outcome is of no interest any more
     seconds: float = 0.0  # that it took
-    outcome: Outcome = LATER
+    outcome: HandlerOutcome = LATER
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class HandlerRun:
     """Calls that may be made one after another. `owner` is of use to the one who submitted it."""
 
     calls: deque[HandlerCall]
@@ -62,8 +62,8 @@ class Run:
     threads: int = 0
 
 
-OnDone = Callable[[Run, list[HandlerCall]], None]
-OnEnd = Callable[[Run], None]
+OnDone = Callable[[HandlerRun, list[HandlerCall]], None]
+OnEnd = Callable[[HandlerRun], None]
 
 
 class Workers:
@@ -72,13 +72,13 @@ class Workers:
     def __init__(self, threads: int, on_done: OnDone, on_end: OnEnd) -> None:
         self._loop = asyncio.get_running_loop()
         self._threads_max, self._on_done, self._on_end = threads, on_done, on_end
-        self._queue: SimpleQueue[Run | None] = SimpleQueue()
+        self._queue: SimpleQueue[HandlerRun | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._lock = threading.Lock()
-        self._done: deque[tuple[Run, list[HandlerCall] | None]] = deque()  # None: the run has ended
+        self._done: deque[tuple[HandlerRun, list[HandlerCall] | None]] = deque()  # None: the run has ended
         self._is_posted = False
-        self._runs: set[Run] = set()
+        self._runs: set[HandlerRun] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(threads)
         self._mean_seconds = 0.0
@@ -86,7 +86,7 @@ class Workers:
         self._nothing_runs = asyncio.Event()
         self._nothing_runs.set()
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run: HandlerRun) -> None:
         assert run.calls
         self._runs.add(run)
         self._nothing_runs.clear()
@@ -97,7 +97,7 @@ class Workers:
         if self._look is None:
             self._look = self._loop.call_later(LOOK_SECONDS, self._widen)
 
-    def running(self) -> list[tuple[Run, HandlerCall]]:
+    def running(self) -> list[tuple[HandlerRun, HandlerCall]]:
         """Calls that are being made now."""
         return [(run, call) for run in self._runs for call in tuple(run.running)]
 
@@ -135,7 +135,7 @@ class Workers:
         if self._runs:
             self._look = self._loop.call_later(LOOK_SECONDS, self._widen)
 
-    def _hand_out(self, run: Run, wide: int) -> None:
+    def _hand_out(self, run: HandlerRun, wide: int) -> None:
         with self._lock:
             wide = min(wide, self._threads_max - run.threads)
             run.threads += wide
@@ -151,14 +151,14 @@ class Workers:
             self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
             self._threads[-1].start()
 
-    def _start_tasks(self, run: Run) -> None:
+    def _start_tasks(self, run: HandlerRun) -> None:
         run.threads = 1 if run.is_ordered else min(len(run.calls), self._threads_max)
         for _ in range(run.threads):
             task = self._loop.create_task(self._await_calls(run))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _await_calls(self, run: Run) -> None:
+    async def _await_calls(self, run: HandlerRun) -> None:
         async with self._slots:
             while (call := self._next(run)) is not None:
                 try:
@@ -166,7 +166,7 @@ class Workers:
                 except asyncio.CancelledError:
                     raise
                 except Exception as problem:
-                    outcome = Outcome(False, problem)
+                    outcome = HandlerOutcome(False, problem)
                 self._done.append((run, [call]))
                 goes_on = self._finish(run, call, outcome)
                 self._deliver()
@@ -206,7 +206,7 @@ class Workers:
             self._leave(run)
             self._post()
 
-    def _make_calls(self, run: Run) -> None:
+    def _make_calls(self, run: HandlerRun) -> None:
         made: list[HandlerCall] = []
         report_at = 0.0
         while (call := self._next(run)) is not None:
@@ -217,7 +217,7 @@ class Workers:
             try:
                 outcome = outcome_of(call.handler(call.messages, call.context))
             except BaseException as problem:  # Also of sys.exit() in a handler: the thread is not the handler's.
-                outcome = Outcome(False, problem)
+                outcome = HandlerOutcome(False, problem)
             goes_on = self._finish(run, call, outcome)
             if not outcome.is_consumed or began + call.seconds > report_at:
                 self._done.append((run, made))
@@ -228,7 +228,7 @@ class Workers:
         if made:
             self._done.append((run, made))
 
-    def _next(self, run: Run) -> HandlerCall | None:
+    def _next(self, run: HandlerRun) -> HandlerCall | None:
         """The call to be made now. Any thread."""
         if run.is_stopped():
             return None
@@ -240,7 +240,7 @@ class Workers:
         run.running.add(call)
         return call
 
-    def _finish(self, run: Run, call: HandlerCall, outcome: Outcome) -> bool:
+    def _finish(self, run: HandlerRun, call: HandlerCall, outcome: HandlerOutcome) -> bool:
         """Note what a call came to; whether the run goes on. Any thread."""
         call.seconds = time.monotonic() - (call.started_at or 0.0)
         self._mean_seconds += (call.seconds - self._mean_seconds) * _MEAN_WEIGHT
@@ -248,7 +248,7 @@ class Workers:
         run.running.discard(call)
         return outcome.is_consumed or not run.is_ordered
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: HandlerRun) -> None:
         """One less works at a run; after the last one it has ended. Any thread."""
         with self._lock:
             run.threads -= 1

@@ -58,7 +58,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class PullWait:
     """Ask again when this has passed, or when its reason is gone."""
 
     reason: Waiting
@@ -66,12 +66,12 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class PullStop:
     """Nothing more of this queue."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PullFound:
     """Messages that match, ascending."""
 
     messages: list[ReceivedMessage]
@@ -80,7 +80,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
+class PullEmpty:
     """No new message, or none that matched."""
 
     next_offset: int
@@ -88,20 +88,20 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class PullMoved:
     """The offset lies outside of the queue; `next_offset` is inside."""
 
     next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class PullFailed:
     """No answer, or an error."""
 
     is_busy: bool = False
 
 
-Answer = Found | Nothing | Moved | Failed
+Answer = PullFound | PullEmpty | PullMoved | PullFailed
 
 
 class QueuePulls:
@@ -119,22 +119,22 @@ class QueuePulls:
         self.moved_to: int | None = None
         self.answered_at = now
 
-    def next(self, *, is_paused: bool, is_locked: bool, commit_offset: int | None = None) -> Ask | Wait | Stop:
+    def next(self, *, is_paused: bool, is_locked: bool, commit_offset: int | None = None) -> Ask | PullWait | PullStop:
         """What to do now. In PULLING, nothing may be asked: one pull at a time."""
         assert self.state is not PullState.PULLING, "a pull is under way"
         if self._process.is_dropped or self.state is PullState.ENDED:
             self.state = PullState.ENDED
-            return Stop()
+            return PullStop()
         if is_paused:
-            return Wait(Waiting.RESUME)
+            return PullWait(Waiting.RESUME)
         if self._is_orderly and not is_locked:
-            return Wait(Waiting.LOCK)
+            return PullWait(Waiting.LOCK)
         if self._retry is not None:
             seconds, self._retry = self._retry, None
-            return Wait(Waiting.RETRY, seconds)
+            return PullWait(Waiting.RETRY, seconds)
         self._is_full = self._process.full_because() is not None or (self._is_full and not self._process.has_room())
         if self._is_full:
-            return Wait(Waiting.ROOM)
+            return PullWait(Waiting.ROOM)
         self.state = PullState.PULLING
         commits = commit_offset is not None and commit_offset > 0 and self._broker_id == MASTER
         return Ask(self.next_offset, commit_offset if commits else None, self._broker_id, self._epoch)
@@ -145,18 +145,18 @@ class QueuePulls:
             return False
         self.state = PullState.READY
         self.answered_at = now
-        if isinstance(answer, Failed):
+        if isinstance(answer, PullFailed):
             self._retry = BUSY_SECONDS if answer.is_busy else RETRY_SECONDS
             self._broker_id = MASTER
             return True
-        if isinstance(answer, Moved) and answer.next_offset < self.next_offset:
+        if isinstance(answer, PullMoved) and answer.next_offset < self.next_offset:
             self.state, self.moved_to = PullState.ENDED, answer.next_offset
             self._process.drop()
             return True
-        self._broker_id = MASTER if isinstance(answer, Moved) else answer.broker_id
+        self._broker_id = MASTER if isinstance(answer, PullMoved) else answer.broker_id
         self.next_offset = answer.next_offset
         if not self._process.is_dropped:
-            if isinstance(answer, Found):
+            if isinstance(answer, PullFound):
                 self._process.put(answer.messages)
             self._process.passed(answer.next_offset)
         return True

@@ -7,7 +7,17 @@ from typing import Protocol
 
 from embermq.client.calls import SQL92, BrokerAddress, Pull, Pulled, PullStatus, SubscriptionData, pull
 from embermq.client.consume.queues.process_queue import ProcessQueue
-from embermq.client.consume.queues.pulling import Answer, Ask, Failed, Found, Moved, Nothing, QueuePulls, Stop, Wait
+from embermq.client.consume.queues.pulling import (
+    Answer,
+    Ask,
+    PullEmpty,
+    PullFailed,
+    PullFound,
+    PullMoved,
+    PullStop,
+    PullWait,
+    QueuePulls,
+)
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import TagMatch
 from embermq.client.instance import Instance
@@ -40,15 +50,15 @@ class ReaderOwner(Protocol):
         """What may be committed on the way of a pull."""
         ...
 
-    def arrived(self, reader: "QueueReader", messages: list[ReceivedMessage]) -> None:
+    def arrived(self, reader: "PulledQueue", messages: list[ReceivedMessage]) -> None:
         """Messages are in the reader's process queue."""
         ...
 
-    def passed(self, reader: "QueueReader") -> None:
+    def passed(self, reader: "PulledQueue") -> None:
         """Offsets were passed without a message that matches."""
         ...
 
-    def moved(self, reader: "QueueReader", offset: int) -> None:
+    def moved(self, reader: "PulledQueue", offset: int) -> None:
         """The reader has ended: its queue is shorter than it was."""
         ...
 
@@ -61,7 +71,7 @@ class ReaderOwner(Protocol):
         ...
 
 
-class QueueReader:
+class PulledQueue:
     """One queue that is being read."""
 
     def __init__(self, owner: ReaderOwner, queue: MessageQueue, offset: int, *, is_lite: bool = False) -> None:
@@ -121,9 +131,9 @@ class QueueReader:
             while True:
                 self._wake.clear()
                 match self._next():
-                    case Stop():
+                    case PullStop():
                         return
-                    case Wait(_reason, seconds):
+                    case PullWait(_reason, seconds):
                         await self._wait(seconds)
                     case Ask() as ask:
                         self._take(ask, await self._asked(ask))
@@ -133,7 +143,7 @@ class QueueReader:
             log.exception("event=reader_failed queue=%s", self.queue)
             self.drop()
 
-    def _next(self) -> Ask | Wait | Stop:
+    def _next(self) -> Ask | PullWait | PullStop:
         owner, queue = self._owner, self.queue
         return self.pulls.next(
             is_paused=owner.is_paused(queue),
@@ -152,27 +162,27 @@ class QueueReader:
         if not self.pulls.answered(ask.epoch, answer, self._loop.time()):
             return
         match answer:
-            case Found(messages):
+            case PullFound(messages):
                 if messages:
                     self._owner.arrived(self, messages)
                 else:
                     self._owner.passed(self)
-            case Nothing():
+            case PullEmpty():
                 self._owner.passed(self)
-            case Moved(offset):
+            case PullMoved(offset):
                 log.warning("event=offset_moved queue=%s from=%d to=%d", self.queue, ask.offset, offset)
                 if self.pulls.moved_to is None:
                     self._owner.passed(self)
                 else:
                     self._owner.moved(self, offset)
-            case Failed():
+            case PullFailed():
                 pass
 
     async def _asked(self, ask: Ask) -> Answer:
         wanted = self._owner.subscription(self.queue.topic)
         to = self._owner.instance.routes.broker(self.queue.broker, ask.broker_id)
         if wanted is None or to is None:
-            return Failed()
+            return PullFailed()
         try:
             await self._owner.reached_again(to)
             return self._answer(await self._pulled(to, ask, wanted), wanted)
@@ -211,18 +221,18 @@ class QueueReader:
             case PullStatus.FOUND:
                 messages = parse_records(pulled.records, self.queue.broker)
                 matching = self._match(wanted).select(messages)
-                return Found(matching, pulled.next_offset, pulled.suggested_broker_id)
+                return PullFound(matching, pulled.next_offset, pulled.suggested_broker_id)
             case PullStatus.OFFSET_MOVED:
-                return Moved(pulled.next_offset)
+                return PullMoved(pulled.next_offset)
             case _:
-                return Nothing(pulled.next_offset, pulled.suggested_broker_id)
+                return PullEmpty(pulled.next_offset, pulled.suggested_broker_id)
 
     def _match(self, wanted: SubscriptionData) -> TagMatch:
         if self._matching is None or self._matching[0] is not wanted:
             self._matching = (wanted, TagMatch(wanted))
         return self._matching[1]
 
-    def _failed(self, problem: ClientError, *, is_busy: bool = False) -> Failed:
+    def _failed(self, problem: ClientError, *, is_busy: bool = False) -> PullFailed:
         level = logging.ERROR if isinstance(problem, AnswerInvalid) else logging.WARNING
         log.log(level, "event=pull_failed queue=%s reason=%r", self.queue, str(problem))
-        return Failed(is_busy)
+        return PullFailed(is_busy)

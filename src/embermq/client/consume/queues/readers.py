@@ -25,8 +25,8 @@ from embermq.client.calls import (
 )
 from embermq.client.consume.queues.locks import HeldLocks
 from embermq.client.consume.queues.offset_stores import OffsetStore
-from embermq.client.consume.queues.reader import QueueReader
-from embermq.client.consume.queues.starts import At, AtEnd, AtTime, start_of
+from embermq.client.consume.queues.reader import PulledQueue
+from embermq.client.consume.queues.starts import At, AtEnd, StartAtTime, start_of
 from embermq.client.consume.settings import ConsumerSettings
 from embermq.client.consume.subscribing import Subscriptions
 from embermq.client.instance import Instance
@@ -42,17 +42,17 @@ class Consumption(Protocol):
 
     commits_on_pull: bool  # a pull may carry what is to be committed
 
-    def arrived(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None: ...
+    def arrived(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None: ...
 
-    def passed(self, reader: QueueReader) -> None:
+    def passed(self, reader: PulledQueue) -> None:
         """Offsets without messages for this consumer were passed."""
         ...
 
-    def woken(self, reader: QueueReader) -> None:
+    def woken(self, reader: PulledQueue) -> None:
         """A lock was renewed, or the consumer goes on after a pause."""
         ...
 
-    async def ended(self, reader: QueueReader) -> None:
+    async def ended(self, reader: PulledQueue) -> None:
         """Wait until no handler works on a queue that was dropped."""
         ...
 
@@ -79,7 +79,7 @@ class Readers:
         self.locks = HeldLocks()
         self.is_suspended = False  # all queues
         self.paused: set[MessageQueue] = set()
-        self._readers: dict[MessageQueue, QueueReader] = {}
+        self._readers: dict[MessageQueue, PulledQueue] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._lost_brokers: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,10 +88,10 @@ class Readers:
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[QueueReader]:
+    def __iter__(self) -> Iterator[PulledQueue]:
         return iter(list(self._readers.values()))
 
-    def find(self, queue: MessageQueue) -> QueueReader | None:
+    def find(self, queue: MessageQueue) -> PulledQueue | None:
         return self._readers.get(queue)
 
     def queues(self, topic: str | None = None) -> set[MessageQueue]:
@@ -121,9 +121,9 @@ class Readers:
         self.begin(queue, offset)
         return True
 
-    def begin(self, queue: MessageQueue, offset: int) -> QueueReader:
+    def begin(self, queue: MessageQueue, offset: int) -> PulledQueue:
         """Read a queue from an offset on."""
-        reader = self._readers[queue] = QueueReader(self, queue, offset, is_lite=self._is_lite)
+        reader = self._readers[queue] = PulledQueue(self, queue, offset, is_lite=self._is_lite)
         reader.start()
         log.info("event=queue_taken group=%s queue=%s offset=%d", self.group, queue, offset)
         return reader
@@ -144,7 +144,7 @@ class Readers:
         leaving.add_done_callback(lambda _done: self._leaving.pop(queue, None))
         await asyncio.wait([leaving], timeout=1.0)
 
-    async def _leave(self, reader: QueueReader, robbed: bool, offset: int | None) -> None:
+    async def _leave(self, reader: PulledQueue, robbed: bool, offset: int | None) -> None:
         queue = reader.queue
         if self.consumption is not None:
             await self.consumption.ended(reader)
@@ -174,7 +174,7 @@ class Readers:
                 return offset
             case AtEnd():
                 return await max_offset(self.instance.caller, self._address(queue, "GET_MAX_OFFSET"), queue, seconds)
-            case AtTime(timestamp_ms):
+            case StartAtTime(timestamp_ms):
                 to = self._address(queue, "SEARCH_OFFSET_BY_TIMESTAMP")
                 return await search_offset(self.instance.caller, to, queue, timestamp_ms, seconds)
 
@@ -296,15 +296,15 @@ class Readers:
         may = self.consumption is not None and self.consumption.commits_on_pull and not self.settings.broadcasting
         return self.positions.get(queue) if may else None
 
-    def arrived(self, reader: QueueReader, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, reader: PulledQueue, messages: list[ReceivedMessage]) -> None:
         assert self.consumption is not None
         self.consumption.arrived(reader, messages)
 
-    def passed(self, reader: QueueReader) -> None:
+    def passed(self, reader: PulledQueue) -> None:
         assert self.consumption is not None
         self.consumption.passed(reader)
 
-    def moved(self, reader: QueueReader, offset: int) -> None:
+    def moved(self, reader: PulledQueue, offset: int) -> None:
         """Taken up again from there, unless it was lost meanwhile."""
         if self._is_lite and self._readers.get(reader.queue) is reader:
             self.begin(reader.queue, offset)  # At once: no handler runs, and its caller may ask where it is.

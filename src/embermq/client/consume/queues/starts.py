@@ -41,13 +41,13 @@ class AtEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class AtTime:
+class StartAtTime:
     """The first message stored at this time or later."""
 
     timestamp_ms: int
 
 
-Start = At | AtEnd | AtTime
+Start = At | AtEnd | StartAtTime
 
 
 def start_of(policy: ConsumeFrom, topic: str, stored: int | None, timestamp_ms: int) -> Start:
@@ -60,7 +60,7 @@ def start_of(policy: ConsumeFrom, topic: str, stored: int | None, timestamp_ms: 
         case ConsumeFrom.LAST:
             return At(0) if is_retry_topic(topic) else AtEnd()
         case ConsumeFrom.TIMESTAMP:
-            return AtEnd() if is_retry_topic(topic) else AtTime(timestamp_ms)
+            return AtEnd() if is_retry_topic(topic) else StartAtTime(timestamp_ms)
 
 
 def parse_consume_from(given: "ConsumeFrom | str") -> ConsumeFrom:

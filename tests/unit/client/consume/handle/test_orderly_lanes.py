@@ -10,10 +10,10 @@ import pytest
 from embermq.client.calls import BrokerAddress, WireMessage
 from embermq.client.consume.handle import orderly
 from embermq.client.consume.handle.by_topic import Handlers
-from embermq.client.consume.handle.figures import Figures
-from embermq.client.consume.handle.handlers import CONSUMED, LATER, Outcome
+from embermq.client.consume.handle.figures import ConsumerFigures
+from embermq.client.consume.handle.handlers import CONSUMED, LATER, HandlerOutcome
 from embermq.client.consume.handle.orderly import LaneState, OrderlyConsumption
-from embermq.client.consume.handle.workers import Run
+from embermq.client.consume.handle.workers import HandlerRun
 from embermq.client.consume.queues.locks import HeldLocks
 from embermq.client.consume.queues.process_queue import CacheLimits, ProcessQueue
 from embermq.client.consume.settings import ConsumerSettings
@@ -27,7 +27,7 @@ class Bench:
     """One queue that is handled in order, with workers and a broker made of lists."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[HandlerRun] = []
         self.stored: list[WireMessage] = []
         self.broker_is_down = False
         self.tasks: list[asyncio.Task[None]] = []
@@ -44,7 +44,7 @@ class Bench:
         self.readers = SimpleNamespace(
             instance=instance, settings=self.settings, group="g", locks=self.locks, positions={}, soon=self._soon
         )
-        self.consumption = OrderlyConsumption(self.readers, Handlers(), Figures())  # type: ignore[arg-type]
+        self.consumption = OrderlyConsumption(self.readers, Handlers(), ConsumerFigures())  # type: ignore[arg-type]
         self.process = ProcessQueue(CacheLimits(), is_orderly=True)
         self.reader: Any = Reader(self.process)
 
@@ -68,7 +68,7 @@ class Bench:
     def state(self) -> LaneState:
         return self.consumption._lane(self.reader).state
 
-    def play(self, *outcomes: Outcome) -> None:
+    def play(self, *outcomes: HandlerOutcome) -> None:
         """The newest run: so many calls with these outcomes, then it ends."""
         run = self.runs.pop()
         for outcome in outcomes:

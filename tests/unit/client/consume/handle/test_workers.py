@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from embermq.client.consume.handle.handlers import Context, Outcome, is_async
-from embermq.client.consume.handle.workers import HandlerCall, Run, Workers
+from embermq.client.consume.handle.handlers import Context, HandlerOutcome, is_async
+from embermq.client.consume.handle.workers import HandlerCall, HandlerRun, Workers
 from embermq.client.received import ReceivedMessage
 from tests.support.brokers import until
 from tests.support.received import QUEUE, received
@@ -18,17 +18,17 @@ from tests.support.received import QUEUE, received
 
 class Bench:
     def __init__(self, threads: int = 4) -> None:
-        self.done: list[tuple[int, Outcome]] = []
-        self.ended: list[Run] = []
+        self.done: list[tuple[int, HandlerOutcome]] = []
+        self.ended: list[HandlerRun] = []
         self.workers = Workers(threads, self._done, self.ended.append)
         self.is_stopped = False
 
-    def _done(self, run: Run, calls: list[HandlerCall]) -> None:
+    def _done(self, run: HandlerRun, calls: list[HandlerCall]) -> None:
         self.done += [(call.messages[0].queue_offset, call.outcome) for call in calls]
 
-    def submit(self, handler: Any, start: int, end: int, *, is_ordered: bool = False) -> Run:
+    def submit(self, handler: Any, start: int, end: int, *, is_ordered: bool = False) -> HandlerRun:
         calls = deque(HandlerCall(handler, [received(n)], Context(QUEUE, "g")) for n in range(start, end))
-        run = Run(calls, lambda: self.is_stopped, is_ordered=is_ordered, is_async=is_async(handler))
+        run = HandlerRun(calls, lambda: self.is_stopped, is_ordered=is_ordered, is_async=is_async(handler))
         self.workers.submit(run)
         return run
 
