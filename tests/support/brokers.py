@@ -24,6 +24,7 @@ from embermq.settings import BrokerSettings, StoreSettings
 from embermq.store import MessageStore
 
 SECONDS = 60.0
+SCENARIO_SECONDS = 3 * SECONDS
 Scenario = Callable[["RunningBroker"], Awaitable[None]]
 SMALL = {
     "segment_bytes": 4 << 20,
@@ -169,7 +170,7 @@ def play(scenario: Scenario, path: Path, **more: Any) -> None:
     """Run a scenario against a broker; both are gone afterwards."""
 
     async def whole() -> None:
-        async with asyncio.timeout(60), running(path, **more) as broker:
+        async with asyncio.timeout(SCENARIO_SECONDS), running(path, **more) as broker:
             await scenario(broker)
 
     asyncio.run(whole())

@@ -16,7 +16,7 @@ from typing import Any
 
 from embermq.namesrv import NameServer
 from embermq.settings import NamesrvSettings
-from tests.support.brokers import RunningBroker, running
+from tests.support.brokers import SCENARIO_SECONDS, RunningBroker, running
 
 Scenario = Callable[["Cluster"], Awaitable[None]]
 
@@ -56,7 +56,7 @@ def play(scenario: Scenario, path: Path, **more: Any) -> None:
     """Run a scenario against a cluster; all of it is gone afterwards."""
 
     async def whole() -> None:
-        async with asyncio.timeout(60), running_cluster(path, **more) as cluster:
+        async with asyncio.timeout(SCENARIO_SECONDS), running_cluster(path, **more) as cluster:
             await scenario(cluster)
 
     asyncio.run(whole())

@@ -272,7 +272,7 @@ def test_clients(tmp_path: Path, beat: Callable[[RunningBroker], Awaitable[Comma
         assert (await broker.heartbeat("d", [consumer("h", subscription("T", "a" * 500))])).code == 0
 
     async def whole() -> None:
-        async with asyncio.timeout(60), running(tmp_path, **limits) as broker:
+        async with asyncio.timeout(180), running(tmp_path, **limits) as broker:
             await scenario(broker)
             await broker.client.close()
 
@@ -304,7 +304,7 @@ def test_topics_and_groups(tmp_path: Path) -> None:
         assert await counted(broker, "emberRefusedNames") == 1
 
     async def at_the_limit(path: Path) -> None:
-        async with asyncio.timeout(60), running(path) as broker:
+        async with asyncio.timeout(180), running(path) as broker:
             broker.broker._current = broker.broker.settings.replace(names_max=len(broker.broker.topics.all()) + 1)
             await scenario(broker)
 

@@ -49,7 +49,7 @@ def play_pair(
     scenario: Callable[[RunningBroker, RunningBroker], Awaitable[None]], path: Path, *stores: Any, **settings: Any
 ) -> None:
     async def whole() -> None:
-        async with asyncio.timeout(60), pair(path, *stores, **settings) as (master, slave):
+        async with asyncio.timeout(180), pair(path, *stores, **settings) as (master, slave):
             await scenario(master, slave)
 
     asyncio.run(whole())

@@ -72,7 +72,9 @@ class Member:
         await core.instance.connector.close()
 
     async def renew(self) -> None:
+        """The locks, and the heartbeat: a broker forgets clients that it has not heard of for two minutes."""
         assert self.consumer._core is not None
+        await self.consumer._core.instance.beat()
         await self.consumer._core.readers.renew_locks()
 
 
@@ -111,6 +113,13 @@ async def churn(cluster: Cluster, seed: int, *, orderly: bool, steps: int, clock
                 clock.advance(s=25)
                 await asyncio.gather(*(member.renew() for member in members))
 
+    async def pass_time() -> None:
+        """What a dead member asked for while it died holds a lock for another minute."""
+        while orderly:
+            clock.advance(s=25)
+            await asyncio.gather(*(member.renew() for member in members))
+            await asyncio.sleep(0.1)
+
     stop = asyncio.Event()
     sender = asyncio.ensure_future(sending(stop))
     await join()
@@ -121,10 +130,13 @@ async def churn(cluster: Cluster, seed: int, *, orderly: bool, steps: int, clock
     await until(lambda: len(history.sends) >= 100)
     stop.set()
     await sender
+    passing = asyncio.ensure_future(pass_time())
     everything = {MessageQueue(T, broker, number) for broker in cluster.brokers for number in range(4)}
     await until(lambda: set().union(*(member.topic_queues() for member in members)) == everything)
     await until(lambda: sum(len(member.topic_queues()) for member in members) == len(everything))
     await until(lambda: not history.unconsumed())
+    passing.cancel()
+    await asyncio.gather(passing, return_exceptions=True)
     for member in members:
         await member.consumer.close()
     return history
