@@ -2,13 +2,16 @@
 
 import asyncio
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embermq.client.aio import PushConsumer
+from embermq.client.calls import lock_queues
 from embermq.client.consume.handle.handlers import Context
+from embermq.client.consume.queues import readers as readers_module
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
 from embermq.remoting import RequestCode, parse_json, write_json
@@ -181,3 +184,36 @@ def test_renewed_locks_stay(tmp_path: Path) -> None:
             await until(lambda: len(got) == 4)
 
     play(scenario, tmp_path, clock=clock)
+
+
+def test_a_queue_given_up_during_a_renewal_goes_to_the_next_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the renewal comes when the lock is given back already. It is not renewed again."""
+
+    async def scenario(cluster: Cluster) -> None:
+        await send(cluster.broker, 0, 1)
+        granted, go_on = asyncio.Event(), asyncio.Event()
+
+        async def answer_late(*request: Any) -> Collection[MessageQueue]:
+            answer = await lock_queues(*request)
+            granted.set()
+            await go_on.wait()
+            return answer
+
+        async with consumer(cluster) as one:
+            await one.subscribe(T, "*", lambda _messages, _context: None)
+            await until(lambda: Q0 in one.queues)
+            assert one._core is not None
+            readers = one._core.readers
+            await one._core.membership.close()  # It would take the queue again.
+            monkeypatch.setattr(readers_module, "lock_queues", answer_late)
+            renewing = asyncio.ensure_future(readers.renew_locks())
+            await granted.wait()
+            await readers.lose(Q0)
+            go_on.set()
+            await renewing
+            await readers.renew_locks()
+            assert await locked_by(cluster.broker, "another")
+
+    play(scenario, tmp_path)

@@ -108,6 +108,16 @@ def test_a_lock_that_another_has_is_lost_at_once() -> None:
     assert locks.is_held(Q2, 101.0)
 
 
+def test_a_lock_that_was_given_back_during_its_renewal_stays_given_back() -> None:
+    locks = HeldLocks()
+    locks.answered([Q0, Q2], {Q0, Q2}, 100.0)
+    assert locks.release(Q0)
+    assert locks.renewed([Q0, Q2], {Q0, Q2}, 120.0) == []
+    assert locks.queues() == [Q2]
+    assert locks.held_at(Q2) == 120.0
+    assert locks.renewed([Q0, Q2], set(), 140.0) == [Q2]
+
+
 def test_locks_that_were_not_renewed_expire() -> None:
     locks = HeldLocks()
     locks.answered([Q0], {Q0}, 100.0)

@@ -6,6 +6,7 @@ so that it has stopped long before the broker gives the queue to another:
     asked and granted              held for 30 s from when it was asked
     renewed                        held for 30 s more
     asked and not granted          lost at once: another member has it
+    given back, then renewed       given back: the renewal was asked for before
     no answer for 30 s             lost: the broker may think so soon
 
 A lock counts from the moment of asking, not of the answer, which may have taken long.
@@ -39,6 +40,13 @@ class HeldLocks:
             elif self._asked_at.pop(queue, None) is not None:
                 lost.append(queue)
         return lost
+
+    def renewed(
+        self, asked: Iterable[MessageQueue], granted: Collection[MessageQueue], asked_at: float
+    ) -> list[MessageQueue]:
+        """`answered`, of a renewal. A queue that was given back while it was under way stays given back: held again, it
+        would be renewed for ever and read by no member."""
+        return self.answered([queue for queue in asked if queue in self._asked_at], granted, asked_at)
 
     def is_held(self, queue: MessageQueue, now: float) -> bool:
         at = self._asked_at.get(queue)

@@ -278,7 +278,7 @@ class Readers:
         except ClientError as problem:
             log.warning("event=lock_not_renewed group=%s broker=%s reason=%r", self.group, broker, str(problem))
             return
-        for queue in self.locks.answered(queues, granted, asked_at):
+        for queue in self.locks.renewed(queues, granted, asked_at):
             await self.lose(queue, robbed=True)
 
     # -- what readers ask and tell -------------------------------------------------------------------------------
