@@ -72,13 +72,18 @@ SERVER_KERNELS = (
 )
 
 _loading = threading.RLock()
+_entering = threading.Lock()  # Not `_loading`, which may be held for minutes: a server that stops does not wait for it.
 _servers: tuple[Callable[[], None], ...] = ()  # Of each server of this process: begin to load its kernels.
 _ahead: int | None = None  # The thread that loads modules ahead of their use.
 
 
 def is_loaded(module: Kernels) -> bool:
     """Whether using the kernels of this module costs no loading, nor a wait for a thread that loads others ahead."""
-    return f"embermq.columns.compiled.{module}" in sys.modules and _ahead in (None, threading.get_ident())
+    return f"embermq.columns.compiled.{module}" in sys.modules and not _is_loading_elsewhere()
+
+
+def _is_loading_elsewhere() -> bool:
+    return _ahead not in (None, threading.get_ident())
 
 
 def pays(module: Kernels, work: int, use: KernelUse = KernelUse.AUTO) -> bool:
@@ -87,7 +92,7 @@ def pays(module: Kernels, work: int, use: KernelUse = KernelUse.AUTO) -> bool:
         return use is KernelUse.ALWAYS
     if is_loaded(module):
         return True
-    if work < WORTH_LOADING[module]:
+    if work < WORTH_LOADING[module] or _is_loading_elsewhere():
         return False
     servers = _servers
     if not servers or module not in SERVER_KERNELS:
@@ -99,13 +104,13 @@ def pays(module: Kernels, work: int, use: KernelUse = KernelUse.AUTO) -> bool:
 def enter_server(load_soon: Callable[[], None]) -> None:
     """From now on a server answers. `load_soon` begins to load what it uses, and returns at once; on any thread."""
     global _servers
-    with _loading:
+    with _entering:
         _servers = (*_servers, load_soon)
 
 
 def leave_server(load_soon: Callable[[], None]) -> None:
     global _servers
-    with _loading:
+    with _entering:
         _servers = tuple(one for one in _servers if one != load_soon)
 
 

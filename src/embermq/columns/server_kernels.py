@@ -44,10 +44,11 @@ class ServerKernels:
                 self._thread.start()
 
     def stop(self) -> None:
-        """Load nothing more, and wait for what is being loaded."""
-        leave_server(self.load_soon)
+        """Load nothing more, and wait a moment for the module that is being loaded. Not longer: where it is compiled
+        first, on a busy machine, that may take minutes."""
         with self._lock:
             self._is_stopped = True
+        leave_server(self.load_soon)
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
 
