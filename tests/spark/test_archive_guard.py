@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from embermq import Message
+from embermq import Message, MessageStore
 from embermq.cli.app import run
 from embermq.errors import OptionInvalid, StoreError, StoreReplaced
 from embermq.spark.jobs.archive import archive, archive_guard
@@ -26,7 +26,7 @@ SCHEMA = {"orders": "id string"}
 
 
 def first_of(builder: StoreBuilder) -> OldSegment:
-    return OldSegment(builder.root / "commitlog" / f"{0:020d}", 0, 8192, 0, True)
+    return OldSegment(builder.root, builder.root / "commitlog" / f"{0:020d}", 0, 8192, 0, True)
 
 
 def json_store(place: Path) -> StoreBuilder:
@@ -47,6 +47,25 @@ def test_another_store_of_the_same_name(spark: "SparkSession", tmp_path: Path) -
     with pytest.raises(StoreReplaced, match="another log"):
         guard(first_of(other))
     assert guard(first_of(one))
+
+
+@pytest.mark.parametrize("is_in_conf", [True, False])
+def test_a_log_outside_of_the_directory(spark: "SparkSession", tmp_path: Path, is_in_conf: bool) -> None:
+    """Where settings of the broker put it, whether a broker.conf in the directory says so or not."""
+    root, log = tmp_path / BROKER, tmp_path / "log"
+    builder = StoreBuilder(root, **numbered.TINY, commit_log_paths=(log,))
+    with builder.open() as store:
+        store.append_many([Message("orders", b"x" * 200) for _ in range(100)])
+    conf = root / "broker.conf"
+    conf.write_text(f"brokerName={BROKER}\nstorePathCommitLog={log}\n")
+    archive(spark, [str(root)], str(tmp_path / "lake"))
+    if not is_in_conf:
+        conf.unlink()
+    guard = archive_guard(str(tmp_path / "lake"), BROKER)
+    with MessageStore.open(root, builder.settings, retention_guard=guard) as store:
+        cleaned = store.delete_expired(before_ms=1 << 60)
+        assert cleaned.segments > 0, cleaned
+        assert cleaned.held_by is None
 
 
 def test_a_lake_that_lacks_something_is_no_archive(spark: "SparkSession", tmp_path: Path) -> None:

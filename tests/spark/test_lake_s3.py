@@ -34,7 +34,9 @@ def test_written_there_and_read_elsewhere(spark: "SparkSession", endpoint: str, 
     assert [path for path in opened_lake.files.list(recursive=True) if path.endswith(".parquet")] == [
         file.path for file in opened_lake.live_files()
     ]
-    assert archive_guard(lake, "broker-a")(OldSegment(builder.root / "commitlog" / f"{0:020d}", 0, 8192, 0, True))
+    assert archive_guard(lake, "broker-a")(
+        OldSegment(builder.root, builder.root / "commitlog" / f"{0:020d}", 0, 8192, 0, True)
+    )
     with pytest.raises(OptionInvalid, match="no file system for s3://") as problem:
         messages(spark, [store], lake=lake)
     assert SECRET not in str(problem.value)

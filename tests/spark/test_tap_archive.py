@@ -64,4 +64,6 @@ def test_a_place_that_can_be_no_lake_is_refused_first(tmp_path: Path, capsys: Ca
 
 def test_the_copy_keeps_what_the_lake_does_not_have(tmp_path: Path) -> None:
     feed = tap_archive.LakeFeed(tmp_path / "copy", str(tmp_path / "lake"), lambda _done: None)
-    assert not feed.may_go(OldSegment(tmp_path / "copy" / "commitlog" / f"{0:020d}", 0, 8192, 0, True))
+    assert not feed.may_go(
+        OldSegment(tmp_path / "copy", tmp_path / "copy" / "commitlog" / f"{0:020d}", 0, 8192, 0, True)
+    )

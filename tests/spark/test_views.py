@@ -137,12 +137,12 @@ def test_retention_waits_for_the_archive(spark: "SparkSession", builder: StoreBu
     fill(builder, 0, 60)
     Lake.open(lake, include_system=True)
     guard = archive_guard(lake, "broker-a")
-    first = OldSegment(builder.root / "commitlog" / f"{0:020d}", 0, 8192, 0, True)
+    first = OldSegment(builder.root, builder.root / "commitlog" / f"{0:020d}", 0, 8192, 0, True)
     assert not guard(first)
     archive(spark, [store], lake)
     assert guard(first)
     assert not archive_guard(lake, "broker-b")(first)
-    assert not guard(OldSegment(first.path, 1 << 30, (1 << 30) + 8192, 0, True))
+    assert not guard(OldSegment(first.store, first.path, 1 << 30, (1 << 30) + 8192, 0, True))
 
 
 def test_another_store_under_the_same_name(spark: "SparkSession", builder: StoreBuilder, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ read queues      0 .. readQueueNums - 1 of every broker that may be read from
 orderTopicConf   `broker-a:4;broker-b:4`: the queues of an ordered topic, whatever is registered just now
 """
 
-import random
 from typing import Any
 
 import msgspec
@@ -83,14 +82,6 @@ class TopicRoute(msgspec.Struct, frozen=True):
         """Where a broker listens; None if it is not in the route."""
         data = self.brokers.get(broker)
         return None if data is None else data.address(broker_id)
-
-    def any_address(self) -> tuple[str, str] | None:
-        """Name and address of some broker of the topic, its master if it has one: for what any of them can answer."""
-        names = [name for name, data in self.brokers.items() if data.broker_addrs]
-        if not names:
-            return None
-        name = random.choice(names)
-        return name, self.brokers[name].address() or ""
 
     def _ordered_queues(self) -> list[MessageQueue]:
         found: list[MessageQueue] = []

@@ -20,7 +20,6 @@ from embermq.model.message import BatchItem
 ITEM_BYTES = 22
 _HEAD = struct.Struct(">5i")
 _PROPERTIES = struct.Struct(">h")
-_PAIR_END = b"\x02"
 
 
 def encode_batch_items(items: Iterable[BatchItem]) -> bytes:
@@ -57,10 +56,3 @@ def decode_batch_items(body: Any) -> list[BatchItem]:
         items.append(BatchItem(raw[at + _HEAD.size : body_end], flag=flag, encoded_properties=properties))
         at = end
     return items
-
-
-def join_properties(item: bytes, batch: bytes) -> bytes:
-    """What a record of a batch keeps: the item's own properties, then those of the whole batch."""
-    if not item or not batch or item.endswith(_PAIR_END):
-        return item + batch
-    return item + _PAIR_END + batch

@@ -80,7 +80,7 @@ class _Looking:
             return None
         except OSError as problem:
             raise StorePathInvalid(segment.path, problem.strerror or str(problem)) from problem
-        return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired)
+        return OldSegment(self.survey.path, segment.path, segment.start, segment.end, changed_ms, expired)
 
     def first_parked(self) -> int | None:
         """Where in the log the oldest message lies that is parked and was not delivered; None if there is none, or if

@@ -46,7 +46,7 @@ def test_fields_of_later_releases_are_passed_over() -> None:
         b'{"brokerDatas":[{"brokerAddrs":{"0":"1.1.1.1:1"},"brokerName":"a","cluster":"C","enableActingMaster":false,'
         b'"zoneName":null}],"queueDatas":[],"topicQueueMappingByBroker":null}'
     )
-    assert parse_route("T", body).any_address() == ("a", "1.1.1.1:1")
+    assert parse_route("T", body).address("a") == "1.1.1.1:1"
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"queueDatas":[{}]}', b'{"brokerDatas":{"a":1}}'])

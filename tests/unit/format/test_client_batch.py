@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embermq.errors import BatchInvalid
-from embermq.format.client_batch import decode_batch_items, encode_batch_items, join_properties
+from embermq.format.client_batch import decode_batch_items, encode_batch_items
 from embermq.format.frame import encode
 from embermq.model.hosts import Host
 from embermq.model.message import BatchItem
@@ -43,7 +43,7 @@ def test_records_of_the_worked_example() -> None:
             topic="T",
             body=item.body,
             flag=item.flag,
-            properties=join_properties(item.property_bytes(), b"CLUSTER\x01c"),
+            properties=item.property_bytes() + b"\x02CLUSTER\x01c",
             born_timestamp=1700000000000,
             born_host=Host("10.0.0.1", 50000),
             store_timestamp=1700000000999,
@@ -51,12 +51,6 @@ def test_records_of_the_worked_example() -> None:
         )
         assert record.hex() == RECORDS[i]
         physical += len(record)
-
-
-def test_join_properties() -> None:
-    assert join_properties(b"a\x01b", b"") == b"a\x01b"
-    assert join_properties(b"", b"c\x01d") == b"c\x01d"
-    assert join_properties(b"a\x01b\x02", b"c\x01d") == b"a\x01b\x02c\x01d"
 
 
 def test_nothing_is_an_empty_batch() -> None:

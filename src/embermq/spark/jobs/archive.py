@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from embermq.files import RealFiles
 from embermq.inspect import Survey
 from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.lake import Lake
@@ -21,6 +22,7 @@ from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
 from embermq.spark.planning.stores import StorePlace, find_stores
 from embermq.spark.runtime.error_parsing import our_errors
+from embermq.store.layout import ConfiguredFiles, log_places
 from embermq.store.services import OldSegment, RetentionGuard
 
 COMMIT_BYTES = 1 << 30  # a commit every so often: a killed run loses at most this much work
@@ -116,13 +118,20 @@ def archive_guard(lake_root: str, broker_name: str) -> RetentionGuard:
             lake.refresh()
             if not _holds(lake, broker_name, segment):
                 return False
-        store = segment.path.parent.parent
-        if store not in compared:
-            lake.check_same_log(Survey.open(store), broker_name)
-            compared.add(store)
+        if segment.store not in compared:
+            lake.check_same_log(_survey_of(segment), broker_name)
+            compared.add(segment.store)
         return True
 
     return guard
+
+
+def _survey_of(segment: OldSegment) -> Survey:
+    """Of the store of a log file. Settings that only the broker knows may have put the log outside of its directory."""
+    store, place = segment.store, segment.path.parent
+    if place in log_places(RealFiles(), store):
+        return Survey.open(store)
+    return Survey.open(store, files=ConfiguredFiles(store.resolve(), f"storePathCommitLog={place}".encode()))
 
 
 def _holds(lake: Lake, broker_name: str, segment: OldSegment) -> bool:

@@ -53,6 +53,7 @@ FILES_PER_LOOK = 10
 class OldSegment:
     """A log file that is to go, as the archive guard sees it. The records in it are complete and never change."""
 
+    store: Path  # the directory of the store, of which the log may lie elsewhere
     path: Path
     start: int  # physical offsets, half-open
     end: int
@@ -239,7 +240,7 @@ class Retention:
         if before_ms is not None:
             place = LogSegment(segment.path, segment.start, segment.size)
             expired = is_all_before(self._files, place, before_ms, next_ms)
-        return OldSegment(segment.path, segment.start, segment.end, changed_ms, expired, verdict.forced)
+        return OldSegment(self._root, segment.path, segment.start, segment.end, changed_ms, expired, verdict.forced)
 
     def _next_ms(self, segment: Segment) -> int | None:
         """When its last message was stored, or a little later: the next file's first one came right after it."""
