@@ -13,7 +13,7 @@ from embermq.errors import OptionInvalid
 from embermq.spark.options import read_options as options
 from embermq.spark.options.access import ACCESS_OPTIONS, ClusterAccess, Tls
 from embermq.spark.options.read_options import OPTIONS, ReadOptions, Scope, nearest_name
-from embermq.spark.options.values import WantedQueues, parse_duration_ms, parse_size
+from embermq.spark.options.values import WantedQueues, parse_duration_ms, parse_size, parse_tags
 from embermq.spark.planning.offsets import AtOffsets, AtTime, AtTimes, Earliest, Latest
 
 
@@ -324,6 +324,9 @@ def test_contradictions_name_both(first: str, second: str) -> None:
         ({"subExpression": "price > 5"}, "subExpression", "for a condition use sqlExpression"),
         ({"subExpression": "paid, shipped"}, "subExpression", "not a list of tags"),
         ({"storeConfig": '["a", "b"]'}, "storeConfig", "one broker.conf for each path is expected, in their order: 1"),
+        ({"subExpression": "paid AND shipped"}, "subExpression", "for a condition use sqlExpression"),
+        ({"subExpression": "price is not null"}, "subExpression", "for a condition use sqlExpression"),
+        ({"subExpression": "a && b"}, "subExpression", "separated by ||"),
         ({"subExpression": "a | b"}, "subExpression", "separated by ||"),
         ({"subExpression": "||"}, "subExpression", "separated by ||"),
         ({"keys": " "}, "keys", "keys are expected"),
@@ -396,3 +399,7 @@ def test_any_text_is_accepted_or_refused_by_name(given: dict[str, str]) -> None:
     except OptionInvalid as problem:
         text = str(problem)
     assert not text or re.match(r"option \w+", text)
+
+
+def test_tags_may_hold_spaces() -> None:
+    assert parse_tags("subExpression", "Tag x|| in transit ||band") == ("Tag x", "in transit", "band")

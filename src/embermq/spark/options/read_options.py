@@ -106,7 +106,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "subExpression",
         "*",
-        "Tag expression of a consumer: `paid || shipped`; `*` selects all tags. Tags with spaces, quotes, parentheses"
+        "Tag expression of a consumer: `paid || shipped`; `*` selects all tags. Tags with quotes, parentheses"
         " or one of `,;=<>` are selected by a condition on the column `tags` instead.",
     ),
     Option(

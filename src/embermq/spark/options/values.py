@@ -16,7 +16,8 @@ _SIZE = re.compile(r"([0-9]{1,15})\s*([kmgt]?)(?:i?b)?")
 _SIZE_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _DURATION_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_NO_TAG = re.compile(r"[\s|,;=<>()'\"]")  # Parts of SQL, or of a list that is separated otherwise.
+# Parts of SQL, or of a list that is separated otherwise. A tag may hold spaces.
+_NO_TAG = re.compile(r"[|,;=<>()'\"]|\s(?:&&|and|or|between)\s|\sis\s+(?:not\s+)?null\b", re.IGNORECASE)
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
