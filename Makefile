@@ -119,7 +119,7 @@ docs: setup ## Write again the pages that are generated from the source
 	$(BIN)/python tools/namesrv_page.py
 	$(BIN)/python tools/broker_page.py
 	$(BIN)/python tools/transactions_page.py
-	$(BIN)/python -m tools.delays_page
+	$(BIN)/python -m tools.state_pages
 
 # `--universal` makes one lock for every supported Python, system and processor. What is locked stays as it is
 # where it still fits; newer versions with `make lock UPGRADE=--upgrade`.

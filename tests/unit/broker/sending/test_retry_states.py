@@ -9,7 +9,7 @@ from embermq.model.message import StoredMessage
 from embermq.model.properties import SCHEDULE_TOPIC
 from embermq.testing.clock import ManualClock
 from tests.support.brokers import RunningBroker, play
-from tests.support.delay_states import DEAD, DELAYED, DROPPED, QUEUE, RETRIED, RETRY, Step
+from tests.support.documented_states import DEAD, DELAYED, DROPPED, QUEUE, RETRIED, RETRY, Step
 from tests.unit.broker.sending import test_send_back as retries
 
 HOUR_MS = 3_600_000

@@ -10,7 +10,7 @@ from embermq import MessageStore
 from embermq.errors import MessageRejected
 from embermq.model.properties import TIMER_TOPIC
 from embermq.testing.clock import ManualClock
-from tests.support.delay_states import CANCELLED, DELIVERED, DONE, NEW, REFUSED, TIMED, WAITING, Step
+from tests.support.documented_states import CANCELLED, DELIVERED, DONE, NEW, REFUSED, TIMED, WAITING, Step
 from tests.unit.store.services.test_timers_in_store import DAY_MS, HOUR_MS, SMALL, Bench, cancelling, opened, timed
 
 FAR_MS = 10 * DAY_MS

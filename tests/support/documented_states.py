@@ -1,10 +1,12 @@
-"""The states of a message with a delivery time, and of one that a consumer gives back: the tables that tests go through
-row by row, and that tools/delays_page.py makes the diagrams of docs/delays.md and docs/order-and-retries.md from."""
+"""The states of a message with a delivery time, of one that a consumer gives back, and of a registered filter: the
+tables that tests go through row by row, and that tools/state_pages.py makes the diagrams of docs/delays.md,
+docs/order-and-retries.md and docs/filters.md from."""
 
 from typing import NamedTuple
 
 NEW, WAITING, CANCELLED, DELIVERED, DONE, REFUSED = "new", "waiting", "cancelled", "delivered", "done", "refused"
 QUEUE, DELAYED, RETRY, DEAD, DROPPED = "in_its_queue", "delayed", "in_the_retry_topic", "dead_letter", "dropped"
+NONE, ALIVE, LEFT = "not_registered", "alive", "dead"
 
 
 class Step(NamedTuple):
@@ -42,4 +44,23 @@ RETRIED: tuple[Step, ...] = (
     Step(DELAYED, "a restart", DELAYED),
     Step(RETRY, "given back, retryMaxTimes is 1", DEAD),
     Step(RETRY, "given back again", DELAYED),
+)
+
+FILTERED: tuple[Step, ...] = (
+    Step(NONE, "heartbeat with an expression", ALIVE),
+    Step(NONE, "heartbeat with an expression that does not compile", NONE),
+    Step(ALIVE, "heartbeat with a newer version", ALIVE),
+    Step(ALIVE, "heartbeat with the same version", ALIVE),
+    Step(ALIVE, "heartbeat with an older version", ALIVE),
+    Step(ALIVE, "heartbeat with a newer version that does not compile", NONE),
+    Step(ALIVE, "heartbeat without the topic, or with tags for it", LEFT),
+    Step(ALIVE, "the last member of the group is gone", LEFT),
+    Step(ALIVE, "filterDataCleanTimeSpan passes", ALIVE),
+    Step(ALIVE, "a restart", LEFT),
+    Step(LEFT, "heartbeat with the same version", ALIVE),
+    Step(LEFT, "heartbeat with a newer version", ALIVE),
+    Step(LEFT, "heartbeat with an older version", LEFT),
+    Step(LEFT, "heartbeat with a newer version that does not compile", NONE),
+    Step(LEFT, "a restart", LEFT),
+    Step(LEFT, "filterDataCleanTimeSpan passes", NONE),
 )
