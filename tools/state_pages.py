@@ -1,5 +1,5 @@
-"""Writes the state diagrams of docs/delays.md, docs/order-and-retries.md and docs/filters.md from the tables that tests
-go through (tests/support/documented_states.py); run by `make docs`: python -m tools.state_pages.
+"""Writes the state diagrams of four pages of docs/ from the tables that tests go through
+(tests/support/documented_states.py); run by `make docs`: python -m tools.state_pages.
 
 The rest of the pages is written by hand: each part stands between two marks. A test renders the pages again and
 compares.
@@ -9,13 +9,14 @@ import re
 import sys
 from pathlib import Path
 
-from tests.support.documented_states import FILTERED, RETRIED, TIMED, Step
+from tests.support.documented_states import FILTERED, REPLIED, RETRIED, TIMED, Step
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {
     ROOT / "docs" / "delays.md": TIMED,
     ROOT / "docs" / "order-and-retries.md": RETRIED,
     ROOT / "docs" / "filters.md": FILTERED,
+    ROOT / "docs" / "request-reply.md": REPLIED,
 }
 _REGION = re.compile(r"(<!-- made: states -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 

@@ -1,12 +1,13 @@
-"""The states of a message with a delivery time, of one that a consumer gives back, and of a registered filter: the
-tables that tests go through row by row, and that tools/state_pages.py makes the diagrams of docs/delays.md,
-docs/order-and-retries.md and docs/filters.md from."""
+"""The states of a message with a delivery time, of one that a consumer gives back, of a registered filter, and of a
+request that waits for a reply: the tables that tests go through row by row, and that tools/state_pages.py makes the
+diagrams of docs/delays.md, docs/order-and-retries.md, docs/filters.md and docs/request-reply.md from."""
 
 from typing import NamedTuple
 
 NEW, WAITING, CANCELLED, DELIVERED, DONE, REFUSED = "new", "waiting", "cancelled", "delivered", "done", "refused"
 QUEUE, DELAYED, RETRY, DEAD, DROPPED = "in_its_queue", "delayed", "in_the_retry_topic", "dead_letter", "dropped"
 NONE, ALIVE, LEFT = "not_registered", "alive", "dead"
+ASKED, ANSWERED, TIMED_OUT, GONE = "waiting", "answered", "timed_out", "given_up"
 
 
 class Step(NamedTuple):
@@ -63,4 +64,14 @@ FILTERED: tuple[Step, ...] = (
     Step(LEFT, "heartbeat with a newer version that does not compile", NONE),
     Step(LEFT, "a restart", LEFT),
     Step(LEFT, "filterDataCleanTimeSpan passes", NONE),
+)
+
+REPLIED: tuple[Step, ...] = (
+    Step(ASKED, "the reply comes", ANSWERED),
+    Step(ASKED, "a reply to another request comes", ASKED),
+    Step(ASKED, "the timeout passes", TIMED_OUT),
+    Step(ASKED, "the requester closes", GONE),
+    Step(ANSWERED, "the reply comes again", ANSWERED),
+    Step(TIMED_OUT, "the reply comes", TIMED_OUT),
+    Step(GONE, "the reply comes", GONE),
 )

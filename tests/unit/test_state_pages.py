@@ -1,4 +1,4 @@
-"""The state diagrams of three pages are those of the tables that tests go through."""
+"""The state diagrams of four pages are those of the tables that tests go through."""
 
 from pathlib import Path
 

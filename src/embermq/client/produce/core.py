@@ -43,7 +43,9 @@ class ProducerCore:
         await self.instance.start()
 
     async def close(self) -> None:
-        """Wait for what is in flight, then leave the group and close the connections."""
+        """Wait for what is in flight, then leave the group and close the connections. A request that waits for
+        its reply ends with ClientClosed."""
+        self.replies.close(f"producer {self.settings.group}")
         await self.sender.drain(self.settings.send_timeout * (1 + self.settings.retries))
         self.sender.close()
         if self._posts is not None:

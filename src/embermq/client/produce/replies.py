@@ -13,7 +13,7 @@ import msgspec
 
 from embermq.client.message_queue import MessageQueue
 from embermq.client.received import ReceivedMessage
-from embermq.errors import ClientError
+from embermq.errors import ClientClosed, ClientError
 from embermq.model.hosts import Host, pack_host, parse_host
 from embermq.model.message import Message
 from embermq.model.names import reply_topic
@@ -61,6 +61,13 @@ class PendingReplies:
 
     def forget(self, correlation_id: str) -> None:
         self._waiting.pop(correlation_id, None)
+
+    def close(self, producer: str) -> None:
+        """The producer closes: no reply can come any more."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ClientClosed(producer, "was closed while a request waited for its reply"))
+        self._waiting.clear()
 
     def pushed(self, call: Call[PushedHeader]) -> Reply:
         reply = _received(call.header, call.body)
