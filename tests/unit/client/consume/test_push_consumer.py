@@ -437,6 +437,7 @@ def test_where_a_new_group_begins(tmp_path: Path, where: str, expected: list[byt
             # The broker answers 0 for a queue as young as this; as for an old one, it knows no offset.
             one._core.readers._store.load = _nothing_stored  # type: ignore[method-assign]
             await one.subscribe(T, "*", seen)
+            await until(lambda: MessageQueue(T, "a", 0) in one.queues)
             await cluster.broker.send(T, b"new")
             await until(lambda: b"new" in seen.bodies)
         assert seen.bodies == expected
