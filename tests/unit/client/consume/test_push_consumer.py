@@ -431,6 +431,7 @@ def test_a_paused_consumer_pulls_nothing(tmp_path: Path) -> None:
 def test_where_a_new_group_begins(tmp_path: Path, where: str, expected: list[bytes]) -> None:
     async def scenario(cluster: Cluster) -> None:
         await send(cluster.broker, 0, 2, queues=1)
+        await asyncio.to_thread(cluster.broker.store.wait_for_dispatch)  # Until then the queue ends at 0.
         seen = Seen()
         async with consumer(cluster, consume_from=where) as one:
             assert one._core is not None
