@@ -20,9 +20,10 @@ from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.lake import Lake
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.json_schemas import JsonSchemas, read_schemas
+from embermq.spark.planning.store_paths import LogOptions
 from embermq.spark.planning.stores import StorePlace, find_stores
 from embermq.spark.runtime.error_parsing import our_errors
-from embermq.store.layout import ConfiguredFiles, log_places
+from embermq.store.layout import log_places
 from embermq.store.services import OldSegment, RetentionGuard
 
 COMMIT_BYTES = 1 << 30  # a commit every so often: a killed run loses at most this much work
@@ -131,7 +132,7 @@ def _survey_of(segment: OldSegment) -> Survey:
     store, place = segment.store, segment.path.parent
     if place in log_places(RealFiles(), store):
         return Survey.open(store)
-    return Survey.open(store, files=ConfiguredFiles(store.resolve(), f"storePathCommitLog={place}".encode()))
+    return Survey.open(store, files=LogOptions(log=str(place)).files(store))
 
 
 def _holds(lake: Lake, broker_name: str, segment: OldSegment) -> bool:

@@ -5,7 +5,7 @@
 
 The options storeConfig and commitLogPath of a read and --store-config and --commit-log of commands become such texts.
 A broker.conf in the store's directory needs none of this; where nothing may be written into that directory, this does.
-Pure, but for `SaidLog.files`, which reads the broker.conf. Driver side, and tasks that open a store.
+Pure, but for `LogOptions.files`, which reads the broker.conf. Driver side, and tasks that open a store.
 """
 
 import re
@@ -53,8 +53,8 @@ def stores_at(paths: Iterable[str], configs: Sequence[str], commit_log_path: str
 
 
 @dataclass(frozen=True, slots=True)
-class SaidLog:
-    """What a path says about the log of its store."""
+class LogOptions:
+    """The options of a store path that say where its log is."""
 
     config: str | None = None
     log: str | None = None
@@ -62,10 +62,10 @@ class SaidLog:
     def __bool__(self) -> bool:
         return self.config is not None or self.log is not None
 
-    def absolute(self) -> "SaidLog":
+    def absolute(self) -> "LogOptions":
         """The same for processes with another working directory: tasks, and later runs of a pipeline."""
         config = None if self.config is None else str(Path(self.config).expanduser().absolute())
-        return SaidLog(config, None if self.log is None else ",".join(map(str, _directories(self.log))))
+        return LogOptions(config, None if self.log is None else ",".join(map(str, _directories(self.log))))
 
     def added_to(self, path: Path) -> str:
         return store_at(path, store_config=self.config, commit_log_path=self.log)
@@ -80,19 +80,19 @@ class SaidLog:
         return ConfiguredFiles(root.resolve(), text.encode())
 
 
-def parted(text: str) -> tuple[str, SaidLog]:
-    """A path, and what it says about its log."""
+def parted(text: str) -> tuple[str, LogOptions]:
+    """A path without its options, and these."""
     found = _SAID.search(text)
     config, log = (found["config"], found["log"]) if found is not None else (None, None)
     if found is None or (config is None and log is None):
-        return text, SaidLog()
-    return text[: found.start()], SaidLog(
+        return text, LogOptions()
+    return text[: found.start()], LogOptions(
         None if config is None else unquote(config), None if log is None else unquote(log)
     )
 
 
 def plain_path(text: str) -> str:
-    """A path for people, without what it says about its log."""
+    """A path to be shown: without the options of its log."""
     return parted(text)[0]
 
 

@@ -26,7 +26,7 @@ from embermq.files import Files, RealFiles
 from embermq.format.config_json import parse_config
 from embermq.inspect import Survey
 from embermq.settings.java_properties import PropertiesSyntaxError, parse_properties
-from embermq.spark.planning.store_paths import SaidLog, files_at, parted
+from embermq.spark.planning.store_paths import LogOptions, files_at, parted
 from embermq.spark.shipped.manifests import HEAD, load_head
 from embermq.spark.shipped.places import Place, is_address, shown
 from embermq.spark.shipped.surveys import ShippedSurvey
@@ -45,7 +45,7 @@ class StorePlace:
     path: Path
     broker_name: str
     shipped: Place | None = None
-    said: SaidLog = field(default_factory=SaidLog)  # where its log is
+    said: LogOptions = field(default_factory=LogOptions)  # where its log is
     files: RealFiles = field(default_factory=RealFiles, compare=False)  # what to look at it with
 
     @property
@@ -113,7 +113,7 @@ def _places(text: str, may_be_shipped: bool) -> list[StorePlace]:
     return found
 
 
-def _configured(texts: list[str], said: SaidLog) -> list[StorePlace]:
+def _configured(texts: list[str], said: LogOptions) -> list[StorePlace]:
     """The store whose log is where `said` tells."""
     if is_address(texts[0]):
         raise OptionInvalid("storeConfig", "means nothing for a shipped store: its log is there", value=shown(texts[0]))
@@ -171,11 +171,11 @@ def find_broker_name(directory: Path, files: Files | None = None) -> str:
     return directory.name or "broker"
 
 
-def _directories(text: str, said: SaidLog | None = None) -> list[Path]:
+def _directories(text: str, said: LogOptions | None = None) -> list[Path]:
     path = Path(_local(text)).expanduser().absolute()
     try:
         if path.exists():
-            return [_checked(path, said or SaidLog())]
+            return [_checked(path, said or LogOptions())]
         if not glob.has_magic(str(path)):
             raise StorePathInvalid(path, "there is no such directory" + _nearest_parent(path))
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
@@ -188,7 +188,7 @@ def _directories(text: str, said: SaidLog | None = None) -> list[Path]:
     return [store.resolve() for store in stores]
 
 
-def _checked(path: Path, said: SaidLog) -> Path:
+def _checked(path: Path, said: LogOptions) -> Path:
     """A path that is written out must be a store; say what it is instead."""
     if not path.is_dir():
         raise StorePathInvalid(path, "this is a file; a store is a directory")
@@ -209,7 +209,7 @@ def _checked(path: Path, said: SaidLog) -> Path:
     raise StorePathInvalid(path, f"not a store: there is no commitlog/ in it ({shown}); {_LOG_ELSEWHERE}")
 
 
-def _is_store(path: Path, said: SaidLog | None = None) -> bool:
+def _is_store(path: Path, said: LogOptions | None = None) -> bool:
     return has_log(path, said.files(path) if said else RealFiles()) or (path / HEAD).is_file()
 
 

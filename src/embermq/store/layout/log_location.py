@@ -2,8 +2,8 @@
 
 Opening a store comes with its settings. With a directory alone there is only what lies there: `commitlog` in it,
 or the directories that storePathCommitLog and readOnlyCommitLogStorePaths of a `broker.conf` in it name. A file that
-cannot be read or parsed says nothing. Who knows of a broker.conf that lies elsewhere looks through ConfiguredFiles,
-and everything that is handed these files follows. Reads only. Any thread.
+cannot be read or parsed says nothing. A caller that knows of a broker.conf elsewhere uses ConfiguredFiles, and all code
+that gets these files follows it. Reads only. Any thread.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ _WRITTEN, _READ = "storePathCommitLog", "readOnlyCommitLogStorePaths"
 
 
 class ConfiguredFiles(RealFiles):
-    """The disk, on which one store seems to have a broker.conf that in truth lies elsewhere. Can be pickled."""
+    """The disk, with a broker.conf in the directory of one store that is not really there. Can be pickled."""
 
     __slots__ = ("_conf", "_root")
 
