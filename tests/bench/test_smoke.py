@@ -39,6 +39,7 @@ from bench import (
     spark_kafka,
     spark_read,
     spark_stream,
+    spark_wire,
     sync,
     tools,
     topics,
@@ -157,6 +158,12 @@ ANSWERS = {
         "200 B, Kafka's columns by scan()": "076c437cb126",
         "200 B, three columns": "1fdf7ebeda69",
     },
+    "spark_wire": {
+        "1 KiB, all columns": "32b522fef700",
+        "1 KiB, Kafka's columns": "f1b6ea16762a",
+        "200 B, all columns": "611a419ef338",
+        "200 B, Kafka's columns": "076c437cb126",
+    },
     "spark_stream": {
         "one message": "666aa17826ad",
         "4 MB/s for 2 s": "9b79df1dfee1",
@@ -195,7 +202,14 @@ def course(tmp_path: Path) -> Course:
 NEED_COMPILER = (network_read.NAME, network_scale.NAME, network_start.NAME, network_transact.NAME)
 ALONE = spark_stream.NAME
 # Their targets are those of a comparison.
-PEER_TARGETS = (append.NAME, network_read.NAME, network_send.NAME, network_transact.NAME, spark_kafka.NAME)
+PEER_TARGETS = (
+    append.NAME,
+    network_read.NAME,
+    network_send.NAME,
+    network_transact.NAME,
+    spark_kafka.NAME,
+    spark_wire.NAME,
+)
 
 
 def answers_of(figures: list[Figure]) -> dict[str, str]:
@@ -276,6 +290,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
         spark_kafka,
         spark_read,
         spark_stream,
+        spark_wire,
         sync,
         tools,
         topics,
