@@ -57,7 +57,11 @@ def spark_home() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     installed = Path(spec.origin).parent.resolve()
-    home = Path(sys.prefix) / f"spark-home-{importlib.metadata.version('pyspark')}"
+    return linked_home(installed, Path(sys.prefix) / f"spark-home-{importlib.metadata.version('pyspark')}")
+
+
+def linked_home(installed: Path, home: Path) -> Path:
+    """The directory of links for a Spark that is installed here or in another environment."""
     try:
         home.mkdir(exist_ok=True)
         for name in ("bin", "jars", "sbin"):
