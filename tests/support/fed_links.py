@@ -59,14 +59,24 @@ def _is_served(link: Link) -> Callable[[], bool]:
 class FedBroker:
     """A broker on a loop of its own that stands still between two feeds."""
 
-    def __init__(self, place: Path, kernels: KernelUse, *, hooks: tuple[object, ...] = (), **more: Any) -> None:
+    def __init__(
+        self,
+        place: Path,
+        kernels: KernelUse,
+        *,
+        hooks: tuple[object, ...] = (),
+        broker: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> None:
+        """`broker` are settings of the broker, `more` those of its store."""
         self._loop = asyncio.new_event_loop()
+        self._settings = BrokerSettings(fast_port=False, **(broker or {}))
         settings = StoreSettings(**{**SMALL, **more, "kernels": kernels})
         self.store = MessageStore.open(place, settings, clock=ManualClock())
         self.broker = self._loop.run_until_complete(self._started(hooks))
 
     async def _started(self, hooks: tuple[object, ...]) -> Broker:
-        broker = Broker(BrokerSettings(fast_port=False), self.store, clock=ManualClock(), hooks=hooks)
+        broker = Broker(self._settings, self.store, clock=ManualClock(), hooks=hooks)
         await broker.start()
         return broker
 

@@ -94,6 +94,8 @@ _NAMES = st.sampled_from(
         "DELAY",
         "MYDELAY",
         "TRAN_MSG",
+        "PGROUP",
+        "REAL_TOPIC",
         "CLUSTER",
         "INNER_MULTI_DISPATCH",
         "region",
@@ -109,7 +111,20 @@ _NAMES = st.sampled_from(
         "",
     ]
 )
+# Of half messages, mostly such that nothing is rare about them.
+_HALF_PROPERTIES = st.lists(
+    st.tuples(
+        st.sampled_from(["TAGS", "WAIT", "n1", "n2", "Aa", "BB", "键", "REAL_QID"]), st.sampled_from(["true", "v"])
+    ),
+    max_size=8,
+    unique_by=lambda pair: pair[0],
+).flatmap(
+    lambda pairs: st.permutations([*pairs, ("TRAN_MSG", "true"), ("PGROUP", "pg")]).map(
+        lambda order: "\x02".join(f"{name}\x01{value}" for name, value in order)
+    )
+)
 PROPERTY_STRINGS = st.one_of(
+    _HALF_PROPERTIES,
     st.lists(st.tuples(_NAMES, _TEXTS), max_size=5).map(
         lambda pairs: "".join(f"{name}\x01{value}\x02" for name, value in pairs)
     ),

@@ -81,7 +81,15 @@ class Broker:
         self.replication = Replication(store, replicas, slave_tables, self._settings_now, self._connector)
         self.transactions = _transactions(shared, tables, self.server)
         sends = _sends(shared, self.transactions)
-        self.runs = SendRuns(self._settings_now, store, self.topics, sends, shared.acknowledgements, self.statistics)
+        self.runs = SendRuns(
+            self._settings_now,
+            store,
+            self.topics,
+            sends,
+            self.transactions,
+            shared.acknowledgements,
+            self.statistics,
+        )
         self.table = RequestTable(
             [*client_rows(shared, sends, self.transactions, self.server), *self._admin_rows(files)]
         )

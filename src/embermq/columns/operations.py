@@ -322,7 +322,7 @@ class SendLoops:
 
     places: "QueueTable"
     reader: "SendReader"
-    write_replies: Callable[[Rows, Rows, Rows, ReplyTemplate, NDArray[np.uint8], Numbers], int]
+    write_replies: Callable[[Rows, Rows, ReplyTemplate, NDArray[np.uint8], Numbers], int]
 
     def with_no_places(self) -> "SendLoops":
         return SendLoops(type(self.places)(), self.reader, self.write_replies)

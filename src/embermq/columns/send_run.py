@@ -1,6 +1,6 @@
 """SendRun: frames of sends in what many connections gave, as the rows of a packed batch, and the answers to them.
 
-    run.lay(pieces)          bytes of each connection, and its packed host
+    run.lay(pieces)          bytes of each connection, and its packed host; half messages with them or not
     run.read()               rows up to the first unfamiliar frame of each piece; PLACE: `wanted` is to be let in
     store the batch          run.rows, run.data, run.properties
     run.replies(placed)      responses, by piece
@@ -26,12 +26,16 @@ from embermq.columns.plain import sends as s
 from embermq.columns.plain.replies import ReplyTemplate
 from embermq.columns.plain.sends import SendStop
 from embermq.columns.rows import Rows
+from embermq.model.properties import HALF_TOPIC
 
 # A longer run is stored in parts of so many messages: no thread waits long for the put lock.
 FRAMES_MAX = 1024
 # Property strings are no longer than the frames they come from, but for what each gets; no more than this in one go.
 PROPERTIES_BYTES_MAX = 4 << 20
 PLACES_MAX = 1 << 16
+# Of the two pairs that a half message gets: what is not in its frame already.
+REAL_PLACE_BYTES = len(s.REAL_TOPIC_NAME) + len(s.REAL_QUEUE_NAME) + 4
+_HALF_TOPIC = HALF_TOPIC.encode()
 # Of no more frames than this, counting in arrays takes longer than counting one by one.
 FEW_FRAMES = 64
 
@@ -61,6 +65,7 @@ class ShortSend(NamedTuple):
     piece: int
     place: int
     queue_id: int
+    is_half: int
     flag: int
     sys_flag: int
     born_time: int
@@ -85,6 +90,7 @@ class SendRun:
         self._hosts = b""
         self._bases: list[int] = []
         self._first = self._used = self._hosts_end = self.count = 0
+        self._half_topic_at = s.NO_HALF_TOPIC
         self.data, self.properties = b"", np.empty(0, np.uint8)
 
     # -- places ------------------------------------------------------------------------------------------------
@@ -105,12 +111,14 @@ class SendRun:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def lay(self, pieces: Sequence[SendPiece]) -> None:
-        """Begin with these pieces."""
-        self._first = 0
+    def lay(self, pieces: Sequence[SendPiece], *, takes_halves: bool) -> None:
+        """Begin with these pieces. `takes_halves`: half messages are familiar."""
+        self._first, self._half_topic_at = 0, s.NO_HALF_TOPIC
         if len(pieces) == 1:
             buffer, at, host = pieces[0]
             self.data, self._bases = buffer, [0]
+            if takes_halves:
+                self._half_topic_at, self.data = len(buffer), buffer + _HALF_TOPIC
             self._lay_hosts(host)
             self._pieces = self._one_piece
             self._pieces[0] = at, len(buffer), 0, len(host), 0
@@ -122,13 +130,18 @@ class SendRun:
             rows.append((end, end + len(buffer) - at, host_at, len(host), 0))
             end += len(buffer) - at
             host_at += len(host)
-        self.data = b"".join([piece.buffer[piece.at :] if piece.at else piece.buffer for piece in pieces])
+        buffers = [piece.buffer[piece.at :] if piece.at else piece.buffer for piece in pieces]
+        if takes_halves:
+            self._half_topic_at = end
+            buffers.append(_HALF_TOPIC)
+        self.data = b"".join(buffers)
         self._lay_hosts(b"".join([piece.host for piece in pieces]))
         self._pieces = np.array(rows, np.int64)
 
     def _lay_hosts(self, hosts: bytes) -> None:
         """Packed hosts lie in front of the properties; often they are the same as before."""
-        room = min(len(self.data), PROPERTIES_BYTES_MAX) + FRAMES_MAX * (len(self._cluster) + 1) + len(hosts)
+        added = FRAMES_MAX * (len(self._cluster) + 1 + REAL_PLACE_BYTES)
+        room = min(len(self.data), PROPERTIES_BYTES_MAX) + added + len(hosts)
         if len(self.properties) < room:
             self.properties, self._hosts = np.empty(room, np.uint8), b""
         if hosts != self._hosts:
@@ -155,6 +168,7 @@ class SendRun:
             self.properties,
             self._used,
             self._frame_bytes_max,
+            self._half_topic_at,
         )
         self.count, self._used, self._first = read.filled, read.used, read.piece
         if read.stop is SendStop.FULL and not self.count:
@@ -185,17 +199,17 @@ class SendRun:
     def one_by_one(self) -> list[ShortSend]:
         """The messages, to be stored one after another: of a few, that is sooner done than storing them together."""
         listed = []
-        for row, (opaque, is_binary, piece, place) in zip(
-            self.rows.tolist(), self._all_frames[: self.count].tolist(), strict=True
-        ):
+        for row, frame in zip(self.rows.tolist(), self._all_frames[: self.count].tolist(), strict=True):
             body_at, properties_at = row[r.R_BODY_AT], row[r.R_PROPS_AT]
+            opaque, is_binary, piece, place, queue_id, is_half = frame
             listed.append(
                 ShortSend(
                     opaque,
                     is_binary,
                     piece,
                     place,
-                    row[r.R_QUEUE_ID],
+                    queue_id,
+                    is_half,
                     row[r.R_FLAG],
                     row[r.R_SYS_FLAG],
                     row[r.R_BORN_TIME],
@@ -212,12 +226,18 @@ class SendRun:
 
     def frames(self) -> list[FrameOf]:
         """How to answer each frame, for those that are answered one by one."""
-        return _listed(self._all_frames[: self.count], self.rows[:, r.R_QUEUE_ID])
+        return _listed(self._all_frames[: self.count])
 
     def frames_later(self) -> Callable[[], list[FrameOf]]:
         """The same, to be called when the run's memory is used again already."""
-        frames, queue_ids = self._all_frames[: self.count].copy(), self.rows[:, r.R_QUEUE_ID].copy()
-        return lambda: _listed(frames, queue_ids)
+        frames = self._all_frames[: self.count].copy()
+        return lambda: _listed(frames)
+
+    def halves(self) -> list[int]:
+        """The numbers of the rows that are half messages."""
+        if self._half_topic_at == s.NO_HALF_TOPIC:
+            return []
+        return np.flatnonzero(self._all_frames[: self.count, s.F_IS_HALF]).tolist()
 
     def by_piece(self) -> list[tuple[int, int]]:
         """The pieces that have frames in the run, and how many."""
@@ -243,9 +263,7 @@ class SendRun:
     def replies(self, placed: Rows) -> list[tuple[int, int, bytes]]:
         """The responses to all frames, all of which were stored: piece, number of frames, bytes."""
         ends = np.zeros(len(self._pieces), np.int64)
-        self._loops.write_replies(
-            self.rows, self._all_frames[: self.count], placed, self._template, self._replies, ends
-        )
+        self._loops.write_replies(self._all_frames[: self.count], placed, self._template, self._replies, ends)
         found, start = [], 0
         for piece, count in self.by_piece():
             end = int(ends[piece])
@@ -254,8 +272,8 @@ class SendRun:
         return found
 
 
-def _listed(frames: Rows, queue_ids: NDArray[np.int64]) -> list[FrameOf]:
+def _listed(frames: Rows) -> list[FrameOf]:
     return [
         FrameOf(opaque, bool(is_binary), piece, queue_id)
-        for (opaque, is_binary, piece, _place), queue_id in zip(frames.tolist(), queue_ids.tolist(), strict=True)
+        for opaque, is_binary, piece, _place, queue_id, _is_half in frames.tolist()
     ]

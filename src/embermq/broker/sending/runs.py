@@ -4,7 +4,8 @@
 
 A few frames are read by the same kernel and stored one by one.
 
-What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends, and
+What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends and half
+messages without anything rare about them, and
 `Sends.flags_at` says, by the checks of the plain path itself, to which queues; what it said is forgotten when the
 settings or the topics change. Everything else is left to the plain path (sends.py), which stays the reference: a frame
 of a run gets, byte for byte, the record and the response that it would get there.
@@ -20,6 +21,7 @@ from embermq.broker.answers import Acknowledgements
 from embermq.broker.sending.sends import Sends
 from embermq.broker.statistics import Statistics
 from embermq.broker.tables import TopicTable
+from embermq.broker.transactions import Transactions
 from embermq.columns import (
     ID_DIGITS,
     FrameOf,
@@ -35,6 +37,7 @@ from embermq.columns import (
 from embermq.errors import StoreError
 from embermq.model.hosts import Host, pack_host
 from embermq.model.message import Message, Receipt
+from embermq.model.properties import HALF_TOPIC
 from embermq.model.status import PutStatus
 from embermq.remoting import (
     BINARY,
@@ -58,6 +61,8 @@ log = logging.getLogger(__name__)
 Replies = list[tuple[Link, int, bytes]]  # of each connection: how many, and their frames
 # So few are stored one by one: it takes less time than making arrays of them.
 ONE_BY_ONE_MAX = 4
+# No send is shorter: eight header fields, each with a name, a value and their lengths.
+SEND_FRAME_BYTES_MIN = 64
 # Numbers that stand in the gaps of a template while it is made.
 _OPAQUE, _QUEUE_ID, _QUEUE_OFFSET = 2_111_111_111, 1_222_222_222, 3_333_333_333
 
@@ -71,10 +76,12 @@ class SendRuns:
         store: MessageStore,
         topics: TopicTable,
         sends: Sends,
+        transactions: Transactions,
         acknowledgements: Acknowledgements,
         statistics: Statistics,
     ) -> None:
         self._settings, self._store, self._topics, self._sends = settings, store, topics, sends
+        self._transactions = transactions
         self._acknowledgements, self._statistics = acknowledgements, statistics
         self._seen = 0
         self._loops: SendLoops | None = None
@@ -102,7 +109,11 @@ class SendRuns:
     def take(self, pieces: Sequence[Piece]) -> None:
         """Store and answer the sends at the beginning of each piece."""
         run = self._current_run()
-        run.lay([SendPiece(piece.buffer, piece.at, pack_host(piece.link.host)) for piece in pieces])
+        frames_max = sum(len(piece.buffer) - piece.at for piece in pieces) // SEND_FRAME_BYTES_MIN
+        run.lay(
+            [SendPiece(piece.buffer, piece.at, pack_host(piece.link.host)) for piece in pieces],
+            takes_halves=self._transactions.takes_halves(frames_max),
+        )
         run.begin_part()
         links = [piece.link for piece in pieces]
         stop = SendStop.FULL
@@ -154,6 +165,7 @@ class SendRuns:
             return
         for place, count, size in run.by_place(receipts.sizes):
             self._statistics.put(*self._places[place], count, size, sends=count)
+        self._transactions.stored_halves(run.halves(), receipts)
         if receipts.waits or self._acknowledgements.waits_for_slave:
             self._answer_when_durable(run, links, receipts)
         elif receipts.refused:
@@ -167,20 +179,20 @@ class SendRuns:
         """Store a message by itself: the checks of the plain path were made when its queue was let in."""
         topic, queue_id = self._places[send.place]
         link.begin_run(1)
+        message = Message(
+            HALF_TOPIC if send.is_half else topic,
+            send.body,
+            queue_id=0 if send.is_half else queue_id,
+            flag=send.flag,
+            sys_flag=send.sys_flag,
+            born_timestamp=send.born_time,
+            born_host=link.host,
+            reconsume_times=send.reconsume_times,
+            encoded_properties=send.properties,
+        )
         try:
-            receipt, wait_for = self._store.append_unconfirmed(
-                Message(
-                    topic,
-                    send.body,
-                    queue_id=queue_id,
-                    flag=send.flag,
-                    sys_flag=send.sys_flag,
-                    born_timestamp=send.born_time,
-                    born_host=link.host,
-                    reconsume_times=send.reconsume_times,
-                    encoded_properties=send.properties,
-                )
-            )
+            append = self._transactions.append_half if send.is_half else self._store.append_unconfirmed
+            receipt, wait_for = append(message)
         except Exception as problem:
             refusal = self._refusal(problem, 1)
             link.answer_run(1, _response(send.opaque, bool(send.is_binary), refusal))

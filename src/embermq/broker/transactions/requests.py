@@ -34,7 +34,7 @@ from embermq.model.properties import HALF_TOPIC
 from embermq.model.status import PutStatus
 from embermq.remoting import I32, I64, Call, Reply, RequestCode, ResponseCode, Row
 from embermq.settings import BrokerRole, BrokerSettings
-from embermq.store import MessageStore
+from embermq.store import MessageStore, PackedReceipts
 from embermq.store.tables import ConfigTable
 
 log = logging.getLogger(__name__)
@@ -113,9 +113,27 @@ class Transactions:
     def prepare(self, message: Message) -> tuple[Receipt, int]:
         """Store a message that begins a transaction, as `MessageStore.append_unconfirmed` does; StoreError."""
         self._topics.ensure(HALF_TOPIC, 1)
-        return self._append_half(half_of(message))
+        return self.append_half(half_of(message))
 
-    def _append_half(self, half: Message) -> tuple[Receipt, int]:
+    def takes_halves(self, count: int) -> bool:
+        """Whether so many half messages may be stored at once: nothing would refuse one of them, or have to be made
+        first."""
+        settings = self._settings()
+        return (
+            not settings.reject_transactions
+            and len(self.undecided) + count <= settings.undecided_max
+            and self._topics.find(HALF_TOPIC) is not None
+        )
+
+    def stored_halves(self, rows: list[int], receipts: PackedReceipts) -> None:
+        """These rows of a packed append are half messages; those that were not refused are undecided now."""
+        for row in rows:
+            physical_offset, size, queue_offset = receipts.placed[row].tolist()
+            if size:
+                self.undecided.stored(queue_offset, physical_offset)
+
+    def append_half(self, half: Message) -> tuple[Receipt, int]:
+        """Store a record of the half topic."""
         [receipt], end = self._store.internal.append_unconfirmed([half], as_is=True)
         self.undecided.stored(receipt.queue_offset, receipt.physical_offset)
         return receipt, end
@@ -168,7 +186,7 @@ class Transactions:
         if real_place(found) is None or PRODUCER_GROUP not in found.properties:
             return Reply(ResponseCode.SYSTEM_ERROR, f"message {call.header.msg_id} is no half message")
         try:
-            _receipt, end = self._append_half(resumed_of(found))
+            _receipt, end = self.append_half(resumed_of(found))
         except StoreError as refusal:
             return Reply(PUT_CODES[refusal_status(refusal)], str(refusal))
         return self._when_durable(end, call.answer)

@@ -53,19 +53,17 @@ class ReplyTemplate(NamedTuple):
         return len(self.text) + REPLY_MORE_BYTES
 
 
-def write_replies(
-    rows: Rows, frames: Rows, placed: Rows, template: ReplyTemplate, out: Any, ends: NDArray[np.int64]
-) -> int:
+def write_replies(frames: Rows, placed: Rows, template: ReplyTemplate, out: Any, ends: NDArray[np.int64]) -> int:
     """Write the responses to all frames to `out`, which has room for them; where they end.
 
     ends[piece] becomes where the responses of that piece end; of a piece without frames, nothing."""
     room, to = as_view(out), 0
-    for row, frame, place in zip(rows.tolist(), frames.tolist(), placed.tolist(), strict=True):
+    for frame, place in zip(frames.tolist(), placed.tolist(), strict=True):
         whole = template.frame(
             frame[s.F_OPAQUE],
             frame[s.F_IS_BINARY],
             place[r.P_PHYSICAL],
-            row[r.R_QUEUE_ID],
+            frame[s.F_QUEUE_ID],
             place[r.P_QUEUE_OFFSET],
         )
         room[to : to + len(whole)] = whole

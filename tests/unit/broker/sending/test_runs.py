@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from embermq.broker import SendContext
 from embermq.errors import AppendRefused
-from embermq.remoting import FrameReader, ResponseCode
+from embermq.model.properties import HALF_TOPIC
+from embermq.remoting import FrameReader, Piece, ResponseCode
 from embermq.settings import FlushDisk, KernelUse
 from embermq.store.tables import MULTI_TAG, TopicConfig
 from tests.support.fed_links import FedBroker
@@ -20,7 +21,9 @@ TOPICS = (
     TopicConfig("T", 4, 4),
     TopicConfig("Other", 1, 1, topic_filter_type=MULTI_TAG),
     TopicConfig("%RETRY%g", 1, 1),
+    TopicConfig(HALF_TOPIC, 1, 1),
 )
+HALF = JAVA | {"i": "UNIQ_KEY\x017F01\x02WAIT\x01true\x02TRAN_MSG\x01true\x02PGROUP\x01pg", "f": "4"}
 
 
 class Pair:
@@ -84,6 +87,50 @@ def test_sends_of_every_form_are_taken_and_counted(pair: Pair) -> None:
         assert mine.day == theirs.day
     assert pair.runs.broker.server.counters.in_flight == 0
     assert pair.runs.log_bytes() == pair.plain.log_bytes()
+
+
+def undecided(fed: FedBroker) -> list[tuple[int, int, int]]:
+    found = fed.broker.transactions.undecided
+    return [(offset, entry.physical_offset, entry.op_floor) for offset, entry in found.items()]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_half_messages_are_taken_and_are_undecided_then(pair: Pair, count: int) -> None:
+    before = len(pair.runs.broker.transactions.undecided)
+    large = json_frame(HALF, bytes(pair.plain.store.settings.message_bytes_max + 1), 5)
+    sent = [json_frame(HALF | {"e": str(n % 4)}, b"%d" % n, n) for n in range(count)]
+    first, second = b"".join(sent), binary_frame(HALF, b"x", 77) + json_frame(JAVA, b"y", 78)
+    link, _transport = pair.runs.connect(4000)
+    pieces = [Piece(link, first + large + second)]
+    assert pair.runs.broker.runs.is_ready(1)
+    pair.runs.broker.runs.take(pieces)
+    assert pieces[0].at == len(pieces[0].buffer)
+    link.connection_lost(None)
+    pair.plain.feed([first + large + second], by_runs=False)
+    assert len(undecided(pair.runs)) == before + count + 1
+    assert undecided(pair.runs) == undecided(pair.plain)
+    assert pair.runs.log_bytes() == pair.plain.log_bytes()
+    assert codes(pair.feed([first + large + second])) == [[0] * count + [ResponseCode.MESSAGE_ILLEGAL, 0, 0]]
+    assert undecided(pair.runs) == undecided(pair.plain)
+
+
+def test_half_messages_beyond_the_bound_are_refused(tmp_path: Path) -> None:
+    both = Pair(tmp_path, broker={"undecided_max": 8})
+    try:
+        assert codes(both.feed([json_frame(HALF, b"x", 1) * 12])) == [[0] * 8 + [ResponseCode.SYSTEM_BUSY] * 4]
+        assert undecided(both.runs) == undecided(both.plain)
+        assert both.runs.log_bytes() == both.plain.log_bytes()
+    finally:
+        both.close()
+
+
+def test_half_messages_under_sync_flush_wait_for_the_disk(tmp_path: Path) -> None:
+    both = Pair(tmp_path, flush=FlushDisk.SYNC)
+    try:
+        assert codes(both.feed([json_frame(HALF, b"x", 1) * 12, json_frame(HALF, b"y", 2)])) == [[0] * 12, [0]]
+        assert len(undecided(both.runs)) == 13
+    finally:
+        both.close()
 
 
 def test_a_refused_message_is_refused_alone(pair: Pair) -> None:

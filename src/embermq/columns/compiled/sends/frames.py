@@ -11,7 +11,11 @@ from embermq.columns.compiled.queue_table import QueueTable, find_queue
 from embermq.columns.compiled.sends import header as h
 from embermq.columns.compiled.sends.header import is_familiar, read_binary, read_json
 from embermq.columns.compiled.sends.properties import (
+    HALF,
     N_PAIR_COLUMNS,
+    PAIR_ROWS,
+    PLAIN,
+    TEXT_BYTES,
     collect_properties,
     properties_bytes,
     put_properties,
@@ -20,6 +24,7 @@ from embermq.columns.plain import runs as r
 from embermq.columns.plain import sends as s
 from embermq.columns.plain.sends import SendsRead, SendStop
 from embermq.columns.rows import Rows, as_bytes_array
+from embermq.model.flags import TRANSACTION_MASK
 
 _STOPS = tuple(SendStop)
 _ALL, _PLACE, _FULL = (int(stop) for stop in _STOPS)
@@ -71,9 +76,23 @@ def _put_row(rows: Any, i: int, head: Any, body_at: int, body_len: int, props_at
     set_cell(rows, i, r.R_PREPARED, 0)
 
 
+@inlined
+def _may_be(kind: int, sys_flag: int, half_topic_at: int) -> bool:
+    """May a message of this kind have these bits, and be taken here?"""
+    return half_topic_at >= 0 if kind != PLAIN else sys_flag & TRANSACTION_MASK == 0
+
+
+@inlined
+def _make_half(rows: Any, i: int, half_topic_at: int) -> None:
+    set_cell(rows, i, r.R_TOPIC_AT, half_topic_at)
+    set_cell(rows, i, r.R_TOPIC_LEN, s.HALF_TOPIC_BYTES)
+    set_cell(rows, i, r.R_QUEUE_ID, 0)
+    set_cell(rows, i, r.R_SYS_FLAG, cell(rows, i, r.R_SYS_FLAG) & ~TRANSACTION_MASK)
+
+
 _TYPES = (
     f"{READ_BYTES}, {ROWS}, int64, {READ_ROWS}, {READ_BYTES}, {READ_I64}, {READ_BYTES}, {ROWS}, {BYTES}, {ROWS},"
-    f" {ROWS}, {ROWS}, int64, {BYTES}, int64, int64"
+    f" {ROWS}, {ROWS}, int64, {BYTES}, int64, int64, int64"
 )
 
 
@@ -95,6 +114,7 @@ def _read_sends(
     out: Any,
     used: int,
     frame_bytes_max: int,
+    half_topic_at: int,
 ) -> tuple[int, int, int, int]:
     for piece in range(first, len(pieces)):
         if cell(pieces, piece, s.G_AT) < 0 or cell(pieces, piece, s.G_END) > len(data):
@@ -109,13 +129,16 @@ def _read_sends(
                 set_cell(pieces, piece, s.G_STOPPED, 1)
                 break
             topic_at, topic_len = cell(head, 0, h.H_TOPIC_AT), cell(head, 0, h.H_TOPIC_LEN)
-            place = find_queue(table, names, data, topic_at, topic_len, cell(head, 0, h.H_QUEUE_ID))
+            queue_id = cell(head, 0, h.H_QUEUE_ID)
+            place = find_queue(table, names, data, topic_at, topic_len, queue_id)
             if place < 0 or place >= len(place_flags):
                 return filled, used, piece, _PLACE
             is_json = u8_at(data, at + 4) == 0
             props_at, props_len = cell(head, 0, h.H_PROPS_AT), cell(head, 0, h.H_PROPS_LEN)
-            count = collect_properties(data, props_at, props_len, is_json, text, pairs)
-            if count < 0:
+            count, kind = collect_properties(
+                data, props_at, props_len, is_json, topic_at, topic_len, queue_id, text, pairs
+            )
+            if count < 0 or not _may_be(kind, cell(head, 0, h.H_SYS_FLAG), half_topic_at):
                 set_cell(pieces, piece, s.G_STOPPED, 1)
                 break
             if properties_bytes(pairs, count, cluster) > len(out) - used:
@@ -124,12 +147,16 @@ def _read_sends(
             _put_row(rows, filled, head, body_at, at + size - body_at, used, props_end - used)
             sys_flag = cell(head, 0, h.H_SYS_FLAG) | place_flags[np.uint64(place)]
             set_cell(rows, filled, r.R_SYS_FLAG, sys_flag)
+            if kind == HALF:
+                _make_half(rows, filled, half_topic_at)
             set_cell(rows, filled, r.R_HOST_AT, cell(pieces, piece, s.G_HOST_AT))
             set_cell(rows, filled, r.R_HOST_LEN, cell(pieces, piece, s.G_HOST_LEN))
             set_cell(frames, filled, s.F_OPAQUE, cell(head, 0, h.H_OPAQUE))
             set_cell(frames, filled, s.F_IS_BINARY, 0 if is_json else 1)
             set_cell(frames, filled, s.F_PIECE, piece)
             set_cell(frames, filled, s.F_PLACE, place)
+            set_cell(frames, filled, s.F_QUEUE_ID, queue_id)
+            set_cell(frames, filled, s.F_IS_HALF, kind)
             filled += 1
             used = props_end
             set_cell(pieces, piece, s.G_AT, at + size)
@@ -141,8 +168,8 @@ class SendReader:
 
     def __init__(self) -> None:
         self._head = np.zeros((1, h.N_HEADER_COLUMNS), np.int64)
-        self._text = np.empty(s.PROPERTY_TEXT_MAX, np.uint8)
-        self._pairs = np.empty((s.PAIRS_MAX + 1, N_PAIR_COLUMNS), np.int64)
+        self._text = np.empty(TEXT_BYTES, np.uint8)
+        self._pairs = np.empty((PAIR_ROWS, N_PAIR_COLUMNS), np.int64)
 
     @property
     def wanted(self) -> tuple[int, int, int]:
@@ -164,6 +191,7 @@ class SendReader:
         out: NDArray[np.uint8],
         used: int,
         frame_bytes_max: int,
+        half_topic_at: int,
     ) -> SendsRead:
         """Read pieces[first:] into rows[filled:] and frames[filled:]; property strings go to out[used:].
 
@@ -190,6 +218,7 @@ class SendReader:
             out,
             used,
             frame_bytes_max,
+            half_topic_at,
         )
         assert count >= 0, ("a piece lies outside of the data", pieces[piece], len(array))
         return SendsRead(count, end, piece, _STOPS[stop])

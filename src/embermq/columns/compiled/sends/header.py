@@ -13,7 +13,6 @@ from embermq.columns.compiled.parts.memory import cell, i16_at, i32_at, set_cell
 from embermq.columns.compiled.queue_table import is_same
 from embermq.columns.plain import sends as s
 from embermq.columns.plain.runs import I32_MAX, I32_MIN
-from embermq.model.flags import TRANSACTION_MASK
 
 # What is kept of a header: one row of these.
 H_CODE, H_FLAG, H_OPAQUE, H_VERSION, H_FIELDS, H_TOPIC_AT, H_TOPIC_LEN, H_PROPS_AT, H_PROPS_LEN = range(9)
@@ -122,8 +121,7 @@ def _take(head: Any, field: int, data: Any, at: int, end: int, is_bare: bool) ->
         return value >= 0
     if field == s.SYS_FLAG:
         set_cell(head, 0, H_SYS_FLAG, value)
-        return value & TRANSACTION_MASK == 0
-    if field == s.BORN:
+    elif field == s.BORN:
         set_cell(head, 0, H_BORN, value)
     elif field == s.FLAG:
         set_cell(head, 0, H_USER_FLAG, value)

@@ -8,21 +8,37 @@ from typing import Any
 import numpy as np
 
 from embermq.columns.compiled.parts.compiling import inlined
-from embermq.columns.compiled.parts.json_text import is_utf8
+from embermq.columns.compiled.parts.json_text import is_utf8, put_number
 from embermq.columns.compiled.parts.memory import cell, copy_bytes, i32_at, put_i8, set_cell, u8_at
 from embermq.columns.compiled.parts.property_text import is_meaningful
 from embermq.columns.compiled.parts.text import hash_text
 from embermq.columns.compiled.queue_table import is_same
-from embermq.columns.plain.messages import HASH_BUCKETS
-from embermq.columns.plain.sends import CHAIN_MAX, CLUSTER_BUCKET, PAIRS_MAX
+from embermq.columns.plain.messages import HASH_BUCKETS, bucket_of
+from embermq.columns.plain.sends import (
+    CHAIN_MAX,
+    CLUSTER_BUCKET,
+    PAIRS_MAX,
+    PROPERTY_TEXT_MAX,
+    REAL_QUEUE_NAME,
+    REAL_TOPIC_NAME,
+)
 
 P_BUCKET, P_NAME_AT, P_NAME_LEN, P_PAIR_LEN = range(4)
 N_PAIR_COLUMNS = 4
 _CLUSTER, _TRANSACTION = (np.frombuffer(name, np.uint8) for name in (b"CLUSTER", b"TRAN_MSG"))
 _WAIT_WORD = int.from_bytes(b"WAIT", "big")
 _NAME_END, _PAIR_END, _BACKSLASH, _LETTER_U, _ZERO = b"\x01\x02\\u0"
+_REAL_TOPIC, _REAL_QUEUE = (np.frombuffer(name + b"\x01", np.uint8) for name in (REAL_TOPIC_NAME, REAL_QUEUE_NAME))
+_REAL_TOPIC_BUCKET, _REAL_QUEUE_BUCKET = bucket_of(REAL_TOPIC_NAME), bucket_of(REAL_QUEUE_NAME)
+# Behind the property string of a half message its own place is written: both names, a topic and a queue id.
+TEXT_BYTES = PROPERTY_TEXT_MAX + len(_REAL_TOPIC) + len(_REAL_QUEUE) + PROPERTY_TEXT_MAX + 20
+# Pairs that are looked at before it is known which are kept.
+PAIR_ROWS = PAIRS_MAX + 3
+_TRUE_WORD = int.from_bytes(b"true", "big")
 _IS_CLUSTER = -1
 _BAD = -1
+# Kinds of property strings.
+PLAIN, HALF = 0, 1
 _NO_DIGIT = 16
 # By the letter behind a backslash: the byte it stands for, 0 if none.
 _ESCAPES = np.zeros(256, np.uint8)
@@ -96,41 +112,69 @@ def _is_fresh(text: Any, at: int, length: int, pairs: Any, count: int) -> bool:
 
 
 @inlined
-def _collect(text: Any, length: int, pairs: Any) -> int:
-    """The pairs to be kept, in the order of their buckets; how many."""
-    at, count, met = 0, 0, 0
-    has_wait = False
+def _collect(text: Any, length: int, pairs: Any) -> Any:
+    """The pairs in the order of their buckets: how many, and whether they are those of a half message."""
+    at, count, kind = 0, 0, PLAIN
     while at < length:
         name_at = at
         while at < length and u8_at(text, at) != _NAME_END and u8_at(text, at) != _PAIR_END:
             at += 1
         name_len = at - name_at
         if at >= length or u8_at(text, at) != _NAME_END or name_len == 0:
-            return _BAD
+            return _BAD, kind
         at += 1
         value_at = at
         while at < length and u8_at(text, at) != _PAIR_END and u8_at(text, at) != _NAME_END:
             at += 1
         value_len = at - value_at
         if value_len == 0 or (at < length and u8_at(text, at) == _NAME_END):
-            return _BAD
+            return _BAD, kind
         at += 1
-        met += 1
-        if met >= PAIRS_MAX or is_meaningful(text, name_at, name_len, value_at, value_len):
-            return _BAD
-        if _is_named(text, name_at, name_len, _TRANSACTION) or _is_named(text, name_at, name_len, _CLUSTER):
-            return _BAD
-        if name_len == 4 and i32_at(text, name_at) == _WAIT_WORD:
-            if has_wait:
-                return _BAD
-            has_wait = True
-            continue
-        if not _is_fresh(text, name_at, name_len, pairs, count):
-            return _BAD
+        if count + 1 >= PAIRS_MAX or is_meaningful(text, name_at, name_len, value_at, value_len):
+            return _BAD, kind
+        if _is_named(text, name_at, name_len, _CLUSTER) or not _is_fresh(text, name_at, name_len, pairs, count):
+            return _BAD, kind
+        if _is_named(text, name_at, name_len, _TRANSACTION):
+            if value_len != 4 or i32_at(text, value_at) != _TRUE_WORD:
+                return _BAD, kind
+            kind = HALF
         code = hash_text(text, name_at, name_len, 0)
         _insert(pairs, count, (code ^ (code >> 16)) & (HASH_BUCKETS - 1), name_at, name_len, at - 1 - name_at)
         count += 1
-    return count
+    return count, kind
+
+
+@inlined
+def _drop_wait(text: Any, pairs: Any, count: int) -> int:
+    """Without the pair WAIT; how many are left."""
+    left = 0
+    for row in range(count):
+        if cell(pairs, row, P_NAME_LEN) == 4 and i32_at(text, cell(pairs, row, P_NAME_AT)) == _WAIT_WORD:
+            continue
+        if left < row:
+            for column in range(N_PAIR_COLUMNS):
+                set_cell(pairs, left, column, cell(pairs, row, column))
+        left += 1
+    return left
+
+
+@inlined
+def _add_real_place(
+    data: Any, topic_at: int, topic_len: int, queue_id: int, text: Any, length: int, pairs: Any, count: int
+) -> int:
+    """Add the two pairs that name the place of a half message, written behind the text; how many pairs there are."""
+    queue_at = length + len(_REAL_TOPIC) + topic_len
+    copy_bytes(text, length, _REAL_TOPIC, 0, len(_REAL_TOPIC))
+    copy_bytes(text, length + len(_REAL_TOPIC), data, topic_at, topic_len)
+    copy_bytes(text, queue_at, _REAL_QUEUE, 0, len(_REAL_QUEUE))
+    end = put_number(text, queue_at + len(_REAL_QUEUE), queue_id)
+    if not _is_fresh(text, length, len(_REAL_TOPIC) - 1, pairs, count):
+        return _BAD
+    if not _is_fresh(text, queue_at, len(_REAL_QUEUE) - 1, pairs, count):
+        return _BAD
+    _insert(pairs, count, _REAL_TOPIC_BUCKET, length, len(_REAL_TOPIC) - 1, queue_at - length)
+    _insert(pairs, count + 1, _REAL_QUEUE_BUCKET, queue_at, len(_REAL_QUEUE) - 1, end - queue_at)
+    return count + 2
 
 
 @inlined
@@ -143,27 +187,43 @@ def _has_long_chain(pairs: Any, count: int) -> bool:
 
 
 @inlined
-def collect_properties(data: Any, at: int, length: int, is_json: bool, text: Any, pairs: Any) -> int:
-    """Sort the pairs of the property string data[at:at + length], and CLUSTER, into `pairs`, which point into `text`.
+def collect_properties(
+    data: Any,
+    at: int,
+    length: int,
+    is_json: bool,
+    topic_at: int,
+    topic_len: int,
+    queue_id: int,
+    text: Any,
+    pairs: Any,
+) -> Any:
+    """Sort the pairs of the property string data[at:at + length], and those that are added, into `pairs`, which point
+    into `text`. The place of a message is that of the topic and its queue id.
 
-    How many there are, -1 if the string is not familiar."""
-    if length > len(text):
-        return _BAD
+    How many there are, -1 if the string is not familiar; and of which kind the message is."""
+    if length > PROPERTY_TEXT_MAX or topic_len > PROPERTY_TEXT_MAX:
+        return _BAD, PLAIN
     if is_json:
         length = _unescape(data, at, at + length, text)
         if length < 0:
-            return _BAD
+            return _BAD, PLAIN
     else:
         copy_bytes(text, 0, data, at, length)
     if not is_utf8(text, 0, length):
-        return _BAD
-    count = _collect(text, length, pairs)
+        return _BAD, PLAIN
+    count, kind = _collect(text, length, pairs)
     if count < 0:
-        return _BAD
+        return _BAD, PLAIN
+    if kind == PLAIN:
+        count = _drop_wait(text, pairs, count)
     _insert(pairs, count, CLUSTER_BUCKET, 0, _IS_CLUSTER, 0)
-    if _has_long_chain(pairs, count + 1):
-        return _BAD
-    return count + 1
+    count += 1
+    if kind == HALF:
+        count = _add_real_place(data, topic_at, topic_len, queue_id, text, length, pairs, count)
+    if count < 0 or count > PAIRS_MAX or _has_long_chain(pairs, count):
+        return _BAD, PLAIN
+    return count, kind
 
 
 @inlined

@@ -55,14 +55,14 @@ def _put_binary(
     return to
 
 
-_TYPES = f"{READ_ROWS}, {READ_ROWS}, {READ_ROWS}, {READ_BYTES}, {READ_I64}, {BYTES}, {I64}"
+_TYPES = f"{READ_ROWS}, {READ_ROWS}, {READ_BYTES}, {READ_I64}, {BYTES}, {I64}"
 
 
 @kernel(f"int64({_TYPES})", nogil=False)
-def _write_replies(rows: Any, frames: Any, placed: Any, text: Any, cuts: Any, out: Any, ends: Any) -> int:
+def _write_replies(frames: Any, placed: Any, text: Any, cuts: Any, out: Any, ends: Any) -> int:
     to = 0
-    for i in range(len(rows)):
-        opaque, queue_id = cell(frames, i, s.F_OPAQUE), cell(rows, i, r.R_QUEUE_ID)
+    for i in range(len(frames)):
+        opaque, queue_id = cell(frames, i, s.F_OPAQUE), cell(frames, i, s.F_QUEUE_ID)
         physical, queue_offset = cell(placed, i, r.P_PHYSICAL), cell(placed, i, r.P_QUEUE_OFFSET)
         start, kind = to + s.HEAD_BYTES, 0
         if cell(frames, i, s.F_IS_BINARY) == 0:
@@ -78,13 +78,13 @@ def _write_replies(rows: Any, frames: Any, placed: Any, text: Any, cuts: Any, ou
 
 
 def write_replies(
-    rows: Rows, frames: Rows, placed: Rows, template: ReplyTemplate, out: NDArray[np.uint8], ends: NDArray[np.int64]
+    frames: Rows, placed: Rows, template: ReplyTemplate, out: NDArray[np.uint8], ends: NDArray[np.int64]
 ) -> int:
     """Write the responses to all frames to `out`, which has room for them; where they end.
 
     Twin: plain.replies.write_replies."""
-    assert len(rows) == len(frames) == len(placed), (len(rows), len(frames), len(placed))
-    assert len(out) >= len(rows) * template.reply_bytes_max, len(out)
+    assert len(frames) == len(placed), (len(frames), len(placed))
+    assert len(out) >= len(frames) * template.reply_bytes_max, len(out)
     assert len(frames) == 0 or 0 <= frames[:, s.F_PIECE].min() <= frames[:, s.F_PIECE].max() < len(ends), ends
-    end: int = _write_replies(rows, frames, placed, template.text, template.cuts, out, ends)
+    end: int = _write_replies(frames, placed, template.text, template.cuts, out, ends)
     return end
