@@ -4,6 +4,7 @@
     queue_state.py, queue_table.py        what they share; topic and queue id to slot
     entry_intake.py, pending_entries.py, entry_files.py   from records to entries in files
     loading.py, file_reader.py            which files on the disk can be used; entries as they lie there
+    replay_check.py, replay_end.py        after a replay: queues that are as they should be, and the others
     extension.py                          extension entries with filter bits
     multi_dispatch.py                     one record in several queues
     moves.py                              which queues a dispatch step moved, as arrays

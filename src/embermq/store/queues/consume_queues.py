@@ -10,7 +10,6 @@ crash needs none of them: the log has everything, and walking it again gives eac
 
 import logging
 from collections.abc import Callable, Mapping
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,18 @@ from embermq.format.queue_entry import ENTRY_BYTES
 from embermq.format.queue_extension import is_address
 from embermq.store.layout.deleted_topics import within
 from embermq.store.layout.directory import QUARANTINE
-from embermq.store.queues.consume_queue import BLANK, ConsumeQueue, is_valid
+from embermq.store.queues.consume_queue import ConsumeQueue, is_valid
 from embermq.store.queues.entry_files import EntryFiles
-from embermq.store.queues.entry_intake import FEW_ROWS_WITH_KERNEL, Columns, EntryIntake, QueueExpired
+from embermq.store.queues.entry_intake import EntryIntake, QueueExpired
 from embermq.store.queues.extension import EXTENSION_FAMILY, ExtensionSettings
 from embermq.store.queues.loading import QUEUE_FAMILY, QueueEnds, QueueLoader, QueueState, Written, compare
-from embermq.store.queues.moves import QueueMoves
+from embermq.store.queues.moves import QueueMoves, queues_moved
 from embermq.store.queues.multi_dispatch import MultiDispatch
-from embermq.store.queues.pending_entries import Entries, Fill, PendingEntries, PendingView, order_by_slot
-from embermq.store.queues.queue_state import NOT_SEEN, SharedQueueState
+from embermq.store.queues.pending_entries import Entries, PendingEntries, PendingView
+from embermq.store.queues.queue_state import SharedQueueState
 from embermq.store.queues.queue_table import Queues
 from embermq.store.queues.replay_check import ReplayCheck
+from embermq.store.queues.replay_end import ReplayEnd, is_of_ended_life
 from embermq.store.sink import Finding
 
 log = logging.getLogger(__name__)
@@ -190,37 +190,7 @@ class ConsumeQueues:
 
     def moved_by(self, batch: RecordColumns) -> QueueMoves:
         """Which queues the records of a batch, which was taken, belong to, and how far these queues go now."""
-        books = self._books
-        if len(batch) < FEW_ROWS_WITH_KERNEL:
-            return self._moved_by_few(batch)
-        with books.change:
-            columns: Columns = self._intake.place_columns(batch)
-            order = order_by_slot(columns[0], books.slot_count)
-            slots, offsets, rows = (column[order] for column in columns)
-            is_first = np.ones(len(slots), np.bool_)
-            np.not_equal(slots[1:], slots[:-1], out=is_first[1:])
-            starts = np.flatnonzero(is_first)
-            moved = slots[starts]
-            with books.lock:
-                to_offsets = books.next[moved]
-            queues = [self._queues.by_slot[slot] for slot in moved.tolist()]
-        names = tuple((queue.topic, queue.queue_id) for queue in queues)
-        return QueueMoves(names, offsets[starts], to_offsets, np.append(starts, len(slots)), offsets, rows)
-
-    def _moved_by_few(self, batch: RecordColumns) -> QueueMoves:
-        """The same without arrays on the way: of a few records, making each of them would be most of the time."""
-        books = self._books
-        with books.change:
-            places = sorted(self._intake.places(batch), key=itemgetter(0))
-            starts = [at for at, place in enumerate(places) if not at or place[0] != places[at - 1][0]]
-            queues = [self._queues.by_slot[places[at][0]] for at in starts]
-            with books.lock:
-                to_offsets = [int(books.next[places[at][0]]) for at in starts]
-        numbers = [[places[at][1] for at in starts], to_offsets, [*starts, len(places)]]
-        from_offsets, reached, ends = (np.array(column, np.int64) for column in numbers)
-        offsets, rows = (np.array([place[column] for place in places], np.int64) for column in (1, 2))
-        names = tuple((queue.topic, queue.queue_id) for queue in queues)
-        return QueueMoves(names, from_offsets, reached, ends, offsets, rows)
+        return queues_moved(batch, self._books, self._intake, self._queues.by_slot)
 
     def write_out(self) -> None:
         """Write all pending entries to their files. On OSError they stay pending, readable and to be retried.
@@ -394,16 +364,8 @@ class ConsumeQueues:
                         self._open.remove(path)  # Which puts a directory aside.
             self._intake.begin_walk(deleted)
             for queue in self.all() if deleted else ():
-                if self._is_of_ended_life(queue, deleted.get(queue.topic, 0), walk_start):
+                if is_of_ended_life(queue, deleted.get(queue.topic, 0), walk_start):
                     self._remove(queue)
-
-    def _is_of_ended_life(self, queue: ConsumeQueue, begun: int, walk_start: int) -> bool:
-        """Does a queue have entries from before the place where its topic began again? One that has newer entries as
-        well goes only if the walk meets all of these."""
-        if not begun or queue.max_physical <= begun:
-            return begun > 0
-        first = queue.peek(queue.min_offset)
-        return walk_start <= begun and first is not None and first != BLANK and first[0] < begun
 
     def finish_replay(self, walk_start: int, log_end: int, *, keep_ends: bool = False) -> None:
         """The log was walked from `walk_start` to its end: entries of records there that were not met go.
@@ -416,14 +378,11 @@ class ConsumeQueues:
             assert books.replaying
             self._intake.finish_walk()
             end_of_unmet = log_end if keep_ends else min(walk_start, log_end)
+            end = ReplayEnd(books, walk_start, end_of_unmet, log_end if keep_ends else 0)
             unsettled = self._unsettled(walk_start, end_of_unmet)
-            self.lacking = [repr(queue) for queue in unsettled if self._lacks_records(queue, walk_start)]
+            self.lacking = [repr(queue) for queue in unsettled if end.lacks_records(queue)]
             for queue in unsettled:
-                if books.walk_next[queue.slot] == NOT_SEEN:
-                    kept = queue.truncate_to(end_of_unmet)
-                else:
-                    kept = self._confirm(queue, walk_start, log_end if keep_ends else 0)
-                if not kept:
+                if not end.settle(queue):
                     self._remove(queue)
             books.forget_walk()
             self.write_out()
@@ -446,51 +405,6 @@ class ConsumeQueues:
         self._ends.kept.clear()
         self._entry_files.rewritten.clear()
         return [queue for queue in queues if not settled[queue.slot]]
-
-    def _lacks_records(self, queue: ConsumeQueue, walk_start: int) -> bool:
-        """Did the walk meet a queue further on than its files, which should have all before `walk_start`, come to?"""
-        books = self._books
-        first = int(books.walk_first[queue.slot])
-        if first <= 0 or walk_start <= books.log_min():
-            return False
-        return not queue.file_starts or queue.proven_before(first, walk_start) < first
-
-    def _confirm(self, queue: ConsumeQueue, walk_start: int, keep_below: int) -> bool:
-        """Cut a queue that the walk has met to what was met, and mend what lies just before.
-
-        Entries behind it stay if their records lie below `keep_below`.
-        """
-        books = self._books
-        first, end = int(books.walk_first[queue.slot]), int(books.walk_next[queue.slot])
-        low = queue.low_offset
-        proven = queue.proven_before(first, walk_start)
-        begins_here = proven <= low < first  # Nothing before it is known to be right.
-        if begins_here and not books.read_only:
-            queue.drop_files_before(first - first % books.entries_per_file)
-            proven = first - first % books.entries_per_file
-        if proven < first:
-            entry = queue.peek(first)
-            assert entry is not None
-            with books.lock:
-                books.pending.add_fill(Fill(queue.slot, proven, first, BLANK if begins_here else entry))
-        with books.lock:
-            if begins_here or first < books.min[queue.slot]:
-                books.min[queue.slot] = first
-        if queue.max_offset > end:
-            if not self._ends_with_lost_records(queue, end, keep_below):
-                queue.cut(end)
-        elif walk_start <= books.log_min() and not books.read_only and queue.has_bytes_at(end):
-            queue.cut(end)  # The files were damaged: nothing behind the end is an entry.
-        return queue.has_entries()
-
-    @staticmethod
-    def _ends_with_lost_records(queue: ConsumeQueue, end: int, keep_below: int) -> bool:
-        """Do the entries from `end` on stand for records behind the newest that was met, and below `keep_below`? Others
-        are of an earlier incarnation of the topic, or were never written."""
-        met, last = queue.peek(end - 1), queue.peek(queue.max_offset - 1)
-        if last is None or not is_valid(last):
-            return False
-        return (-1 if met is None else met[0]) < last[0] < keep_below
 
     # Loading
 
