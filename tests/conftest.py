@@ -12,6 +12,8 @@ parametrised test together.
 """
 
 import os
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.support.jvm import shorten_every_start
+from tests.support.jvm import shorten_every_start, start_below
 from tests.support.memory_disk import directory_in, memory_disk
 
 if TYPE_CHECKING:
@@ -34,6 +36,12 @@ shorten_every_start()
 
 # Folders whose tests need no real disk.
 IN_MEMORY = ("unit", "columns", "compat", "property")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    scratch = tempfile.mkdtemp(prefix="embermq-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(scratch, ignore_errors=True))
+    start_below(Path(scratch))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

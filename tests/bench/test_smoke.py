@@ -224,8 +224,18 @@ def answers_of(figures: list[Figure]) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(set(SCENARIOS) - {ALONE, network_java.NAME, verify.NAME}))
-@pytest.mark.slow(100)
+# Jobs that have tests of their own: here only the measuring is looked at, which takes minutes.
+LONG = (spark_jobs.NAME, spark_kafka.NAME)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name in LONG))
+        for name in sorted(set(SCENARIOS) - {ALONE, network_java.NAME, verify.NAME})
+    ],
+)
+@pytest.mark.slow(60)
 def test_a_scenario_gives_the_known_answers(name: str, course: Course, request: pytest.FixtureRequest) -> None:
     if name.startswith("spark_"):
         request.getfixturevalue("spark")  # They take the session that is there.

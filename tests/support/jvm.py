@@ -46,6 +46,11 @@ def shorten_every_start() -> None:
         os.environ.setdefault("SPARK_HOME", str(home))
 
 
+def start_below(scratch: Path) -> None:
+    """Every driver from here on keeps its temporary files in `scratch`: one that is killed removes none of them."""
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} -Djava.io.tmpdir={scratch}".strip()
+
+
 def spark_home() -> Path | None:
     """The installed Spark without pyspark.zip, as a directory of links beside it in the environment.
 
