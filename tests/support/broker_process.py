@@ -39,11 +39,14 @@ class BrokerProcess:
         name_server: str = "127.0.0.1:0",
         listen: str = "",
         sizes: Sequence[str] = SMALL,
+        within: Sequence[str] = (),
     ) -> None:
         """`place` gets the store and a file `stderr`; `name_server`: where that of the process listens; `sizes`:
-        settings of file sizes, the defaults when there are none."""
+        settings of file sizes, the defaults when there are none; `within`: words before the command, of a program
+        that becomes it."""
         self.store, self._stderr = place / "store", place / "stderr"
-        command = [sys.executable, "-m", "embermq.cli", "broker", "--store", str(self.store), "--output", "json"]
+        command = [*within, sys.executable, "-m", "embermq.cli", "broker", "--store", str(self.store)]
+        command += ["--output", "json"]
         command += ["--listen", listen or "127.0.0.1:0"]
         if "-n" not in arguments:
             command += ["--namesrv-listen", name_server]

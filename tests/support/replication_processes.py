@@ -70,10 +70,16 @@ def figure(address: str, name: str) -> str:
 
 
 def as_slave(
-    place: Path, name_server: str, *more: str, name: str = "b", sizes: Sequence[str] = SMALL, listen: str = ""
+    place: Path,
+    name_server: str,
+    *more: str,
+    name: str = "b",
+    sizes: Sequence[str] = SMALL,
+    listen: str = "",
+    within: Sequence[str] = (),
 ) -> BrokerProcess:
     words = ("-n", name_server, "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--set", f"brokerName={name}")
-    return BrokerProcess(place, *words, *more, sizes=sizes, listen=listen)
+    return BrokerProcess(place, *words, *more, sizes=sizes, listen=listen, within=within)
 
 
 @contextmanager
