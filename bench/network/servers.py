@@ -40,6 +40,7 @@ class Server:
     wire: str = "rocketmq"
     store: Path | None = None  # with a log in RocketMQ's format
     name_server: str = ""
+    ha_port: int = 0  # where slaves connect; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,9 @@ def embermq(directory: Path, settings: Settings, *, small: bool = False) -> Iter
     directory.mkdir(parents=True)
     with BrokerProcess(directory, *set_words(settings), sizes=SMALL if small else ()) as broker:
         port = int(broker.address.rpartition(":")[2])
-        yield Server("EmberMQ", port, broker.process.pid, store=broker.store, name_server=broker.name_server)
+        ha_port = int(broker.ready.get("haListen") or 0)
+        names = broker.name_server
+        yield Server("EmberMQ", port, broker.process.pid, store=broker.store, name_server=names, ha_port=ha_port)
 
 
 def rocketmq_config(directory: Path, name_server: str, settings: Settings) -> dict[str, object]:

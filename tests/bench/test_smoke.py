@@ -25,6 +25,7 @@ from bench import (
     network_filter,
     network_java,
     network_read,
+    network_replication,
     network_scale,
     network_send,
     network_start,
@@ -71,6 +72,12 @@ ANSWERS = {
     },
     "network_read": {
         "pull, 1 KiB": "4c130b628b98",
+    },
+    "network_replication": {
+        "ASYNC_MASTER, 1 x 256, 1 KiB": "3e34d0ddc6a1",
+        "SYNC_MASTER, 1 x 64, 1 KiB": "bf7695ea4418",
+        "tapped, 1 x 256, 1 KiB": "3e34d0ddc6a1",
+        "catch-up": "ab048bf81046",
     },
     "network_scale": {
         "1 to 20 topics": "014d2d4eee47",
@@ -224,8 +231,8 @@ def answers_of(figures: list[Figure]) -> dict[str, str]:
     return found
 
 
-# Jobs that have tests of their own: here only the measuring is looked at, which takes minutes.
-LONG = (spark_jobs.NAME, spark_kafka.NAME)
+# What they measure has tests of its own: here only the measuring is looked at, which takes many processes and a minute.
+LONG = (network_replication.NAME, spark_jobs.NAME, spark_kafka.NAME)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +293,7 @@ def test_every_scenario_has_answers_to_compare_with() -> None:
         network_filter,
         network_java,
         network_read,
+        network_replication,
         network_scale,
         network_send,
         network_start,
