@@ -26,8 +26,8 @@ from embermq.clock import Clock, SystemClock
 from embermq.model.hosts import Host
 from embermq.model.message import Message, StoredMessage
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC
-from embermq.remoting import Call, Command, Reply, RequestCode
-from embermq.settings import BrokerSettings, FlushDisk
+from embermq.remoting import Call, Command, FrameReader, Piece, Reply, RequestCode
+from embermq.settings import BrokerSettings, FlushDisk, KernelUse
 from embermq.store import MessageStore
 from embermq.testing import FaultyFiles, LossyFiles
 from embermq.testing.builder import StoreBuilder
@@ -35,6 +35,8 @@ from embermq.testing.clock import ManualClock
 from embermq.testing.unsynced import Choose, keep_everything, lose_everything
 from tests.crash.numbered import TINY
 from tests.crash.power import random_choice
+from tests.support.end_frames import end_fields
+from tests.support.send_frames import json_frame
 from tests.support.transactions import stored_of
 from tests.support.waiting import wait_until
 
@@ -74,6 +76,24 @@ class Asked(Nowhere):
         return True
 
 
+class Answered(Nowhere):
+    """A connection whose runs of requests are answered: the opaques of those that were stored."""
+
+    def __init__(self) -> None:
+        self.stored: set[int] = set()
+        self.all_answered = asyncio.Event()
+        self._waiting = 0
+
+    def begin_run(self, count: int, oneway: int = 0) -> None:
+        self._waiting += count
+
+    def answer_run(self, count: int, frames: bytes) -> None:
+        self._waiting -= count
+        if not self._waiting:
+            self.all_answered.set()
+        self.stored |= {answer.opaque for answer in FrameReader().feed(frames) if answer.code == 0}
+
+
 class Ledger:
     """What a producer knows. Bodies, by what was acknowledged of them."""
 
@@ -108,6 +128,21 @@ class Bench:
         answer = self.transactions.end(call)
         return answer if answer is not None else await done
 
+    async def end_run(self, decisions: list[tuple[StoredMessage, int]]) -> None:
+        """End many at once, by kernels."""
+        link: Any = Answered()
+        frames = [
+            json_frame(end_fields(GROUP, half.queue_offset, half.physical_offset, decision), opaque=n, code=37)
+            for n, (half, decision) in enumerate(decisions)
+        ]
+        piece = Piece(link, b"".join(frames))
+        assert self.broker.runs.is_ready(1)
+        self.broker.runs.take([piece])
+        assert piece.at == len(piece.buffer)
+        async with asyncio.timeout(60):
+            await link.all_answered.wait()
+        assert link.stored == set(range(len(decisions)))
+
     async def _durable(self, end: int) -> None:
         if end:
             done, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -134,10 +169,11 @@ class Bench:
 class Cuts:
     """The disk that is cut before its steps."""
 
-    def __init__(self, flush: FlushDisk, stride: int) -> None:
+    def __init__(self, flush: FlushDisk, stride: int, **more: Any) -> None:
         self.disk, self.ledger = LossyFiles(), Ledger()
         self.files = FaultyFiles(self.disk)
-        self.builder = StoreBuilder(ROOT, files=self.files, **(TINY | {"flush": flush, "segment_bytes": 32768}))
+        settings = TINY | {"flush": flush, "segment_bytes": 32768} | more
+        self.builder = StoreBuilder(ROOT, files=self.files, **settings)
         self.survives_power = flush is FlushDisk.SYNC
         self.failures: list[str] = []
         self.checked = 0
@@ -231,9 +267,27 @@ async def run_transactions(cuts: Cuts) -> None:
             await asyncio.to_thread(bench.save)
 
 
-def play(flush: FlushDisk, stride: int) -> Cuts:
-    cuts = Cuts(flush, stride)
-    asyncio.run(run_transactions(cuts))
+async def run_runs(cuts: Cuts) -> None:
+    """Transactions that are ended many at once."""
+    ledger = cuts.ledger
+    with cuts.builder.open() as store:
+        bench = Bench(store, cuts.files)
+        for start in range(0, 40, 10):
+            halves = []
+            for number in range(start, start + 10):
+                halves.append(await bench.prepare(b"%d" % number))
+                ledger.prepared.add(halves[-1].body)
+            decisions = [(half, ROLLBACK if n % 4 == 1 else COMMIT) for n, half in enumerate(halves[:-1])]
+            ledger.refused_ever |= {half.body for half, decision in decisions if decision == ROLLBACK}
+            await bench.end_run(decisions)
+            for half, decision in decisions:
+                (ledger.committed if decision == COMMIT else ledger.rolled_back).add(half.body)
+            await asyncio.to_thread(bench.save)
+
+
+def play(flush: FlushDisk, stride: int, *, by_runs: bool = False) -> Cuts:
+    cuts = Cuts(flush, stride, **({"kernels": KernelUse.ALWAYS} if by_runs else {}))
+    asyncio.run(run_runs(cuts) if by_runs else run_transactions(cuts))
     assert cuts.checked > 10
     assert not cuts.failures, f"{len(cuts.failures)} of {cuts.checked} failed:\n{cuts.failures[0]}"
     return cuts
@@ -245,10 +299,17 @@ def test_some_steps(flush: FlushDisk) -> None:
     play(flush, 17)
 
 
+@pytest.mark.slow(seconds=8)
+@pytest.mark.parametrize("flush", [FlushDisk.SYNC, FlushDisk.ASYNC])
+def test_some_steps_of_runs(flush: FlushDisk) -> None:
+    play(flush, 17, by_runs=True)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("flush", [FlushDisk.SYNC, FlushDisk.ASYNC])
-def test_every_step(flush: FlushDisk) -> None:
-    play(flush, 1)
+@pytest.mark.parametrize("by_runs", [False, True])
+def test_every_step(flush: FlushDisk, by_runs: bool) -> None:
+    play(flush, 1, by_runs=by_runs)
 
 
 @pytest.mark.parametrize("flush", [FlushDisk.SYNC, FlushDisk.ASYNC])

@@ -27,10 +27,11 @@ from embermq.broker.reading import LOOK_SECONDS
 from embermq.broker.replicas import Replication
 from embermq.broker.replicas.tables import SlaveTables
 from embermq.broker.request_rows import admin_rows, client_rows
+from embermq.broker.request_runs import RequestRuns
 from embermq.broker.routing import Registration
 from embermq.broker.sending import SendRuns, Sends
 from embermq.broker.shared import Shared
-from embermq.broker.transactions import Transactions
+from embermq.broker.transactions import EndRuns, Transactions
 from embermq.clock import Clock, SystemClock
 from embermq.columns import ServerKernels
 from embermq.errors import StoreError
@@ -81,14 +82,12 @@ class Broker:
         self.replication = Replication(store, replicas, slave_tables, self._settings_now, self._connector)
         self.transactions = _transactions(shared, tables, self.server)
         sends = _sends(shared, self.transactions)
-        self.runs = SendRuns(
-            self._settings_now,
-            store,
-            self.topics,
-            sends,
-            self.transactions,
-            shared.acknowledgements,
-            self.statistics,
+        acknowledgements = shared.acknowledgements
+        self.runs = RequestRuns(
+            SendRuns(
+                self._settings_now, store, self.topics, sends, self.transactions, acknowledgements, self.statistics
+            ),
+            EndRuns(store, self.transactions, acknowledgements, self.statistics),
         )
         self.table = RequestTable(
             [*client_rows(shared, sends, self.transactions, self.server), *self._admin_rows(files)]

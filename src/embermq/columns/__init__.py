@@ -5,6 +5,7 @@
     choosing.py    compiled or plain: the one place that decides
     server_kernels.py  ServerKernels: loaded before a server answers, or beside it
     send_run.py    SendRun: frames of sends as rows of a batch, and the answers to them
+    end_run.py     EndRun: frames of ends of transactions as rows of a batch
     queue_slots.py topic and queue id to slot: the one table of queues
     plain/         the forms in Python and numpy, which state the rules
     compiled/      the same compiled by numba, the only place that knows it; tests run both on the same bytes
@@ -13,6 +14,7 @@ Other packages import from this face, not from the modules behind it.
 """
 
 from embermq.columns.choosing import pays
+from embermq.columns.end_run import EndOf, EndRun
 from embermq.columns.operations import (
     CheckLoops,
     Gather,
@@ -30,6 +32,7 @@ from embermq.columns.operations import (
     compiled_read_parked,
     compiled_scan,
     compiled_write_lines,
+    end_reader,
     gather_for,
     gather_stored_for,
     hash_column_for,
@@ -67,6 +70,7 @@ from embermq.columns.plain.check import (
     CheckStop,
 )
 from embermq.columns.plain.derive import key_rows, put_key_rows
+from embermq.columns.plain.ends import EndStop, HalfLog
 from embermq.columns.plain.gather import COLUMN_BYTES_MAX, NOTHING, HostKind, Keep, Pairs, Parts
 from embermq.columns.plain.json_lines import LineStop, encode_line
 from embermq.columns.plain.links import LinkCheck
@@ -188,6 +192,9 @@ __all__ = [
     "C_UNIQ_LEN",
     "CheckLoops",
     "CheckStop",
+    "EndOf",
+    "EndRun",
+    "EndStop",
     "FrameOf",
     "G_ANY_PLACE",
     "G_BILLING",
@@ -225,6 +232,7 @@ __all__ = [
     "P_QUEUE_OFFSET",
     "P_SIZE",
     "Pairs",
+    "HalfLog",
     "ParkedIn",
     "ParkedStop",
     "Parts",
@@ -316,6 +324,7 @@ __all__ = [
     "scan_rows",
     "screen_for",
     "select_for",
+    "end_reader",
     "send_loops",
     "text_hash",
 ]

@@ -61,6 +61,7 @@ WORTH_LOADING: dict[Kernels, int] = {
 SERVER_KERNELS = (
     "sends.frames",
     "sends.replies",
+    "sends.ends",
     "messages",
     "admit",
     "scan",

@@ -43,6 +43,7 @@ from embermq.settings import KernelUse
 if TYPE_CHECKING:
     from embermq.columns.compiled.check_log import LogCheck
     from embermq.columns.compiled.queue_table import QueueTable
+    from embermq.columns.compiled.sends.ends import EndReader
     from embermq.columns.compiled.sends.frames import SendReader
 
 Numbers = NDArray[np.int64]
@@ -334,6 +335,13 @@ def send_loops() -> SendLoops:
         from embermq.columns.compiled.sends.frames import SendReader
         from embermq.columns.compiled.sends.replies import write_replies
     return SendLoops(QueueTable(), SendReader(), write_replies)
+
+
+def end_reader() -> "EndReader":
+    """Frames of ends of transactions to rows of a run."""
+    with loading():
+        from embermq.columns.compiled.sends.ends import EndReader
+    return EndReader()
 
 
 def put_pairs_for(*, compiled: bool) -> PutPairs:

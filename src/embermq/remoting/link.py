@@ -252,11 +252,11 @@ class Link(asyncio.Protocol):
             and self._counters.kept_bytes <= self._limits.kept_bytes
         )
 
-    def begin_run(self, count: int) -> None:
-        """So many requests that want an answer are under way until `answer_run`."""
+    def begin_run(self, count: int, oneway: int = 0) -> None:
+        """So many requests that want an answer are under way until `answer_run`; so many others want none."""
         self.in_flight += count
         self._counters.in_flight += count
-        self._counters.requests += count
+        self._counters.requests += count + oneway
 
     def answer_run(self, count: int, frames: bytes) -> None:
         """Send the responses to so many requests, which are frames already."""

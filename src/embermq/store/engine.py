@@ -35,6 +35,7 @@ from embermq.store.layout import directory
 from embermq.store.layout.deleted_topics import load_deleted_topics
 from embermq.store.layout.inventory import Inventory, save_inventory
 from embermq.store.log.records import Records
+from embermq.store.log.windows import Window, tail_window
 from embermq.store.queues.consume_queues import ConsumeQueues
 from embermq.store.queues.fetch import Fetcher
 from embermq.store.queues.raw_read import RawReader
@@ -93,7 +94,7 @@ class Engine:
         confirm = self.confirm if self.sync else lambda receipts, wait, began: receipts
         nudge = self._flusher.nudge if self.sync and self._flusher is not None else None
         self.internal = InternalAppends(
-            self.writer, confirm, self.clock, nudge, lambda: self.sync or self.promises_replica
+            self.writer, confirm, self.clock, nudge, lambda: self.sync or self.promises_replica, self._log_tail
         )
         self.put_totals = PutTotals(self.queues, parts.next_offsets) if self.queues is not None else None
         self._services: Services | None = None
@@ -364,6 +365,10 @@ class Engine:
     def visible_end(self) -> int:
         """Nothing past this may be shown: under SYNC_FLUSH a crash could still take it back."""
         return self.log.flushed_offset if self.sync and not self.read_only else self.log.readable_offset
+
+    def _log_tail(self, most: int) -> Window | None:
+        """The last bytes of the log that may be shown and lie in memory, at most so many."""
+        return tail_window(self.log, self.visible_end(), most) if self.access.is_readable else None
 
     def dispatch_end(self) -> int:
         """How far queues and index may follow the log: not any further once they are the files of another writer."""

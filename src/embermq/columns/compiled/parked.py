@@ -36,7 +36,7 @@ _TOPIC_NAME, _QUEUE_NAME, _HALF = (
 
 
 @inlined
-def _value(data: Any, at: int, end: int, name: Any) -> Any:
+def property_value(data: Any, at: int, end: int, name: Any) -> Any:
     """Where the last value of a property that is not empty lies, and its length; -1 for none."""
     found, length = -1, -1
     start = at
@@ -50,7 +50,7 @@ def _value(data: Any, at: int, end: int, name: Any) -> Any:
 
 
 @inlined
-def _number(data: Any, at: int, length: int) -> int:
+def queue_number(data: Any, at: int, length: int) -> int:
     """A queue id as text; -1 if it is none."""
     if length <= 0 or length > QUEUE_ID_DIGITS_MAX:
         return -1
@@ -133,9 +133,9 @@ def _read_parked(
             return i, total, _PLAIN
         properties_at = cell(found, 0, c.C_PROPS_AT)
         properties_end = properties_at + cell(found, 0, c.C_PROPS_LEN)
-        topic_at, topic_len = _value(data, properties_at, properties_end, _TOPIC_NAME)
-        number_at, number_len = _value(data, properties_at, properties_end, _QUEUE_NAME)
-        real_queue = _number(data, number_at, number_len)
+        topic_at, topic_len = property_value(data, properties_at, properties_end, _TOPIC_NAME)
+        number_at, number_len = property_value(data, properties_at, properties_end, _QUEUE_NAME)
+        real_queue = queue_number(data, number_at, number_len)
         is_named = 0 < topic_len <= TOPIC_BYTES_MAX and real_queue >= 0
         if not is_named or (topic_len == len(_HALF) and is_same(data, topic_at, _HALF, 0, topic_len)):
             return i, total, _PLAIN

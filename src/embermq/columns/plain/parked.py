@@ -98,8 +98,8 @@ def _row_of(
     own = bytes(view[at + STORE_HOST_AT : at + STORE_HOST_AT + HOST_V4_BYTES])
     if parts.head[7] & (HOST_V6_MASK | PREPARED) or own != parked_in.store_host or parts.head[8] == BORN_NOW:
         return None
-    topic_at, topic_len = _value(view, parts, _NAMES[0])
-    number_at, number_len = _value(view, parts, _NAMES[1])
+    topic_at, topic_len = property_value(view, parts, _NAMES[0])
+    number_at, number_len = property_value(view, parts, _NAMES[1])
     digits = bytes(view[number_at : number_at + number_len])
     if not 0 < topic_len <= TOPIC_BYTES_MAX or bytes(view[topic_at : topic_at + topic_len]) == _HALF_TOPIC:
         return None
@@ -124,7 +124,7 @@ def _belongs(view: memoryview, parts: RecordParts, size: int, queue_offset: int,
     )
 
 
-def _value(view: memoryview, parts: RecordParts, name: bytes) -> tuple[int, int]:
+def property_value(view: memoryview, parts: RecordParts, name: bytes) -> tuple[int, int]:
     """Where the last value of a property that is not empty lies, and its length; -1 for none."""
     found = -1, -1
     at, end = parts.properties_at, parts.properties_at + parts.properties_len

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from embermq.columns.plain import runs as r
 from embermq.columns.plain import sends as s
+from embermq.columns.plain.send_headers import HEAD_BYTES
 from embermq.columns.rows import Rows, as_view
 
 JSON_PARTS, BINARY_PARTS = 5, 3
@@ -23,7 +24,7 @@ BINARY_KIND = 1 << 24
 _HEAD = struct.Struct(">iI")
 ID_DIGITS = 16  # of the offset; those of the store host stand in the template
 # Beyond the template: head, id, three numbers with their lengths.
-REPLY_MORE_BYTES = s.HEAD_BYTES + ID_DIGITS + 3 * 20 + 8
+REPLY_MORE_BYTES = HEAD_BYTES + ID_DIGITS + 3 * 20 + 8
 
 
 class ReplyTemplate(NamedTuple):

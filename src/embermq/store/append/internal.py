@@ -19,11 +19,13 @@ Any thread.
 from collections.abc import Callable, Sequence
 
 from embermq.clock import Clock
-from embermq.columns import Rows
+from embermq.columns import P_PHYSICAL, P_SIZE, Rows
 from embermq.model.message import Message, Receipt
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from embermq.store.append.packed import PackedBatch
 from embermq.store.append.parked import AppendedAgain
 from embermq.store.append.writer import Writer
+from embermq.store.log.windows import Window
 
 Confirm = Callable[[Sequence[Receipt], bool, float], Sequence[Receipt]]  # receipts, wait, when the put began
 
@@ -46,11 +48,14 @@ class InternalAppends:
         clock: Clock,
         nudge: Callable[[], None] | None,
         waits: Callable[[], bool],
+        log_tail: Callable[[int], Window | None],
     ) -> None:
         """`confirm` waits until receipts are as durable as the settings promise; `nudge` wakes the flusher under
-        SYNC_FLUSH, and is None without; `waits`: whether there is a disk or a replica to wait for."""
+        SYNC_FLUSH, and is None without; `waits`: whether there is a disk or a replica to wait for. `log_tail` lends the
+        last bytes of the log that may be read and lie in memory, at most so many."""
         self._writer, self._confirm, self._clock, self._nudge = writer, confirm, clock, nudge
         self._waits = waits
+        self.log_tail = log_tail
 
     def append(self, message: Message, *, although_full: bool = False) -> Receipt:
         """Store one message as it is; the receipt and the errors of `MessageStore.append`.
@@ -92,6 +97,17 @@ class InternalAppends:
         if self._nudge is not None:
             self._nudge()
         return AppendedAgain(len(run.rows), end)
+
+    def append_packed(self, batch: PackedBatch) -> tuple[Rows, int]:
+        """What `append_unconfirmed` does with messages, of rows (packed.py) without properties that mean anything:
+        where they are (columns P_PHYSICAL, P_SIZE, P_QUEUE_OFFSET), and the log position that must be durable.
+
+        An error says that none is stored, and says it of a batch as well that does not fit a log file.
+        """
+        placed = self._writer.append_packed_together(batch)
+        if self._nudge is not None:
+            self._nudge()  # It begins before anything waits.
+        return placed, int(placed[-1, P_PHYSICAL] + placed[-1, P_SIZE]) if self._waits() else 0
 
     def append_unconfirmed(self, messages: Sequence[Message], *, as_is: bool) -> tuple[Sequence[Receipt], int]:
         """Store messages side by side in the log, in order, without waiting for the disk: the receipts, and the log

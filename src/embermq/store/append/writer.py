@@ -343,6 +343,29 @@ class Writer:
             refuse_the_rest(placed, refused, broken)
         return PackedReceipts(placed, now_ms, self._store_host, refused, durability if waits else None)
 
+    def append_packed_together(self, batch: PackedBatch) -> Rows:
+        """Store the rows of a batch side by side in one segment: all of them, or with an error none."""
+        entered, count, stored = self._monotonic(), len(batch.rows), 0
+        refused: dict[int, StoreError] = {}
+        parts = self._packed.read(batch, refused)
+        room = sum(part.room if isinstance(part, MessageRun) else part.size for _first, part in parts)
+        if refused or room > self._admission.record_bytes_max:  # Not counted: the caller stores them another way.
+            raise refused[min(refused)] if refused else MessageRejected(f"{room:,} bytes do not fit a log file")
+        placed = np.zeros((count, N_PLACED_COLUMNS), np.int64)
+        self.put_lock.check_busy(count)
+        with self.put_lock.lock:
+            began = self.put_lock.begin(count=count)
+            try:
+                now_ms = self._now_ms()
+                self._end.segment_for(room)
+                for first, part in parts:
+                    for written in self._store_rows(part, now_ms, placed[first:]):
+                        stored += written
+            finally:
+                held = self.put_lock.finish(began, stored, count - stored)
+        self.put_lock.wake(held, began + held - entered, count)
+        return placed
+
     def append_run(self, run: MessageRun) -> int:
         """Store a run side by side in one segment, past the mark of a full disk as well: all of it, or with an error
         nothing. Where its last record ends."""

@@ -27,6 +27,17 @@ class Window(NamedTuple):
     base: int
 
 
+def tail_window(log: CommitLog, end: int, most: int) -> Window | None:
+    """The last bytes of the file that is written, as far as `end`, at most so many; None if there are none."""
+    segment = log.active
+    array = segment.array if segment is not None else None
+    if segment is None or array is None:
+        return None
+    stop = min(segment.readable, end - segment.start)
+    start = max(0, stop - most)
+    return Window(array[start:stop], segment.start + start) if stop > 0 else None
+
+
 def window_at(log: CommitLog, entries: memoryview, mask: memoryview, first: int, count: int) -> Window | None:
     """Bytes that hold the record of entry number `first` of `entries` (bytes of a queue file), and of some of those
     that follow and lie close by: `count` at most, and only those that `mask` has a number other than 0 for, unless it

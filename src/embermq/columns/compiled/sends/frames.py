@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.columns.compiled.parts.compiling import BYTES, READ_BYTES, READ_I64, READ_ROWS, ROWS, inlined, kernel
-from embermq.columns.compiled.parts.memory import cell, i32_at, set_cell, u8_at
+from embermq.columns.compiled.parts.memory import cell, set_cell, u8_at
 from embermq.columns.compiled.queue_table import QueueTable, find_queue
 from embermq.columns.compiled.sends import header as h
-from embermq.columns.compiled.sends.header import is_familiar, read_binary, read_json
+from embermq.columns.compiled.sends.heads import frame_size, is_familiar, read_header
 from embermq.columns.compiled.sends.properties import (
     HALF,
     N_PAIR_COLUMNS,
@@ -28,35 +28,7 @@ from embermq.model.flags import TRANSACTION_MASK
 
 _STOPS = tuple(SendStop)
 _ALL, _PLACE, _FULL = (int(stop) for stop in _STOPS)
-_HEADER_BYTES_MASK = 0xFF_FFFF
 _BAD = -1
-
-
-@inlined
-def _frame_size(data: Any, at: int, end: int, frame_bytes_max: int) -> int:
-    """The size of the whole frame at data[at], -1 if there is none."""
-    if end - at < s.HEAD_BYTES:
-        return _BAD
-    size = 4 + i32_at(data, at)
-    if size < s.HEAD_BYTES or size > frame_bytes_max or size > end - at:
-        return _BAD
-    if i32_at(data, at + 4) & _HEADER_BYTES_MASK > size - s.HEAD_BYTES:
-        return _BAD
-    return size  # type: ignore[no-any-return]
-
-
-@inlined
-def _read_header(data: Any, at: int, head: Any) -> int:
-    """Read the header of the whole frame at data[at]; where its body begins, -1 if it is not familiar."""
-    for column in range(h.N_HEADER_COLUMNS):
-        set_cell(head, 0, column, 0)
-    kind, header_at = u8_at(data, at + 4), at + s.HEAD_BYTES
-    body_at = header_at + (i32_at(data, at + 4) & _HEADER_BYTES_MASK)
-    if kind == 0:
-        is_read = read_json(data, header_at, body_at, head)
-    else:
-        is_read = kind == 1 and read_binary(data, header_at, body_at, head)
-    return body_at if is_read and is_familiar(head) else _BAD
 
 
 @inlined
@@ -123,9 +95,9 @@ def _read_sends(
             if filled == len(rows):
                 return filled, used, piece, _FULL
             at, end = cell(pieces, piece, s.G_AT), cell(pieces, piece, s.G_END)
-            size = _frame_size(data, at, end, frame_bytes_max)
-            body_at = _read_header(data, at, head) if size >= 0 else _BAD
-            if body_at < 0:
+            size = frame_size(data, at, end, frame_bytes_max)
+            body_at = read_header(data, at, head) if size >= 0 else _BAD
+            if body_at < 0 or not is_familiar(head):
                 set_cell(pieces, piece, s.G_STOPPED, 1)
                 break
             topic_at, topic_len = cell(head, 0, h.H_TOPIC_AT), cell(head, 0, h.H_TOPIC_LEN)

@@ -1,6 +1,7 @@
-"""Headers of sends, JSON and binary, for use inside kernels: the values of a familiar one, or that it is none.
+"""Headers of sends and of ends of transactions, JSON and binary, for use inside kernels: the values of a familiar one,
+or that it is none.
 
-What familiar means is said in plain/sends.py. Nothing is read behind `end`; a place of -1 says: not familiar.
+What familiar means is said in plain/send_headers.py. Nothing is read behind `end`; a place of -1 says: not familiar.
 """
 
 from typing import Any
@@ -11,13 +12,14 @@ from embermq.columns.compiled.parts.compiling import inlined
 from embermq.columns.compiled.parts.json_text import CLOSE, COLON, COMMA, OPEN, QUOTE
 from embermq.columns.compiled.parts.memory import cell, i16_at, i32_at, set_cell, u8_at
 from embermq.columns.compiled.queue_table import is_same
-from embermq.columns.plain import sends as s
+from embermq.columns.plain import send_headers as s
 from embermq.columns.plain.runs import I32_MAX, I32_MIN
 
 # What is kept of a header: one row of these.
 H_CODE, H_FLAG, H_OPAQUE, H_VERSION, H_FIELDS, H_TOPIC_AT, H_TOPIC_LEN, H_PROPS_AT, H_PROPS_LEN = range(9)
 H_QUEUE_ID, H_SYS_FLAG, H_BORN, H_USER_FLAG, H_RECONSUME = range(9, 14)
-N_HEADER_COLUMNS = 14
+H_GROUP_AT, H_GROUP_LEN, H_PLACE, H_STATE, H_DECISION = range(14, 19)
+N_HEADER_COLUMNS = 19
 
 _BACKSLASH, _MINUS, _ZERO, _NINE, _LETTER_A, _LETTER_Z = b"\\-09az"
 _NULL, _TRUE, _FALS = (int.from_bytes(word, "big") for word in (b"null", b"true", b"fals"))
@@ -38,7 +40,8 @@ def _joined(names: tuple[bytes, ...]) -> tuple[Any, Any]:
 
 _KEY_TEXTS, _KEY_STARTS = _joined(_KEYS)
 _NAME_TEXTS, _NAME_STARTS = _joined(s.LONG_NAMES)
-_N_KEYS, _N_NAMES = len(_KEYS), len(s.LONG_NAMES)
+_END_TEXTS, _END_STARTS = _joined((*s.END_NAMES, s.LONG_NAMES[s.GROUP]))
+_N_KEYS, _N_NAMES, _N_END_NAMES = len(_KEYS), len(s.LONG_NAMES), len(s.END_NAMES)
 
 
 @inlined
@@ -55,6 +58,11 @@ def _field_of(code: int, data: Any, at: int, length: int) -> int:
     """The number of a header field, -1 if it is none that matters."""
     if code == s.SEND:
         return _name_number(_NAME_TEXTS, _NAME_STARTS, _N_NAMES, data, at, length)
+    if code == s.END:
+        number = _name_number(_END_TEXTS, _END_STARTS, _N_END_NAMES + 1, data, at, length)
+        if number == _N_END_NAMES:
+            return s.GROUP
+        return s.END_FIRST + number if number >= 0 else _BAD
     if length == 1 and s.SHORT_FIRST <= u8_at(data, at) <= s.SHORT_FIRST + s.BATCH:
         return u8_at(data, at) - s.SHORT_FIRST  # type: ignore[no-any-return]
     return _BAD
@@ -104,7 +112,11 @@ def _take(head: Any, field: int, data: Any, at: int, end: int, is_bare: bool) ->
     if (fields >> field) & 1 != 0:
         return False
     set_cell(head, 0, H_FIELDS, fields | (1 << field))
-    if field == s.GROUP or field == s.DEFAULT_TOPIC:
+    if field == s.GROUP:
+        set_cell(head, 0, H_GROUP_AT, at)
+        set_cell(head, 0, H_GROUP_LEN, end - at)
+        return not is_bare
+    if field == s.DEFAULT_TOPIC:
         return not is_bare
     if field == s.TOPIC:
         set_cell(head, 0, H_TOPIC_AT, at)
@@ -114,6 +126,9 @@ def _take(head: Any, field: int, data: Any, at: int, end: int, is_bare: bool) ->
         value = _boolean(data, at, end)
         return value == 0 or (value == 1 and field == s.UNIT)
     value, is_number = _number(data, at, end)
+    if field == s.END_PLACE or field == s.END_STATE:
+        set_cell(head, 0, H_PLACE if field == s.END_PLACE else H_STATE, value)
+        return is_number
     if not is_number or (field != s.BORN and not I32_MIN <= value <= I32_MAX):
         return False
     if field == s.QUEUE_ID:
@@ -127,6 +142,8 @@ def _take(head: Any, field: int, data: Any, at: int, end: int, is_bare: bool) ->
         set_cell(head, 0, H_USER_FLAG, value)
     elif field == s.RECONSUME:
         set_cell(head, 0, H_RECONSUME, value)
+    elif field == s.END_DECISION:
+        set_cell(head, 0, H_DECISION, value)
     return True
 
 
@@ -230,7 +247,7 @@ def _read_json_field(data: Any, at: int, end: int, field: int, head: Any) -> int
 def _read_json_fields(data: Any, at: int, end: int, head: Any) -> int:
     """Read the object extFields; behind it."""
     code = cell(head, 0, H_CODE)
-    if code != s.SEND and code != s.SEND_V2:
+    if code != s.SEND and code != s.SEND_V2 and code != s.END:
         return _BAD
     at = _past(data, at, end, OPEN)
     while at >= 0:
@@ -346,7 +363,7 @@ def read_binary(data: Any, at: int, end: int, head: Any) -> bool:
     set_cell(head, 0, H_FLAG, i32_at(data, at + 9))
     remark_bytes, fields_bytes = i32_at(data, at + _FIXED_BYTES), i32_at(data, at + _FIXED_BYTES + 4)
     at += _VALUES_AT
-    if (code != s.SEND and code != s.SEND_V2) or remark_bytes != 0 or fields_bytes != end - at:
+    if (code != s.SEND and code != s.SEND_V2 and code != s.END) or remark_bytes != 0 or fields_bytes != end - at:
         return False
     while at < end:
         if end - at < 2:
@@ -367,9 +384,3 @@ def read_binary(data: Any, at: int, end: int, head: Any) -> bool:
             return False
         at += length
     return True
-
-
-@inlined
-def is_familiar(head: Any) -> bool:
-    """Is everything there that a send must have, and an answer wanted?"""
-    return cell(head, 0, H_FLAG) == 0 and cell(head, 0, H_FIELDS) & s.REQUIRED == s.REQUIRED  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from embermq.columns.plain import replies as p
 from embermq.columns.plain import runs as r
 from embermq.columns.plain import sends as s
 from embermq.columns.plain.replies import ReplyTemplate
+from embermq.columns.plain.send_headers import HEAD_BYTES
 from embermq.columns.rows import Rows
 
 
@@ -64,7 +65,7 @@ def _write_replies(frames: Any, placed: Any, text: Any, cuts: Any, out: Any, end
     for i in range(len(frames)):
         opaque, queue_id = cell(frames, i, s.F_OPAQUE), cell(frames, i, s.F_QUEUE_ID)
         physical, queue_offset = cell(placed, i, r.P_PHYSICAL), cell(placed, i, r.P_QUEUE_OFFSET)
-        start, kind = to + s.HEAD_BYTES, 0
+        start, kind = to + HEAD_BYTES, 0
         if cell(frames, i, s.F_IS_BINARY) == 0:
             end = _put_json(out, start, text, cuts, opaque, physical, queue_id, queue_offset)
         else:
