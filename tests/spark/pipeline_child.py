@@ -4,7 +4,7 @@
 
 Lines of its output: `begun` when the query runs; `at STEP` whenever a step is behind it. Options: `stop`, a step after
 which it stands still (and says `standing`); `die`, a place in a worker where that process kills itself, once: the file
-PLACE/died is then there; `format` of the lake.
+PLACE/died is then there; `format` of the lake; `name_server` of a cluster that is read in place of the store.
 """
 
 import json
@@ -14,19 +14,20 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import embermq.spark
 from embermq import StoreSettings
 from embermq.repair.rebuild.follower import DerivedFollower
 from embermq.spark.lake import compaction as joining
-from embermq.spark.lake import lakes, writing
+from embermq.spark.lake import lakes, queue_ranges, writing
 from embermq.spark.lake.commits import LakeFormat
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import COMMITS, PENDING
-from embermq.spark.pipelines import Pipeline, derive, pipeline, running
+from embermq.spark.pipelines import Pipeline, derive, pipeline, setup
 from embermq.spark.pipelines.derive import DerivedSink
 from embermq.spark.pipelines.minute_statistics import MinutesSink
+from embermq.spark.pipelines.queue_minutes import QueueMinutesSink
 from tests.crash import numbered
 from tests.support.jvm import SHORT_LIVED_JVM
 
@@ -50,6 +51,9 @@ BATCH_BYTES = 20_000
 COMPACT_EVERY = 3
 _PLACE = "EMBERMQ_TEST_PLACE"
 
+P = TypeVar("P")
+R = TypeVar("R")
+
 
 def made(spark: Any, store: Path, place: Path, lake_format: LakeFormat, batch_bytes: int = BATCH_BYTES) -> Pipeline:
     """The pipeline that is killed, and in the end brought to its end."""
@@ -64,12 +68,25 @@ def made(spark: Any, store: Path, place: Path, lake_format: LakeFormat, batch_by
     )
 
 
+def made_of_cluster(
+    spark: Any, name_server: str, place: Path, lake_format: LakeFormat, batch_bytes: int = BATCH_BYTES // 5
+) -> Pipeline:
+    """The same of a running cluster."""
+    return pipeline(
+        spark,
+        name_server=name_server,
+        into=str(place / "lake"),
+        batch_bytes_max=batch_bytes,
+        lake_format=lake_format,
+    )
+
+
 def main() -> None:
     store, place, options = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     os.environ[_PLACE] = str(place)
     _tell_steps(options["stop"], place / "died" if options["die"] else place)
     _let_die(options["die"])
-    running.COMPACT_EVERY = COMPACT_EVERY
+    setup.COMPACT_EVERY = COMPACT_EVERY
     spark = embermq.spark.session(
         "pipeline child",
         "local[2,4]",  # A task whose worker dies is tried again.
@@ -80,7 +97,11 @@ def main() -> None:
             "spark.local.dir": str(place / "local"),
         },
     )
-    steps = made(spark, store, place, options["format"]).follow("50 milliseconds")
+    if options.get("name_server"):
+        ready = made_of_cluster(spark, options["name_server"], place, options["format"])
+    else:
+        ready = made(spark, store, place, options["format"])
+    steps = ready.follow("50 milliseconds")
     print("begun", flush=True)
     for _ in steps:
         pass
@@ -116,9 +137,11 @@ def _tell_steps(stop: str, sign: Path) -> None:
     after(LakeFiles, "write", of_write)
     after(LakeFiles, "remove", lambda files, name: "pending removed" if name == PENDING else None)
     after(lakes, "run", of_run)
+    after(queue_ranges, "run", of_run)
     after(lakes, "publish", lambda *_: "tables published")
     after(DerivedSink, "process", lambda *_: "queues derived")
     after(MinutesSink, "process", lambda *_: "statistics written")
+    after(QueueMinutesSink, "process", lambda *_: "statistics written")
     after(Pipeline, "_process", lambda *_: "batch done")
 
 
@@ -128,11 +151,23 @@ def _let_die(death: str) -> None:
 
     if death == "between files":
         lakes.write_slice = here.write_slice_and_die  # type: ignore[attr-defined]
+        queue_ranges.write_queue_slice = here.write_queue_slice_and_die
     elif death:
         derive._derive = here.derive_and_die if death == "after durable" else here.derive_and_die_early
 
 
+_write_queue_slice = queue_ranges.write_queue_slice
+
+
 def write_slice_and_die(piece: writing.LakeSlice) -> writing.SliceRows:
+    return dying_between_files(writing.write_slice, piece)
+
+
+def write_queue_slice_and_die(piece: queue_ranges.QueueSlice) -> queue_ranges.QueueSliceRows:
+    return dying_between_files(_write_queue_slice, piece)
+
+
+def dying_between_files(write: Callable[[P], R], piece: P) -> R:
     real, written = writing.write_table, list[Any]()
 
     def write_table(*arguments: Any) -> Any:
@@ -143,7 +178,7 @@ def write_slice_and_die(piece: writing.LakeSlice) -> writing.SliceRows:
 
     writing.write_table = write_table  # type: ignore[assignment]
     try:
-        return writing.write_slice(piece)
+        return write(piece)
     finally:
         writing.write_table = real
 

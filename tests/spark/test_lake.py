@@ -12,7 +12,7 @@ from embermq.errors import DataLost, OptionInvalid, StoreError, StoreReplaced
 from embermq.inspect.snapshot import Survey
 from embermq.spark.lake import Lake, lakes, writing
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.names import COMMITS, PENDING, commit_name, date_of, file_name, quoted, shown_name
+from embermq.spark.lake.names import COMMITS, PENDING, commit_name, date_of, file_name, quoted, shown_name, stem
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.crash import numbered
@@ -116,7 +116,7 @@ def test_killed_between_any_two_steps(
 
 
 def _stop_at(patch: pytest.MonkeyPatch, step: str) -> None:
-    real_commit = Lake._commit
+    real_commit = Lake.commit
 
     def run(spark: Any, function: Any, pieces: Any, *rest: Any) -> Any:
         if step == "pending written":
@@ -134,7 +134,7 @@ def _stop_at(patch: pytest.MonkeyPatch, step: str) -> None:
 
     patch.setattr(lakes, "run", run)
     patch.setattr(lakes, "SLICE_BYTES_MIN", 4096)
-    patch.setattr(Lake, "_commit", commit)
+    patch.setattr(Lake, "commit", commit)
 
 
 def test_small_files_become_one(
@@ -211,7 +211,7 @@ def test_killed_while_files_are_joined(
 
     with monkeypatch.context() as patch:
         if step == "joined":
-            patch.setattr(Lake, "_commit", stop)
+            patch.setattr(Lake, "commit", stop)
             patch.setattr(Lake, "_remove_files", lambda *_: None)  # A killed process clears nothing up.
         elif step == "committed":
             patch.setattr(Lake, "_finish", stop)
@@ -361,5 +361,5 @@ def test_names() -> None:
     assert quoted("../x") == "%2E%2E%2Fx"
     assert date_of(0) == "1970-01-01"
     assert date_of(20_773) == "2026-11-16"
-    assert file_name("a", "2026-11-16", "b", 1, 2).endswith(f"/b-{1:020d}-{2:020d}.parquet")
+    assert file_name("a", "2026-11-16", stem("b", 1, 2)).endswith(f"/b-{1:020d}-{2:020d}.parquet")
     assert commit_name(7) == f"{COMMITS}/{7:020d}.json"

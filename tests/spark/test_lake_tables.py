@@ -157,7 +157,7 @@ def _stop_at(patch: pytest.MonkeyPatch, step: str) -> None:
     elif step == "all tables":
         patch.setattr(lakes, "publish", stopping(tables.publish))
     else:
-        patch.setattr(Lake, "_writing", _stopped_after(Lake._writing))
+        patch.setattr(Lake, "writing", _stopped_after(Lake.writing))
 
 
 def _stopped_after(real: Any) -> Any:

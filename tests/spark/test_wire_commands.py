@@ -1,4 +1,4 @@
-"""`embermq spark sql` and `stats` with --name-server: a running cluster in place of stores."""
+"""`embermq spark sql`, `stats` and `pipeline` with --name-server: a running cluster in place of stores."""
 
 import json
 from collections.abc import Iterator
@@ -71,11 +71,45 @@ def test_what_cannot_be_is_said_before_a_query(spark: SparkSession, cluster: Clu
         sql(spark, "select * from returns", name_server=cluster.name_server)
 
 
+@pytest.mark.slow(seconds=10)
+def test_a_pipeline_of_a_cluster(
+    spark: SparkSession,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lend(spark, monkeypatch)
+    lake, metrics = str(tmp_path / "lake"), tmp_path / "metrics.prom"
+    words = ["spark", "pipeline", "-n", cluster.name_server, "--into", lake, "--topic", "ord*", "--group", "lake"]
+    assert run([*words, "--metrics-file", str(metrics), "--output", "json"]) == 0
+    (batch,) = json.loads(capsys.readouterr().out)["batches"]
+    assert (batch["records"], batch["lag_messages"]) == (20, 0)
+    assert batch["offsets"] == {"cluster": {"orders": {"a": {str(n): 5 for n in range(4)}}}}
+    assert "embermq_pipeline_lag_messages 0" in metrics.read_text()
+    assert run(words) == 0
+    assert "nothing new" in capsys.readouterr().out
+    assert run(["spark", "sql", "select count(*) as n from orders", "--archive", lake, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [{"n": 20}]
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["archive", "--into", "lake"], "write a stream of the cluster as Parquet"),
-        (["pipeline", "--into", "lake"], "write a stream of the cluster"),
+        ([], "name at least one store, or a name server"),
+        (["store", "--group", "lake"], "has no meaning without --name-server"),
+        (["-n", "127.0.0.1:1", "--report", "page.html"], "embermq spark stats --name-server ADDRESSES --report"),
+    ],
+)
+def test_a_pipeline_that_cannot_be(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["spark", "pipeline", *words, "--into", "lake"]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["archive", "--into", "lake"], "embermq tap MASTER:10912 --into DIR --archive LAKE"),
         (["replay", "--topic", "a", "--into", "b", "--to-topic", "c"], "write a table with the option nameServer"),
         (["explain"], "how files are read"),
     ],

@@ -15,8 +15,9 @@ from embermq.spark.lake import LakeFormat, schemas_in_words
 @click.command()
 @stores_argument
 @no_name_server(
-    "an archive records ranges of a log, which brokers do not tell:"
-    " name the directories of stores; or write a stream of the cluster as Parquet (docs/spark-wire.md)"
+    "an archive stands in for the log, which brokers do not send to consumers;"
+    " `embermq tap MASTER:10912 --into DIR --archive LAKE` follows the log of a running master,"
+    " and `embermq spark pipeline --name-server ADDRESSES --into LAKE` stores the messages"
 )
 @click.option(
     "--into", required=True, metavar="LAKE", help="Directory or URI of the lake; created if it does not exist."

@@ -12,9 +12,8 @@ from rich.table import Table
 
 from embermq.cli.output import Output, Rows, TableColumn, number, output_option, show_bytes, show_seconds
 from embermq.cli.quantities import Duration, Size
-from embermq.cli.spark.common import log_options, master_option, shown_paths, stores_argument, working
+from embermq.cli.spark.common import cluster_options, log_options, master_option, shown_paths, working
 from embermq.cli.spark.lake_options import lake_options
-from embermq.cli.spark.refused import no_name_server
 from embermq.cli.spark.ship import StopSignals
 from embermq.cli.store import BadInput
 from embermq.cli.store.options import settings_for, writing_options
@@ -34,11 +33,9 @@ _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 
 @click.command()
-@stores_argument
-@no_name_server(
-    "a pipeline records ranges of a log, which brokers do not tell:"
-    " name the directories of stores; or write a stream of the cluster (docs/spark-wire.md)"
-)
+@click.argument("paths", nargs=-1, metavar="[DIR]...")
+@cluster_options
+@click.option("--group", metavar="GROUP", help="With --name-server: consumer group whose progress is committed.")
 @click.option(
     "--into",
     metavar="LAKE",
@@ -91,6 +88,9 @@ def pipeline(
     config_file: Path | None,
     changes: tuple[str, ...],
     paths: tuple[str, ...],
+    name_server: str | None,
+    access: dict[str, str],
+    group: str | None,
     into: str | None,
     derive: str,
     follow: bool | None,
@@ -109,7 +109,8 @@ def pipeline(
     report: str | None,
     metrics_file: str | None,
 ) -> None:
-    """Derive from the logs of stores: a lake, statistics, or the queues and index of log-only stores.
+    """Derive from the logs of stores, or from a running cluster: a lake, statistics, or the queues and index of
+    log-only stores.
 
     After a kill, the next run continues where the last one ended. With --output json each batch is one line.
     Ctrl-C and SIGTERM stop it after the current batch; a second signal stops it at once.
@@ -119,12 +120,14 @@ def pipeline(
     embermq spark pipeline /data/broker-a --into /data/lake --every 60s --topic 'orders*' --exclude '*-test'
     embermq spark pipeline /data/broker-a --into /data/lake --json orders='id string, amount decimal(10,2)'
     embermq spark pipeline /data/log-only --derive queues,index --checkpoint /data/progress
+    embermq spark pipeline --name-server 127.0.0.1:9876 --into /data/lake --follow --group lake
     """
+    _check_source(paths, name_server, group, report)
     if every is not None and follow is False:
         raise OptionInvalid("every", "has no meaning with --once")
     follow = follow or every is not None
     run = _RunSummary()
-    settings = settings_for(Path(plain_path(paths[0])), config_file, changes)
+    settings = settings_for(Path(plain_path(paths[0])), config_file, changes) if paths else None
     schemas = schemas_in_words(json_words)
     page = _Page(report, shown_paths(paths)) if report is not None else None
     figures = _MetricsFile(metrics_file) if metrics_file is not None else None
@@ -132,6 +135,8 @@ def pipeline(
         made = make_pipeline(
             spark,
             list(paths),
+            name_server=name_server,
+            access=access if group is None else access | {"groupId": group},
             into=into,
             derive=[name.strip() for name in derive.split(",") if name.strip()],
             checkpoint=checkpoint,
@@ -176,6 +181,19 @@ def pipeline(
         raise click.exceptions.Exit(1)
     if asked() and not follow:  # It was to come to an end, and did not.
         raise click.exceptions.Exit(_INTERRUPTED)
+
+
+def _check_source(paths: tuple[str, ...], name_server: str | None, group: str | None, report: str | None) -> None:
+    if not paths and name_server is None:
+        raise OptionInvalid("store", "name at least one store, or a name server")
+    if group is not None and name_server is None:
+        raise OptionInvalid("group", "has no meaning without --name-server")
+    if report is not None and name_server is not None:
+        raise OptionInvalid(
+            "report",
+            "shows what was read of logs; `embermq spark stats --name-server ADDRESSES --report FILE.html` shows the"
+            " messages of a cluster",
+        )
 
 
 class _RunSummary:
@@ -261,7 +279,7 @@ def _cells(one: BatchProgress) -> list[str]:
         show_bytes(one.bytes),
         show_seconds(one.seconds),
         rate,
-        show_bytes(one.lag_bytes),
+        show_bytes(one.lag_bytes) if one.lag_messages is None else f"{one.lag_messages:,} messages",
     ]
 
 

@@ -64,7 +64,12 @@ def archive(
     """
     places = find_stores(paths)
     lake = Lake.open(
-        lake_root, include_system=True, lake_format=lake_format, catalog=catalog, schemas=read_schemas(json)
+        lake_root,
+        include_system=True,
+        lake_format=lake_format,
+        catalog=catalog,
+        schemas=read_schemas(json),
+        source="log",
     )
     with our_errors():
         done = [_archive_one(spark, place, lake, sealed_only, on_progress) for place in places]

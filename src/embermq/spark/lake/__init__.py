@@ -17,6 +17,7 @@
     frames.py        a lake's rows as a DataFrame
     spark_paths.py   its files as Spark names them
     topic_filter.py  which topics a lake is about
+    queue_ranges.py  ranges of queues of a running cluster into a lake
 
 A log range goes in once: files are named after the range they hold, a commit lists them, and what no commit lists is
 not there. Readers that know nothing of commits see only whole files, and after a crash at most some that will be

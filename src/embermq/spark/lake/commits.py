@@ -1,7 +1,8 @@
 """Commits: which ranges of which logs a lake holds, and which files. Values, and their JSON.
 
 A commit either adds ranges with their files, or (compaction) puts files in the place of others; both at once would
-be allowed and is not done. `crc` guards against a manifest edited by hand: of its JSON with crc 0, field by field as
+be allowed and is not done. A lake is filled from logs, by ranges of a log, or from a running cluster, by ranges of
+queues. `crc` guards against a manifest edited by hand: of its JSON with crc 0, field by field as
 the file has them, so that a commit of an older version keeps its checksum.
 """
 
@@ -14,6 +15,7 @@ import msgspec
 from embermq.spark.lake.topic_filter import TopicFilter
 
 LakeFormat = Literal["parquet", "delta", "iceberg"]
+LakeSource = Literal["log", "cluster"]
 
 
 class LakeFile(msgspec.Struct, frozen=True):
@@ -41,6 +43,16 @@ class LakeRange(msgspec.Struct, frozen=True):
     undecoded: int = 0  # rows whose JSON body did not fit the schema of the topic
 
 
+class LakeQueueRange(msgspec.Struct, frozen=True):
+    """The messages of one queue from `start` to `end` (half-open, queue offsets) are in the files of the commit."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+
+
 class LakeCommit(msgspec.Struct, frozen=True):
     number: int
     made_ms: int
@@ -49,6 +61,7 @@ class LakeCommit(msgspec.Struct, frozen=True):
     replaced: list[str] = []  # paths that count no longer
     crc: int = 0
     schemas: dict[str, str] = {}  # of JSON bodies: topic -> what is new with this commit, as Spark's JSON
+    queues: list[LakeQueueRange] = []  # of a lake that is filled from a cluster
 
     def sealed(self) -> "LakeCommit":
         bare = msgspec.structs.replace(self, crc=0)
@@ -72,6 +85,7 @@ class LakeHead(msgspec.Struct, frozen=True):
     catalog: str = ""  # of Iceberg: name and namespace as the user gave them; empty for one of the lake's own
     lake_id: str = ""  # tells lakes apart that share a catalog
     topics: TopicFilter = TopicFilter()  # what it has at all; version 2 if that is not everything
+    source: LakeSource = "log"  # version 3 if that is a cluster
 
 
 class Pending(msgspec.Struct, frozen=True):

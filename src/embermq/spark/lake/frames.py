@@ -16,10 +16,13 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from embermq.errors import StoreError
-from embermq.spark.lake.commits import LakeRange
+from embermq.spark.lake.commits import LakeQueueRange, LakeRange
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.spark_paths import literal
 from embermq.spark.options.schema import spark_schema
+
+_DAY = "date_format(to_utc_timestamp(storeTimestamp, current_timezone()), 'yyyy-MM-dd')"
+_HELD = "topic string, brokerName string, queueId int, start bigint, end bigint"
 
 
 def file_frame(spark: SparkSession, root: str, paths: Sequence[str], value: StructType | None) -> DataFrame:
@@ -39,16 +42,34 @@ def table_frame(
     spark: SparkSession, paths: Sequence[str], ranges: Mapping[str, Sequence[LakeRange]], value: StructType | None
 ) -> DataFrame:
     """Rows of tables, which may already have more than the commits that were read: only what those say."""
-    stored = StructType(_fields(value))
+    frame = _table_rows(spark, paths if ranges else (), value)
     if paths and ranges:
-        # Without a look at the folders: each topic has its own, and `date` is in their names.
-        with _naming_missing_files():
-            frame = spark.read.schema(stored).option("recursiveFileLookup", "true").parquet(*literal(paths))
         frame = frame.where(reduce(lambda one, other: one | other, (_held(*item) for item in ranges.items())))
-    else:
-        frame = spark.createDataFrame([], stored)
-    day = "date_format(to_utc_timestamp(storeTimestamp, current_timezone()), 'yyyy-MM-dd')"
-    return frame.withColumn("date", F.expr(day))
+    return frame.withColumn("date", F.expr(_DAY))
+
+
+def queue_table_frame(
+    spark: SparkSession, paths: Sequence[str], queues: Sequence[LakeQueueRange], value: StructType | None
+) -> DataFrame:
+    """The same of a lake whose commits name ranges of queues."""
+    frame = _table_rows(spark, paths if queues else (), value)
+    if paths and queues:
+        rows = [(one.topic, one.broker_name, one.queue_id, one.start, one.end) for one in queues]
+        held = F.broadcast(spark.createDataFrame(rows, _HELD)).alias("held")
+        same = [F.col(f"row.{name}") == F.col(f"held.{name}") for name in ("topic", "brokerName", "queueId")]
+        at = F.col("row.queueOffset")
+        inside = [*same, at >= F.col("held.start"), at < F.col("held.end")]
+        frame = frame.alias("row").join(held, reduce(lambda one, other: one & other, inside), "left_semi")
+    return frame.withColumn("date", F.expr(_DAY))
+
+
+def _table_rows(spark: SparkSession, paths: Sequence[str], value: StructType | None) -> DataFrame:
+    stored = StructType(_fields(value))
+    if not paths:
+        return spark.createDataFrame([], stored)
+    # Without a look at the folders: each topic has its own, and `date` is in their names.
+    with _naming_missing_files():
+        return spark.read.schema(stored).option("recursiveFileLookup", "true").parquet(*literal(paths))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import uuid
 import msgspec
 
 from embermq.errors import OptionInvalid, StoreError
-from embermq.spark.lake.commits import LakeFormat, LakeHead
+from embermq.spark.lake.commits import LakeFormat, LakeHead, LakeSource
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.names import HALF, LAKE, LOCK
 from embermq.spark.lake.tables import open_tables, require_format
@@ -13,6 +13,8 @@ from embermq.spark.lake.topic_filter import TopicFilter
 
 VERSION = 1
 VERSION_OF_SOME_TOPICS = 2  # Older ones would take what it leaves out for not there.
+VERSION_OF_CLUSTER = 3  # Older ones would look for ranges of logs.
+_SOURCES = {"log": "the logs of stores", "cluster": "a cluster"}
 
 
 def load_head(files: LakeFiles) -> LakeHead | None:
@@ -30,7 +32,7 @@ def load_head(files: LakeFiles) -> LakeHead | None:
         head = msgspec.json.decode(files.read(LAKE), type=LakeHead)
     except msgspec.DecodeError as problem:
         raise StoreError(f"{files.full(LAKE)}: {problem}; restore it") from None
-    if head.version not in (VERSION, VERSION_OF_SOME_TOPICS):
+    if head.version not in (VERSION, VERSION_OF_SOME_TOPICS, VERSION_OF_CLUSTER):
         raise StoreError(f"{files.full(LAKE)}: version {head.version} is not known here; a newer EmberMQ wrote it")
     return head
 
@@ -42,11 +44,14 @@ def make_head(
     catalog: str,
     made_ms: int,
     topics: TopicFilter | None = None,
+    source: LakeSource = "log",
 ) -> LakeHead:
     """A new lake. Nothing is written when it cannot be."""
     wanted = topics or TopicFilter()
     version = VERSION if wanted.is_everything else VERSION_OF_SOME_TOPICS
-    head = LakeHead(version, include_system, made_ms, format_, catalog, uuid.uuid4().hex, wanted)
+    if source == "cluster":
+        version = VERSION_OF_CLUSTER
+    head = LakeHead(version, include_system, made_ms, format_, catalog, uuid.uuid4().hex, wanted, source)
     if catalog and format_ != "iceberg":
         raise OptionInvalid("catalog", "only lakes of the format iceberg have one", value=catalog)
     require_format(format_)
@@ -66,8 +71,15 @@ def check_head(
     format_: LakeFormat | None,
     catalog: str | None,
     topics: TopicFilter | None = None,
+    source: LakeSource | None = None,
 ) -> None:
     """OptionInvalid if this lake is another kind than the one that is asked for; None asks for nothing."""
+    if source is not None and source != head.source:
+        raise OptionInvalid(
+            "lake",
+            f"this lake is filled from {_SOURCES[head.source]}, not from {_SOURCES[source]}; choose another lake",
+            value=root,
+        )
     if include_system is not None and include_system != head.include_system:
         has = "has" if head.include_system else "leaves out"
         raise OptionInvalid(

@@ -3,6 +3,8 @@
     lake = Lake.open("/data/lake")
     lake.add(spark, survey, "broker-a", survey.log_end)
 
+Ranges of queues of a cluster are added by queue_ranges.py.
+
 Adding is exactly once: before anything is written, `_pending.json` says under which names; then tasks write and read
 back the files; then the commit appears, in one step; in a lake of tables its files are then published into them, which
 may be repeated. Killed in between, the next add removes what the pending names left behind, or publishes what was
@@ -28,7 +30,9 @@ from embermq.spark.lake.commits import (
     LakeFile,
     LakeFormat,
     LakeHead,
+    LakeQueueRange,
     LakeRange,
+    LakeSource,
     Pending,
     covered,
     live_files,
@@ -37,7 +41,7 @@ from embermq.spark.lake.commits import (
 from embermq.spark.lake.compaction import Compacted, Joining
 from embermq.spark.lake.compaction_grace import keeps_replaced, let_go
 from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.frames import file_frame, table_frame
+from embermq.spark.lake.frames import file_frame, queue_table_frame, table_frame
 from embermq.spark.lake.header import check_head, load_head, make_head
 from embermq.spark.lake.json_schemas import merged
 from embermq.spark.lake.names import (
@@ -76,10 +80,10 @@ class Lake:
         self._unpublished: int | None = None  # the last commit, while its tables may lack it
         self._opened_tables: LakeTables | None = None
         self._given: dict[str, StructType] = {}  # schemas that no commit has yet
-        self._drop_bodies = False
+        self.drop_bodies = False
         self._summarised: dict[str, StructType] = {}  # schemas that are known to be in the summary files
         self._let_go = 0  # commits whose replaced files are gone
-        self._file_bytes: int | None = None
+        self.file_bytes: int | None = None
 
     @classmethod
     def open(
@@ -95,11 +99,12 @@ class Lake:
         drop_bodies: bool = False,
         topics: TopicFilter | None = None,
         file_bytes: int | None = None,
+        source: LakeSource | None = None,
     ) -> "Lake":
         """The lake at `root`; made if there is none (and `make`). OptionInvalid if the place holds something else.
 
-        `include_system`, `lake_format`, `catalog` and `topics` are what a new lake has, and must be what an old one
-        has, if given. `schemas` are of JSON bodies, by topic; they are joined with those that the lake knows.
+        `include_system`, `lake_format`, `catalog`, `topics` and `source` are what a new lake has, and must be what an
+        old one has, if given. `schemas` are of JSON bodies, by topic; they are joined with those that the lake knows.
         `file_bytes` is the size that files should have, of what this process writes.
         """
         files, clock = LakeFiles(str(root)), clock or SystemClock()
@@ -109,13 +114,19 @@ class Lake:
                 if not make:
                     raise OptionInvalid("lake", "there is no lake here", value=root)
                 head = make_head(
-                    files, bool(include_system), lake_format or "parquet", catalog or "", clock.now_ms(), topics
+                    files,
+                    bool(include_system),
+                    lake_format or "parquet",
+                    catalog or "",
+                    clock.now_ms(),
+                    topics,
+                    source or "log",
                 )
         except OSError as problem:
             raise OptionInvalid("lake", f"cannot be used: {problem.strerror or problem}", value=root) from None
-        check_head(head, root, include_system, lake_format, catalog, topics)
+        check_head(head, root, include_system, lake_format, catalog, topics, source)
         lake = cls(files, head, clock)
-        lake._file_bytes = file_bytes
+        lake.file_bytes = file_bytes
         lake.refresh()
         if make:  # Who writes learns at once whether that is possible; who only asks what is covered needs no tables.
             lake._tables  # noqa: B018
@@ -129,6 +140,16 @@ class Lake:
             self._opened_tables = open_tables(self.head, self.files)
         return self._opened_tables
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether each topic is a table of Delta or Iceberg."""
+        return self._tables is not None
+
+    @property
+    def next_number(self) -> int:
+        """Of the commit that comes next."""
+        return len(self._commits) + 1
+
     def _take_schemas(self, given: Mapping[str, StructType], drop_bodies: bool) -> None:
         self._given = {}
         known = self.schemas
@@ -140,7 +161,7 @@ class Lake:
             raise OptionInvalid(
                 "drop-bodies", f"the lake {self.files.root} is an archive, it stands in for the log; use another lake"
             )
-        self._drop_bodies = drop_bodies
+        self.drop_bodies = drop_bodies
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -231,6 +252,9 @@ class Lake:
         if self._tables is None:
             return self._file_frame(spark, root, files, value)
         paths = paths_of(self._tables, sorted({file.topic for file in files}))
+        if self.head.source == "cluster":
+            queues = [one for commit in self.commits for one in commit.queues]
+            return queue_table_frame(spark, paths, queues, value)
         ranges = {name: self.covered(name) for name in self.brokers()}
         return table_frame(spark, paths, ranges, value)
 
@@ -261,18 +285,18 @@ class Lake:
 
         DataLost if the log no longer has what comes next (`start` accepts that, and begins there).
         """
-        with self._turn():
+        with self.turn():
             return self._add(spark, survey, broker_name, end, start, on_progress)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def turn(self) -> Iterator[None]:
         """While no other process writes, with all that others wrote in view."""
         with ExitStack() as held:
             with clear_disk_errors(self.files.root):
                 held.enter_context(alone(self.files))
             self._clean_up()
             self._let_replaced_go()
-            self._take_schemas(self._given, self._drop_bodies)  # Others may have brought some.
+            self._take_schemas(self._given, self.drop_bodies)  # Others may have brought some.
             yield
 
     def _add(
@@ -298,15 +322,16 @@ class Lake:
             )
         pieces = self._slices(survey, broker_name, survey.record_start(begin), end, parallelism(spark))
         stems = [stem(broker_name, piece.start, piece.end) for piece in pieces]
-        with self._writing(stems):
+        with self.writing(stems):
             results = run(spark, write_slice, pieces, f"writing {broker_name}", on_progress)
-            return self._commit([_range_of(results, broker_name, survey.identity, begin, end)], results)
+            files = [file for result in results for file in result.files]
+            return self.commit([_range_of(results, broker_name, survey.identity, begin, end)], files)
 
     @contextmanager
-    def _writing(self, stems: list[str]) -> Iterator[None]:
+    def writing(self, stems: list[str]) -> Iterator[None]:
         """Around tasks that write files with these beginnings of names, and the commit that lists them."""
         with clear_disk_errors(self.files.root):
-            number = len(self._commits) + 1
+            number = self.next_number
             self.files.write(PENDING, msgspec.json.encode(Pending(number, stems)))
             try:
                 yield
@@ -323,10 +348,10 @@ class Lake:
         if start >= end:
             return []
         # A slice makes a file of each topic and day: who wants large files gets fewer slices.
-        least = min(max(self._file_bytes or 0, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+        least = min(max(self.file_bytes or 0, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
         count = slice_count(end - start, cores, least, SLICE_BYTES_MAX)
         starts = record_starts(start, end, count, survey.record_start)
-        as_tables, schemas = self._tables is not None, self.schemas
+        as_tables, schemas = self.has_tables, self.schemas
         return [
             LakeSlice(
                 self.files.root,
@@ -337,19 +362,29 @@ class Lake:
                 self.head.include_system,
                 as_tables,
                 schemas,
-                self._drop_bodies,
+                self.drop_bodies,
                 self.head.topics,
             )
             for low, high in pairwise([*starts, end])
         ]
 
-    def _commit(
-        self, ranges: list[LakeRange], results: Sequence[SliceRows], replaced: Sequence[str] = ()
+    def commit(
+        self,
+        ranges: list[LakeRange],
+        files: Sequence[LakeFile],
+        replaced: Sequence[str] = (),
+        queues: Sequence[LakeQueueRange] = (),
     ) -> LakeCommit:
-        files = [file for result in results for file in result.files]
+        """Let the files count that were written; inside `writing`."""
         schemas = {topic: schema.json() for topic, schema in self._given.items()}
         commit = LakeCommit(
-            len(self._commits) + 1, self._clock.now_ms(), ranges, files, list(replaced), schemas=schemas
+            self.next_number,
+            self._clock.now_ms(),
+            ranges,
+            list(files),
+            list(replaced),
+            schemas=schemas,
+            queues=list(queues),
         ).sealed()
         try:
             self.files.write(commit_name(commit.number), msgspec.json.encode(commit), new=True)
@@ -431,17 +466,17 @@ class Lake:
     ) -> Compacted:
         """Join the small files of each topic and day; with `full_only` those that make a file of the wanted size. The
         rows stay the same; readers see one or the other."""
-        with self._turn():
+        with self.turn():
             return self._compact(spark, on_progress, full_only)
 
     def _compact(self, spark: SparkSession, on_progress: ProgressReport | None, full_only: bool) -> Compacted:
-        size = self._file_bytes or joining.JOINED_BYTES_MAX
+        size = self.file_bytes or joining.JOINED_BYTES_MAX
         if self._tables is not None:
             topics = sorted({file.topic for file in self.live_files()})
-            counts = [self._tables.compact(topic, self._file_bytes) for topic in topics]
+            counts = [self._tables.compact(topic, self.file_bytes) for topic in topics]
             return Compacted(sum(before for before, _ in counts), sum(after for _, after in counts))
         small, groups = joining.groups_of_small_files(self.live_files(), size, full_only=full_only)
-        number, schemas = len(self._commits) + 1, self.schemas
+        number, schemas = self.next_number, self.schemas
         pieces = [
             Joining(self.files, tuple(group), self._joined_name(group[0], number, place), schemas.get(group[0].topic))
             for place, group in enumerate(groups)
@@ -449,8 +484,9 @@ class Lake:
         if not pieces:
             return Compacted(small, small)
         replaced = [file.path for piece in pieces for file in piece.files]
-        with self._writing([joined_stem(number)]):
-            self._commit([], run(spark, joining.join_files, pieces, "joining small files", on_progress), replaced)
+        with self.writing([joined_stem(number)]):
+            results = run(spark, joining.join_files, pieces, "joining small files", on_progress)
+            self.commit([], [file for result in results for file in result.files], replaced)
         return Compacted(small, small - len(replaced) + len(pieces))
 
     def _joined_name(self, first: LakeFile, number: int, group: int) -> str:

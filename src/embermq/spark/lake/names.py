@@ -8,6 +8,7 @@ _common_metadata                                               the columns that 
                                                                the folders of topics that have a schema
 _catalog.db                                                    of an Iceberg lake that has a catalog of its own
 topic=orders/date=2026-11-16/broker-a-<start>-<end>.parquet    rows of one range of one log; 20 digits each
+topic=orders/date=2026-11-16/broker-a-queues-<commit>-<slice>.parquet   rows of ranges of queues of a cluster
 _joined/topic=orders/date=2026-11-16/compacted-<commit>-<number>.parquet   small files that became one
 orders/date=2026-11-16/broker-a-<start>-<end>.parquet          the same in a lake of tables, one for each topic
 """
@@ -69,6 +70,11 @@ def stem(broker_name: str, start: int, end: int) -> str:
     return f"{plain(broker_name)}-{start:020d}-{end:020d}"
 
 
+def queue_stem(broker_name: str, number: int, slice_number: int) -> str:
+    """The same of a slice of queues of a cluster, in the commit `number`."""
+    return f"{plain(broker_name)}-queues-{number:020d}-{slice_number:04d}"
+
+
 def joined_name(folder: str, number: int, group: int) -> str:
     """Of a file that others became, in the commit `number`."""
     return f"{JOINED}/{shown_name(folder)}/{joined_stem(number)}-{group:04d}{SUFFIX}"
@@ -91,5 +97,6 @@ def topic_folder(topic: str, *, as_table: bool) -> str:
     return plain(topic) if as_table else f"topic={quoted(topic)}"
 
 
-def file_name(topic: str, date: str, broker_name: str, start: int, end: int, *, as_table: bool = False) -> str:
-    return f"{topic_folder(topic, as_table=as_table)}/date={date}/{stem(broker_name, start, end)}{SUFFIX}"
+def file_name(topic: str, date: str, beginning: str, *, as_table: bool = False) -> str:
+    """Of the rows of a topic and day; `beginning` is the stem of their range."""
+    return f"{topic_folder(topic, as_table=as_table)}/date={date}/{beginning}{SUFFIX}"

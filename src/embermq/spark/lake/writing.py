@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from embermq.errors import StoreError
 from embermq.spark.lake.commits import LakeFile
 from embermq.spark.lake.files import LakeFiles
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
-from embermq.spark.lake.names import date_of, file_name
+from embermq.spark.lake.names import date_of, file_name, stem
 from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter, rows_of
 from embermq.spark.options.schema import spark_schema
 from embermq.spark.reading.arrow import BatchBuilder
@@ -46,6 +47,30 @@ class LakeSlice:
     schemas: Mapping[str, StructType] = field(default_factory=dict)  # of JSON bodies, by topic
     drop_bodies: bool = False  # where a body was decoded
     topics: TopicFilter = EVERYTHING
+
+    @property
+    def stem(self) -> str:
+        return stem(self.broker_name, self.start, self.end)
+
+
+class FileNaming(Protocol):
+    """Where the rows of a slice go, and what its files are called."""
+
+    @property
+    def root(self) -> str: ...
+
+    @property
+    def stem(self) -> str:
+        """What the names of its files begin with."""
+
+    @property
+    def as_tables(self) -> bool: ...
+
+    @property
+    def schemas(self) -> Mapping[str, StructType]: ...
+
+    @property
+    def drop_bodies(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +100,7 @@ def clear_disk_errors(place: str) -> Iterator[None]:
 
 
 @contextmanager
-def _memory_given_back() -> Iterator[None]:
+def memory_given_back() -> Iterator[None]:
     """Arrow's own pools keep much of what was freed, and a worker runs long. With the system's one that writes slices
     of 128 MiB peaks at 0.49 GB instead of 0.54, and takes no longer: buffers are large."""
     before, ours = pa.default_memory_pool(), pa.system_memory_pool()
@@ -87,27 +112,42 @@ def _memory_given_back() -> Iterator[None]:
         ours.release_unused()
 
 
-@_memory_given_back()
+@memory_given_back()
 def write_slice(piece: LakeSlice) -> SliceRows:
     """Write the files of a slice."""
     compiled_scan()  # Loaded before the rest: its threads would wait for one another.
     builder = BatchBuilder(spark_schema("rocketmq"), mode="rocketmq", broker_name=piece.broker_name, decompress=True)
     damages: list[DamagedRange] = []
-    parts: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+    parts = RowsByDay()
     records = rows = 0
     for batch, count in _batches(piece, builder, damages):
         records += count
         rows += len(batch)
+        parts.add(batch)
+    return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(parts.write(piece)))
+
+
+class RowsByDay:
+    """The rows of a slice in memory, by topic and day."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, str], list[pa.RecordBatch]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
         for key, part in _by_topic_and_day(batch):
-            parts.setdefault(key, []).append(part)
-    files = LakeFiles(piece.root)
-    decoders = {topic: BodyDecoder(piece.schemas[topic]) for topic in {key[0] for key in parts} & set(piece.schemas)}
-    with clear_disk_errors(piece.root):
-        written = [
-            _write(files, piece, topic, date, parts.pop((topic, date)), decoders.get(topic))  # Written rows may go.
-            for topic, date in sorted(parts)
-        ]
-    return SliceRows(piece.start, piece.end, records, rows, tuple(damages), tuple(written))
+            self._parts.setdefault(key, []).append(part)
+
+    def write(self, piece: FileNaming) -> list[LakeFile]:
+        """A file for each topic and day; the rows are given up."""
+        files, parts = LakeFiles(piece.root), self._parts
+        decoders = {
+            topic: BodyDecoder(piece.schemas[topic]) for topic in {key[0] for key in parts} & set(piece.schemas)
+        }
+        with clear_disk_errors(piece.root):
+            return [
+                _write(files, piece, topic, date, parts.pop((topic, date)), decoders.get(topic))  # Written rows may go.
+                for topic, date in sorted(parts)
+            ]
 
 
 def _batches(
@@ -146,7 +186,7 @@ def _by_topic_and_day(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], 
 
 def _write(
     files: LakeFiles,
-    piece: LakeSlice,
+    piece: FileNaming,
     topic: str,
     date: str,
     batches: list[pa.RecordBatch],
@@ -158,7 +198,7 @@ def _write(
     undecoded = None
     if decoder is not None:
         table, undecoded = _with_values(table, decoder, piece.drop_bodies)
-    name = file_name(topic, date, piece.broker_name, piece.start, piece.end, as_table=piece.as_tables)
+    name = file_name(topic, date, piece.stem, as_table=piece.as_tables)
     return write_table(files, name, topic, date, table, undecoded)
 
 

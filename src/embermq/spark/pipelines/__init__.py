@@ -8,6 +8,9 @@
     minute_statistics.py     statistics by topic, queue, tag and minute
     checkpoints.py where progress is kept, and whose it is
     running.py     the query: follow for ever, or once to the end
+    setup.py       from options to a pipeline
+    cluster_pipeline.py, queue_stream.py, queue_batches.py, queue_lake_sink.py, queue_minutes.py
+                   the same of a running cluster, by ranges of queues
     run_metrics.py figures of a run for Prometheus
 
 A micro-batch may come again after a kill, with the same stretch: every sink notices what it already has.
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
     from embermq.spark.pipelines.report import pipeline_report
     from embermq.spark.pipelines.report_sink import ReportSink
     from embermq.spark.pipelines.run_metrics import RunMetrics
-    from embermq.spark.pipelines.running import BatchProgress, Pipeline, pipeline
+    from embermq.spark.pipelines.running import BatchProgress, Pipeline
+    from embermq.spark.pipelines.setup import pipeline
     from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
 
 __all__ = [
@@ -50,7 +54,7 @@ if not TYPE_CHECKING:
             "ReportSink": "embermq.spark.pipelines.report_sink",
             "RunMetrics": "embermq.spark.pipelines.run_metrics",
             "SinkFigures": "embermq.spark.pipelines.sinks",
-            "pipeline": "embermq.spark.pipelines.running",
+            "pipeline": "embermq.spark.pipelines.setup",
             "pipeline_report": "embermq.spark.pipelines.report",
         },
     )

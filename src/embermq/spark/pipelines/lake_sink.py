@@ -39,6 +39,7 @@ class LakeSink:
             drop_bodies=drop_bodies,
             topics=topics,
             file_bytes=file_bytes,
+            source="log",
         )
         self._compact_every, self._fail_on_data_loss = compact_every, fail_on_data_loss
         self._has_wanted_size = file_bytes is not None

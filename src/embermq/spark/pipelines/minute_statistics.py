@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.sql.types import StructType
 
 from embermq.columns import RecordColumns, Selection, select_for
 from embermq.errors import OptionInvalid, StoreReplaced
@@ -143,25 +144,29 @@ class MinutesSink:
         self._listed_at = self._files.changed_at(FOLDER)
 
 
+def counted_schema() -> StructType:
+    """The columns that are counted."""
+    whole = spark_schema("rocketmq")
+    return StructType([whole[name] for name in _COLUMNS])
+
+
 def count_slice(piece: RangeSlice, topics: TopicFilter) -> _CountedSlice:
     """Counts one slice, in a worker."""
-    whole = spark_schema("rocketmq")
-    schema = type(whole)([whole[name] for name in _COLUMNS])
-    builder = BatchBuilder(schema, mode="rocketmq", broker_name=piece.broker_name, decompress=False)
+    builder = BatchBuilder(counted_schema(), mode="rocketmq", broker_name=piece.broker_name, decompress=False)
     select, chosen = select_for(Selection(), piece.end - piece.start), rows_of(topics)
     tables, damages, records = [], [], 0
     for item in scan_segments(piece.segments, piece.start, piece.end):
         if isinstance(item, RecordColumns):
             records += len(item)
-            tables.append(_counted(builder.build(item, chosen(item, select(item)))))
+            tables.append(counted(builder.build(item, chosen(item, select(item)))))
         else:
             assert isinstance(item, DamagedRange)
             damages.append(f"{piece.broker_name}: {item.start:,} to {item.end:,}: {item.reason}")
-    empty = _counted(pa.RecordBatch.from_pylist([], builder.schema))
+    empty = counted(pa.RecordBatch.from_pylist([], builder.schema))
     return _CountedSlice(joined(pa.concat_tables([empty, *tables])), records, tuple(damages))
 
 
-def _counted(batch: pa.RecordBatch) -> pa.Table:
+def counted(batch: pa.RecordBatch) -> pa.Table:
     """One row for each record, in the shape of the sums."""
     stored = batch.column("storeTimestamp").cast(pa.int64())
     born = batch.column("bornTimestamp").cast(pa.int64())

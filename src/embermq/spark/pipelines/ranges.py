@@ -115,6 +115,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @clear_errors
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """As far as there is something, and as far as a batch may go; shared out by what each log has left."""
+        _check_source(start)
         ends, starts, surveys = {}, {}, {}
         for name in self._stores:
             survey = surveys[name] = self._survey(name)
@@ -164,6 +165,7 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @clear_errors
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """One for each log that has something."""
+        _check_source(end)
         found: list[InputPartition] = []
         for name, reached in end["stores"].items():
             known = start["stores"].get(name)
@@ -186,6 +188,12 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         pass
+
+
+def _check_source(offset: Offset) -> None:
+    """OptionInvalid if the checkpoint is of a pipeline from a cluster."""
+    if "stores" not in offset:
+        raise OptionInvalid("checkpoint", "the progress kept here is not that of stores; name another place")
 
 
 def _offset(positions: dict[str, tuple[str, int]]) -> Offset:

@@ -52,10 +52,12 @@ class RunMetrics:
         last = self._last
         if last is None:
             return []
+        left = [] if last.lag_messages is None else [Sample(last.lag_messages, {})]
         return [
             Metric(
                 "embermq_pipeline_lag_bytes", "gauge", "Log left after the last batch.", [Sample(last.lag_bytes, {})]
             ),
+            Metric("embermq_pipeline_lag_messages", "gauge", "Messages left after the last batch.", left),
             Metric("embermq_pipeline_last_batch_seconds", "gauge", "What it took.", [Sample(last.seconds, {})]),
             Metric("embermq_pipeline_last_batch_timestamp_seconds", "gauge", "When it ended.", _at(self._last_ms)),
         ]

@@ -6,6 +6,8 @@
     for progress in running.follow():
         print(progress.lag_bytes)
 
+With `name_server` in place of stores it pulls from a running cluster (cluster_pipeline.py).
+
 How far it is stands in Spark's checkpoint: `<into>/_checkpoint`, or what the caller says. Killed anywhere and started
 again it goes on with the batch that was under way. Driver side; one thread, the sinks run on Spark's.
 """
@@ -16,41 +18,29 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from embermq.errors import EmberError, OptionInvalid, StoreError
-from embermq.settings import StoreSettings
+from embermq.errors import EmberError, StoreError
 from embermq.spark.jobs.cluster_tasks import ProgressReport
-from embermq.spark.lake.commits import LakeFormat
-from embermq.spark.lake.files import LakeFiles
-from embermq.spark.lake.header import load_head
-from embermq.spark.lake.json_schemas import JsonSchemas
-from embermq.spark.lake.names import LAKE
 from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter
 from embermq.spark.pipelines.batches import LogBatch, LogRange
-from embermq.spark.pipelines.checkpoints import check_sinks, check_writable, checkpoint_in, note_sinks
+from embermq.spark.pipelines.checkpoints import check_writable, note_sinks
 from embermq.spark.pipelines.derive import DerivedSink
 from embermq.spark.pipelines.ranges import FORMAT, LogRanges
 from embermq.spark.pipelines.sinks import (
-    KEPT,
     PipelineSink,
-    SinkContext,
     SinkFigures,
-    check_names,
-    make_sinks,
 )
 from embermq.spark.pipelines.surveyed_stores import SurveyedStores
-from embermq.spark.planning.stores import find_stores
 from embermq.spark.runtime.error_parsing import error_in
 
 BATCH_BYTES_MAX = 512 << 20
-COMPACT_EVERY = 20
-FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 20, 1 << 30
 FOLLOW_INTERVAL = "500 milliseconds"
 _WAIT_SECONDS = 0.05
 _COMMIT_SECONDS = 5.0  # for Spark to note that a batch is done
@@ -70,6 +60,8 @@ class BatchProgress:
     lag_bytes: int  # of log that was there when the batch was done
     positions: dict[str, int]  # broker name -> next to read
     sinks: dict[str, SinkFigures] = field(default_factory=dict)
+    lag_messages: int | None = None  # over the wire; `lag_bytes` is then by the average message
+    offsets: dict[str, object] = field(default_factory=dict)  # over the wire: next to read, as its checkpoint has it
 
     @property
     def bytes_per_second(self) -> float:
@@ -127,7 +119,7 @@ class Pipeline:
         note_sinks(self.checkpoint, self.kept, self.topics)
         self._failure, self._is_ending = None, False
         self._next_waits.clear()
-        self._surveyed = SurveyedStores(self.stores)
+        self._open()
         running = self._start(available_now, interval)
         try:
             while running.isActive and not (stop is not None and stop()):
@@ -147,9 +139,13 @@ class Pipeline:
             if running.isActive:
                 running.stop()
 
-    def _start(self, available_now: bool, interval: str) -> StreamingQuery:
+    def _open(self) -> None:
+        self._surveyed = SurveyedStores(self.stores)
+
+    def _stream(self) -> DataFrame:
+        """A row for each range of the next batch."""
         self.spark.dataSource.register(LogRanges)
-        frame = (
+        return (
             self.spark.readStream.format(FORMAT)
             .option("stores", json.dumps(self.stores))
             .option("maxBytesPerTrigger", str(self.batch_bytes_max))
@@ -158,7 +154,9 @@ class Pipeline:
             .option("everySeconds", str(self.every_seconds))
             .load()
         )
-        writer = frame.writeStream.foreachBatch(self._process).option("checkpointLocation", self.checkpoint)
+
+    def _start(self, available_now: bool, interval: str) -> StreamingQuery:
+        writer = self._stream().writeStream.foreachBatch(self._process).option("checkpointLocation", self.checkpoint)
         writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=interval)
         try:
             return writer.start()
@@ -199,17 +197,23 @@ class Pipeline:
     def _process_now(self, frame: DataFrame, number: int) -> None:
         try:
             began = time.monotonic()
-            ranges = tuple(LogRange(*row) for row in frame.collect())
-            if not ranges:
-                return
-            assert self._surveyed is not None
-            self._surveyed.begin_batch()
-            batch = LogBatch(number, ranges, self.spark, self._surveyed, self.on_progress)
-            figures = {sink.name: sink.process(batch) for sink in self.sinks}
-            self._done.put(self._progress(batch, figures, time.monotonic() - began))
+            progress = self._work(number, frame.collect(), began)
+            if progress is not None:
+                self._done.put(progress)
         except BaseException as problem:
             self._failure = problem
             raise
+
+    def _work(self, number: int, rows: Sequence[Any], began: float) -> BatchProgress | None:
+        """Feed the sinks; None if the batch has nothing."""
+        ranges = tuple(LogRange(*row) for row in rows)
+        if not ranges:
+            return None
+        assert self._surveyed is not None
+        self._surveyed.begin_batch()
+        batch = LogBatch(number, ranges, self.spark, self._surveyed, self.on_progress)
+        figures = {sink.name: sink.process(batch) for sink in self.sinks}
+        return self._progress(batch, figures, time.monotonic() - began)
 
     def _progress(self, batch: LogBatch, figures: dict[str, SinkFigures], seconds: float) -> BatchProgress:
         positions = {one.broker_name: one.end for one in batch.ranges}
@@ -238,85 +242,3 @@ def _reason(problem: BaseException) -> str:
         return str(problem.java_exception.toString()).splitlines()[0]
     first = next(filter(None, lines), "")
     return first if isinstance(problem, PySparkException) else f"{type(problem).__name__}: {first}".rstrip(": ")
-
-
-def pipeline(
-    spark: SparkSession,
-    paths: Sequence[str],
-    *,
-    into: str | None = None,
-    derive: Sequence[str] = ("lake", "stats"),
-    checkpoint: str | None = None,
-    settings: StoreSettings | None = None,
-    sinks: Sequence[PipelineSink] = (),
-    batch_bytes_max: int = BATCH_BYTES_MAX,
-    fail_on_data_loss: bool = True,
-    on_progress: ProgressReport | None = None,
-    lake_format: LakeFormat | None = None,
-    catalog: str | None = None,
-    json: JsonSchemas | None = None,
-    drop_bodies: bool = False,
-    topics: TopicFilter | None = None,
-    every_seconds: float = 0.0,
-    file_bytes: int | None = None,
-) -> Pipeline:
-    """Set up a pipeline over these stores. `derive` names sinks that come along, `sinks` are your own.
-
-    For the lake: `json` has a schema for the bodies of a topic, which become a typed column `value`; `drop_bodies`
-    keeps no body beside a value. `lake_format` is parquet, delta or iceberg, `catalog` of Iceberg. `topics` are those
-    that lake and statistics are about; None for what they were before, or all. `file_bytes` is the size that files of
-    the lake should have.
-
-    `every_seconds` lets a pipeline that follows wait so long between batches, unless a full one is there.
-    """
-    places = find_stores(paths)
-    names = list(derive)
-    if file_bytes is not None and not FILE_BYTES_MIN <= file_bytes <= FILE_BYTES_MAX:
-        raise OptionInvalid("file-size", "from 1 MiB to 1 GiB: a task has a whole file in memory", value=file_bytes)
-    if "lake" not in names and (lake_format or catalog or json or drop_bodies or file_bytes):
-        raise OptionInvalid("derive", "a lake's format, file size and JSON need the lake among what is derived")
-    if topics is not None and (not names or not set(names) <= set(KEPT)):
-        raise OptionInvalid("topic", "only lake and stats can be of some topics; queues and index are of all")
-    context = SinkContext(
-        into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies, fail_on_data_loss
-    )
-    if names or not sinks:
-        check_names(names, context)
-    kept = [name for name in names if name in KEPT]
-    checkpoint, known = _checked_checkpoint(spark, checkpoint, into, kept, topics)
-    wanted = topics or known or _topics_of_lake(into)
-    made = make_sinks(names, replace(context, topics=wanted, file_bytes=file_bytes))
-    stores = {place.broker_name: place.source for place in places}
-    return Pipeline(
-        spark,
-        stores,
-        [*made, *sinks],
-        checkpoint,
-        batch_bytes_max,
-        fail_on_data_loss,
-        on_progress=on_progress,
-        topics=wanted,
-        every_seconds=every_seconds,
-        kept=kept,
-    )
-
-
-def _topics_of_lake(into: str | None) -> TopicFilter:
-    """What the lake that is there has; everything if there is none."""
-    head = load_head(LakeFiles(into)) if into is not None and LakeFiles(into).exists(LAKE) else None
-    return EVERYTHING if head is None else head.topics
-
-
-def _checked_checkpoint(
-    spark: SparkSession, given: str | None, into: str | None, kept: Sequence[str], topics: TopicFilter | None
-) -> tuple[str, TopicFilter | None]:
-    """Where progress is kept, before anything is made: a lake is not begun that cannot go on. And, if there is some,
-    of which topics it is."""
-    if given is None and into is None:
-        raise OptionInvalid("checkpoint", "without a lake to write to, say where progress is to be kept")
-    if given is not None:
-        check_writable(given, "checkpoint")
-    if into is not None and "stats" in kept and "lake" not in kept:  # A lake looks for itself, and makes what it needs.
-        check_writable(into, "into")
-    place = given if given is not None else checkpoint_in(spark, str(into))
-    return place, check_sinks(place, kept, topics)

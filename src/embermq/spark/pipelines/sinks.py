@@ -33,6 +33,7 @@ class SinkFigures:
     files: int = 0
     damages: list[str] = field(default_factory=list)
     undecoded: int = 0  # bodies that a schema for JSON did not fit
+    bytes: int = 0  # of the records, where that is not known from the batch
 
 
 class PipelineSink(Protocol):

@@ -82,7 +82,7 @@ def _messages(
 ) -> DataFrame:
     """The same for topics that are known to be there."""
     places = find_stores(paths, shipped=True)
-    opened = Lake.open(lake, make=False) if lake is not None else None
+    opened = Lake.open(lake, make=False, source="log" if places else None) if lake is not None else None
     names = [column.name for column in COLUMNS]
     if shipped is not None:
         parts = with_copies(

@@ -91,9 +91,8 @@ def read_wire_slice(slice_: InputPartition) -> Iterator[pa.RecordBatch]:
     if not isinstance(slice_, WireSlice):
         return
     with Cluster(slice_.place) as cluster:
-        reader = _SliceReader(slice_)
-        for answered in answers(cluster, slice_):
-            yield from reader.batches(answered)
+        reader = SliceReader(slice_)
+        yield from reader.read(cluster)
         reader.report()
 
 
@@ -181,12 +180,12 @@ class Puller:
         return Answered(window, b"".join(found), not self._expression.is_everything, lost)
 
 
-class _SliceReader:
-    """Answers to Arrow batches, for one slice."""
+class SliceReader:
+    """Answers to Arrow batches, for one slice. `lost` and `damaged` messages are not among them."""
 
     def __init__(self, slice_: WireSlice) -> None:
         reading = slice_.reading
-        self._reading = reading
+        self._slice, self._reading = slice_, reading
         self._records = RecordReader(rows_max=min(reading.batch_rows, BATCH_ROWS_MAX), verify_crc=reading.verify_crc)
         name = slice_.ranges[0].broker_name if slice_.ranges else ""
         self._builder = BatchBuilder(
@@ -200,8 +199,17 @@ class _SliceReader:
         self._choose = chooser(slice_.selection, sum(one.count for one in slice_.ranges) * 1024)
         text = reading.sql_expression
         self._condition = None if text is None else compile_expression(text)
-        self._lost = self._damaged = 0
-        self._first_trouble = ""
+        self.lost = self.damaged = 0
+        self.first_trouble = ""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._builder.schema
+
+    def read(self, cluster: Cluster) -> Iterator[pa.RecordBatch]:
+        """All rows of the slice."""
+        for answered in answers(cluster, self._slice):
+            yield from self.batches(answered)
 
     def batches(self, answered: Answered) -> Iterator[pa.RecordBatch]:
         window, at, has_damage = answered.window, answered.window.start, False
@@ -236,8 +244,8 @@ class _SliceReader:
         what = f"{window}: offsets {start} to {end} are gone: retention took them, or the end of the queue was lost"
         if self._reading.fail_on_data_loss:
             raise DataLost(f"{what}; {_GO_ON}")
-        self._lost += end - start
-        self._first_trouble = self._first_trouble or what
+        self.lost += end - start
+        self.first_trouble = self.first_trouble or what
 
     def _meet(self, window: WireRange, damage: DamagedRecord) -> Iterator[pa.RecordBatch]:
         """Raise, count, or a row, as onCorrupt has it."""
@@ -247,16 +255,14 @@ class _SliceReader:
                 f"{damage.reason} ({window}); set onCorrupt=skip to leave it out, or onCorrupt=rows to see it in the"
                 " column _corrupt",
             )
-        self._damaged += 1
-        self._first_trouble = self._first_trouble or f"{window}: {damage.reason} at {damage.start}"
+        self.damaged += 1
+        self.first_trouble = self.first_trouble or f"{window}: {damage.reason} at {damage.start}"
         if self._reading.on_corrupt == "rows":
             yield self._builder.damaged([damage])
 
     def report(self) -> None:
-        if self._first_trouble:
-            _log.warning(
-                "messages left out lost=%d damaged=%d first=%s", self._lost, self._damaged, self._first_trouble
-            )
+        if self.first_trouble:
+            _log.warning("messages left out lost=%d damaged=%d first=%s", self.lost, self.damaged, self.first_trouble)
 
 
 def _both(one: Keep | None, other: Keep | None) -> Keep | None:

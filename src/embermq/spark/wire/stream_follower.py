@@ -17,6 +17,7 @@ from embermq.spark.wire.stream_offsets import WireOffset
 from embermq.spark.wire.wanted import WireRange
 
 _GO_ON = "set failOnDataLoss=false to go on with what is left"
+_ELSEWHERE = "begin anew with another lake and checkpoint"
 _log = logging.getLogger(__name__)
 
 
@@ -27,8 +28,10 @@ def name_of(ends: ReadableQueue) -> QueueName:
 class WireFollower:
     """Decides how far a stream goes. One thread."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, options: ReadOptions, *, advice: str = _GO_ON, begins_anew: bool = True) -> None:
+        """`advice`: what to do about lost messages. A queue that is shorter than what was read of it is read from its
+        beginning if losses are accepted, and `begins_anew`."""
+        self._options, self._advice, self._begins_anew = options, advice, begins_anew
         self._told: set[str] = set()
 
     def ranges(
@@ -49,7 +52,10 @@ class WireFollower:
         if known is None:
             return ends.min_offset
         if known > ends.max_offset:
-            self.lose(f"{ends}: was read up to {known} and ends at {ends.max_offset} now; it was deleted, or cut")
+            what = f"{ends}: was read up to {known} and ends at {ends.max_offset} now; it was deleted, or cut"
+            if not self._begins_anew:
+                raise DataLost(f"{what}; {_ELSEWHERE}")
+            self.lose(what)
             return ends.min_offset
         if known < ends.min_offset:
             self.lose(f"{ends}: offsets {known} to {ends.min_offset} were deleted before they were read")
@@ -104,7 +110,7 @@ class WireFollower:
 
     def lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLost(f"{what}; {_GO_ON}")
+            raise DataLost(f"{what}; {self._advice}")
         if what not in self._told:
             _log.warning("stream continues: %s", what)
             self._told.add(what)

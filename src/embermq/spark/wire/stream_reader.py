@@ -12,7 +12,7 @@ the stream is: what is committed to brokers is for people who look at lags, and 
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -41,12 +41,12 @@ class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, reading: ReadSettings, options: ReadOptions) -> None:
         self.options, self.reading = options, reading
-        self._following: _Following | None = None
+        self._following: ClusterFollowing | None = None
         self._initial: dict[str, object] | None = None
 
-    def _follow(self) -> "_Following":
+    def _follow(self) -> "ClusterFollowing":
         if self._following is None:
-            self._following = _Following(self.options)
+            self._following = ClusterFollowing(self.options)
         return self._following
 
     @clear_errors
@@ -94,13 +94,19 @@ class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._following.close()
 
 
-class _Following:
+class ClusterFollowing:
     """The cluster of a running stream, and what was seen of it."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(
+        self,
+        options: ReadOptions,
+        follower: WireFollower | None = None,
+        wants: Callable[[str], bool] = lambda topic: True,
+    ) -> None:
+        """`wants`: which of the topics that options name."""
+        self._options, self._wants = options, wants
         self._cluster = Cluster(place_of(options)).open()
-        self._follower = WireFollower(options)
+        self._follower = follower or WireFollower(options)
         self._ends: list[ReadableQueue] = []
         self._target: WireOffset | None = None
         self._committed: WireOffset | None = None
@@ -116,7 +122,7 @@ class _Following:
             if self._options.topic_pattern is not None:
                 self._look()
             else:
-                self._ends = survey(cluster, self._options)
+                self._ends = [one for one in survey(cluster, self._options) if self._wants(one.topic)]
             offsets_at = cluster.run(cluster.offsets_at(times_asked(self._options, self._ends)))
         if isinstance(self._options.start, Latest):
             return self.latest()
@@ -136,7 +142,9 @@ class _Following:
         missing = [topic for topic in options.topics or () if topic not in there]
         topics = there if missing else wanted_topics(options, known, str(cluster.place))
         found = cluster.run(
-            cluster.queue_ends([one for one in topics if options.wants_topic(one)], skip_unreachable=True)
+            cluster.queue_ends(
+                [one for one in topics if options.wants_topic(one) and self._wants(one)], skip_unreachable=True
+            )
         )
         self._ends = chosen_queues(options, found)
 
@@ -151,25 +159,30 @@ class _Following:
         if done and start != self._committed:
             self.commit(start)
         ranges = self._follower.ranges(start, self._ends, self._target)
-        if limited and self._target is None and self._must_wait(ranges):
+        if limited and self._target is None and self.must_wait(ranges):
             return start
-        size = self._message_bytes(ranges) if limited else None
+        size = self.message_bytes(ranges) if limited else None
         return self._follower.until(start, ranges, message_bytes=size)
 
-    def _must_wait(self, ranges: Mapping[QueueName, tuple[int, int]]) -> bool:
+    def must_wait(self, ranges: Mapping[QueueName, tuple[int, int]]) -> bool:
+        """Whether what there is waits for more to come."""
         patience = self._patience
         return patience is not None and not patience.allows(sum(end - begin for begin, end in ranges.values()))
 
-    def _message_bytes(self, ranges: Mapping[QueueName, tuple[int, int]]) -> float:
+    def message_bytes(self, ranges: Mapping[QueueName, tuple[int, int]]) -> float:
         if self._options.max_bytes_per_trigger is None:
             return MESSAGE_BYTES
         wanted = [WireRange(*name, begin, end) for name, (begin, end) in ranges.items() if begin < end]
         return message_bytes(self._cluster, wanted)
 
-    def slices(self, start: WireOffset, end: WireOffset, reading: ReadSettings) -> Iterator[WireSlice]:
+    def ranges(self, start: WireOffset, end: WireOffset) -> list[WireRange]:
+        """What of each queue a micro-batch has."""
         if not self._ends:
             self._look()  # A batch that an earlier run had begun.
-        ranges = self._follower.batch(start, end, self._ends)
+        return self._follower.batch(start, end, self._ends)
+
+    def slices(self, start: WireOffset, end: WireOffset, reading: ReadSettings) -> Iterator[WireSlice]:
+        ranges = self.ranges(start, end)
         yield from slices(self._cluster, ranges, self._options, reading, selection_of(self._options, Pushed()))
 
     def commit(self, end: WireOffset) -> None:
