@@ -12,7 +12,8 @@ from embermq.inspect.snapshot import Survey
 from embermq.spark.jobs.archive import archive
 from embermq.spark.jobs.dead_letters import dead_letters, resend
 from embermq.spark.jobs.lag import find_lags
-from embermq.spark.jobs.replay import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, RateLimit, ReplayWindow, replay
+from embermq.spark.jobs.replay import RateLimit, ReplayWindow, replay
+from embermq.spark.jobs.replay_marks import ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID
 from embermq.spark.jobs.stats import STEPS_MAX, stats
 from embermq.spark.jobs.stats_page import stats_report
 from embermq.spark.planning.stores import StorePlace

@@ -110,7 +110,6 @@ def test_a_pipeline_that_cannot_be(words: list[str], text: str, capsys: pytest.C
     ("words", "text"),
     [
         (["archive", "--into", "lake"], "embermq tap MASTER:10912 --into DIR --archive LAKE"),
-        (["replay", "--topic", "a", "--into", "b", "--to-topic", "c"], "write a table with the option nameServer"),
         (["explain"], "how files are read"),
     ],
 )

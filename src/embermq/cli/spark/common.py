@@ -31,17 +31,6 @@ def master_option(command: F) -> F:
     )(command)
 
 
-def name_server_option(command: F) -> F:
-    """`--name-server`: a running cluster in place of stores."""
-    return click.option(
-        "--name-server",
-        "-n",
-        "name_server",
-        metavar="ADDRESSES",
-        help="Read the cluster of these name servers instead of stores: host:port, separated by ;.",
-    )(command)
-
-
 # Options of a cluster beside its name servers, and what the format calls them.
 _ACCESS = {
     "access_key": "accessKey",
@@ -52,28 +41,38 @@ _ACCESS = {
 }
 
 
-def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+def cluster_options_for(purpose: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """`--name-server` and as whom its cluster is asked: the command gets `name_server` and `access`."""
 
-    @name_server_option
-    @click.option("--access-key", envvar="ROCKETMQ_ACCESS_KEY", show_envvar=True, help="Account, where ACL is on.")
-    @click.option("--secret-key", envvar="ROCKETMQ_SECRET_KEY", show_envvar=True, help="Its secret.")
-    @click.option("--tls", is_flag=True, help="Connect to the cluster with TLS.")
-    @click.option("--tls-ca-file", metavar="FILE", help="With --tls: certificates (PEM) that are trusted.")
-    @click.option("--namespace", help="Namespace of the cluster's topics.")
-    @wraps(command)
-    def with_access(*args: object, **options: object) -> None:
-        given = {name: options.pop(name) for name in _ACCESS}
-        if options["name_server"] is None:
-            for name in ("tls", "tls_ca_file", "namespace"):  # An account may be in the environment.
-                if given[name]:
-                    raise OptionInvalid(f"--{name.replace('_', '-')}", "has no meaning without --name-server")
-        access = {
-            _ACCESS[name]: str(value).lower() if value is True else str(value) for name, value in given.items() if value
-        }
-        command(*args, access=access, **options)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.option("--name-server", "-n", "name_server", metavar="ADDRESSES", help=purpose)
+        @click.option("--access-key", envvar="ROCKETMQ_ACCESS_KEY", show_envvar=True, help="Account, where ACL is on.")
+        @click.option("--secret-key", envvar="ROCKETMQ_SECRET_KEY", show_envvar=True, help="Its secret.")
+        @click.option("--tls", is_flag=True, help="Connect to the cluster with TLS.")
+        @click.option("--tls-ca-file", metavar="FILE", help="With --tls: certificates (PEM) that are trusted.")
+        @click.option("--namespace", help="Namespace of the cluster's topics.")
+        @wraps(command)
+        def with_access(*args: object, **options: object) -> None:
+            given = {name: options.pop(name) for name in _ACCESS}
+            if options["name_server"] is None and options.get("from_name_server") is None:
+                for name in ("tls", "tls_ca_file", "namespace"):  # An account may be in the environment.
+                    if given[name]:
+                        raise OptionInvalid(f"--{name.replace('_', '-')}", "has no meaning without --name-server")
+            access = {
+                _ACCESS[name]: str(value).lower() if value is True else str(value)
+                for name, value in given.items()
+                if value
+            }
+            command(*args, access=access, **options)
 
-    return with_access
+        return with_access
+
+    return decorate
+
+
+cluster_options = cluster_options_for(
+    "Read the cluster of these name servers instead of stores: host:port, separated by ;."
+)
 
 
 def stores_argument(command: F) -> F:

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import StoreSettings
 from embermq.errors import OptionInvalid, TopicNameInvalid
-from embermq.spark.jobs.replay import Replayed, send, where_holds
+from embermq.spark.jobs.replay import send, where_holds
+from embermq.spark.jobs.replay_marks import Replayed
 from embermq.spark.reading.views import TopicPlaces, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
 from embermq.store.append import check_topic_name

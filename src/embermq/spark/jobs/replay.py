@@ -4,12 +4,14 @@
 
 The window is chosen by Spark, sorted by store time, and streamed to the driver in batches; there each message is
 appended to the target store. Properties, tags, keys and body come along; ORIGIN_* properties say where a message was,
-and make a replay that is run again go on after the last one that went through. Driver side.
+and make a replay that is run again go on after the last one that went through. With `name_server` in place of a
+target store the messages are sent to a running cluster (replay_wire.py), with `from_name_server` in place of stores
+they are read from one. Driver side.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,21 +19,20 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from embermq import Message, StoreSettings
-from embermq.errors import OptionInvalid, TopicNameInvalid
-from embermq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY
+from embermq.errors import OptionInvalid, TopicNameInvalid, TopicUnknown
+from embermq.spark.jobs.replay_marks import NOT_AGAIN, ORIGIN_PLACE, ORIGIN_TOPIC, REPLAY_ID, Replayed
+from embermq.spark.jobs.replay_wire import send_to_cluster
 from embermq.spark.options.values import parse_tags
+from embermq.spark.planning.offsets import nearest_names
 from embermq.spark.planning.stores import find_stores
-from embermq.spark.reading.views import TopicPlaces, topic_messages
+from embermq.spark.reading.views import TopicPlaces, check_alone, topic_messages
 from embermq.spark.runtime.error_parsing import our_errors
+from embermq.spark.wire.views import cluster_messages, cluster_topics
 from embermq.store import MessageStore
 from embermq.store.append import check_topic_name
 
-ORIGIN_TOPIC = "ORIGIN_TOPIC"
-ORIGIN_PLACE = "ORIGIN_PLACE"  # broker@physicalOffset: one name for one record
-REPLAY_ID = "REPLAY_ID"
 _BATCH = 256
 _STEP_SECONDS = 0.1
-NOT_AGAIN = {TAGS, KEYS, UNIQ_KEY, DELAY, "WAIT", "REAL_TOPIC", "REAL_QID"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +47,6 @@ class ReplayWindow:
     queues: Sequence[int] | None = None
     start_offset: int | None = None  # queue offsets, half-open
     end_offset: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay did, or would do."""
-
-    found: int
-    skipped: int  # there already, from an earlier run
-    appended: int
-    seconds: float
-    dry_run: bool
 
 
 def replay(
@@ -74,21 +64,33 @@ def replay(
     on_progress: Callable[[int, int], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.monotonic,
+    name_server: str | None = None,
+    from_name_server: str | None = None,
+    access: Mapping[str, str] | None = None,
 ) -> Replayed:
     """Append the messages of a window to `to_topic` of the store at `target`; at most `rate` a second, if given.
 
-    `to_topic` is the window's if none is given. A dry run needs no target: it then says how many there are.
+    `to_topic` is the window's if none is given. A dry run needs no target: it then says how many there are. `access`
+    are options of the format that say as whom clusters are asked.
     """
-    if target is None and not dry_run:
+    if target is None and name_server is None and not dry_run:
         raise OptionInvalid("into", "name the store to append to, or ask for a dry run")
+    _check_clusters(target, name_server, rate)
     to_topic = to_topic or window.topic
     pace = RateLimit(rate, sleep, now)
     _check_target(to_topic)
-    topics = TopicPlaces.find(paths, lake)
-    topics.check(window.topic)
-    frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
-    if target is not None and window.topic == to_topic:
-        frame = _without_own(frame, topics.with_topic(to_topic), target, replay_id)
+    if from_name_server is not None:
+        frame = _chosen(_pulled(spark, from_name_server, access or {}, window.topic, paths, lake), window)
+    else:
+        topics = TopicPlaces.find(paths, lake)
+        topics.check(window.topic)
+        frame = _chosen(topic_messages(spark, topics, window.topic, lake=lake), window)
+        if target is not None and window.topic == to_topic:
+            frame = _without_own(frame, topics.with_topic(to_topic), target, replay_id)
+    if name_server is not None:
+        cluster = {"nameServer": name_server, **(access or {})}
+        with our_errors(None if window.where is None else "where", window.where):
+            return send_to_cluster(frame, cluster, to_topic=to_topic, replay_id=replay_id, dry_run=dry_run)
     with our_errors(None if window.where is None else "where", window.where):
         return send(
             frame,
@@ -100,6 +102,30 @@ def replay(
             on_progress=on_progress,
             pace=pace,
         )
+
+
+def _check_clusters(target: str | Path | None, name_server: str | None, rate: float | None) -> None:
+    """OptionInvalid if a cluster is named beside what it stands in for."""
+    if name_server is not None and target is not None:
+        raise OptionInvalid("name-server", "not together with a store to append to; name one of the two")
+    if name_server is not None and rate is not None:
+        raise OptionInvalid("rate", "only a store is appended to at a rate; replay into one, or leave the rate out")
+
+
+def _pulled(
+    spark: SparkSession,
+    name_server: str,
+    access: Mapping[str, str],
+    topic: str,
+    paths: Sequence[str],
+    lake: str | None,
+) -> DataFrame:
+    """The messages of a topic of a running cluster; TopicUnknown."""
+    check_alone(name_server, paths, lake)
+    known = cluster_topics(name_server, access)
+    if topic not in known:
+        raise TopicUnknown(topic, f"the cluster of {name_server}", nearest_names(topic, known))
+    return cluster_messages(spark, name_server, [topic], include_system=True, access=access)
 
 
 def send(
