@@ -128,7 +128,7 @@ def test_a_long_list_is_cut_for_people(store: Path, capsys: pytest.CaptureFixtur
         (("{store}", "-o", "topik=rare"), 2, "embermq: option topik: no such option; did you mean topic?"),
         (("{store}", "-o", "topic=rar"), 2, "did you mean rare?"),
         (("{store}", "-o", "topic"), 2, "NAME=VALUE is expected"),
-        ((), 2, "Missing argument"),
+        ((), 2, "name at least one store, or a name server"),
     ],
 )
 def test_mistakes(

@@ -110,7 +110,6 @@ def test_a_pipeline_that_cannot_be(words: list[str], text: str, capsys: pytest.C
     ("words", "text"),
     [
         (["archive", "--into", "lake"], "embermq tap MASTER:10912 --into DIR --archive LAKE"),
-        (["explain"], "how files are read"),
     ],
 )
 def test_commands_that_work_on_files_say_what_to_do_instead(
@@ -121,6 +120,21 @@ def test_commands_that_work_on_files_say_what_to_do_instead(
     assert "--name-server" in said
     assert text in " ".join(said.split())
     assert "Traceback" not in said
+
+
+def test_a_read_of_a_cluster_is_explained(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["spark", "explain", "-n", cluster.name_server, "-o", "topic=orders", "-o", "subExpression=paid || sent"]
+    assert run([*words, "-o", "minPartitions=2", "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["cluster"]
+    assert (found["filter"], found["queues"], found["messages"]) == ("paid || sent", 4, 20)
+    assert found["bytes"] == pytest.approx(sum(one.size for one in cluster.broker.store.scan()), rel=0.1)
+    assert [(one["broker_name"], one["queues"], one["messages"]) for one in found["slices"]] == [("a", 2, 10)] * 2
+    assert run(words) == 0
+    assert "brokers filter by" in capsys.readouterr().out
+    assert run([*words, "store"]) == 2
+    assert "not together with stores" in capsys.readouterr().err
+    assert run(["spark", "explain"]) == 2
+    assert "name at least one store, or a name server" in capsys.readouterr().err
 
 
 def test_an_account_and_a_namespace_of_a_cluster(

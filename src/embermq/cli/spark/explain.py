@@ -4,11 +4,22 @@ from dataclasses import asdict
 
 import click
 
-from embermq.cli.output import NamedValue, NamedValues, Output, Rows, number, output_option, show_bytes
-from embermq.cli.spark.common import log_options
-from embermq.cli.spark.refused import no_name_server
+from embermq.cli.output import (
+    NamedValue,
+    NamedValues,
+    Output,
+    Rows,
+    TableColumn,
+    number,
+    output_option,
+    show_bytes,
+    show_count,
+)
+from embermq.cli.spark.common import cluster_options, log_options
+from embermq.errors import OptionInvalid
 from embermq.spark.planning import StoreExplained, explain_read
 from embermq.spark.reading import option_texts
+from embermq.spark.wire import ClusterExplained, explain_pulls
 
 # People are shown so many slices of a store; programs get all of them.
 SLICES_SHOWN_MAX = 20
@@ -17,11 +28,8 @@ _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the 
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@no_name_server(
-    "how files are read is what can be explained; a read with the option nameServer pulls the ranges of offsets that"
-    " its options name, and `embermq topic status TOPIC -n ADDRESSES` shows what there is"
-)
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@cluster_options
 @click.option(
     "--option",
     "-o",
@@ -32,16 +40,27 @@ _METHODS = {"log": "in order", "queue": "through the queues", "places": "by the 
 )
 @log_options
 @output_option
-def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) -> None:
+def explain(
+    output: Output, paths: tuple[str, ...], name_server: str | None, access: dict[str, str], options: tuple[str, ...]
+) -> None:
     """Show what spark.read.format("rocketmq").load(PATH) would do, and why.
 
     \b
     embermq spark explain ~/store -o topic=orders
     embermq spark explain '/data/broker-*' -o startingTimestamp=1700000000000 --output json
+    embermq spark explain --name-server 127.0.0.1:9876 -o topic=orders
 
     A PATH is a store directory or a glob of them. Nothing is written and no Spark is started.
     """
-    stores = explain_read(option_texts(dict(_name_and_value(option) for option in options), paths))
+    given = dict(_name_and_value(option) for option in options)
+    if name_server is not None:
+        if paths:
+            raise OptionInvalid("name-server", "not together with stores; name one of the two", value=name_server)
+        _show_cluster(output, explain_pulls(option_texts(given | access | {"nameServer": name_server}, None)))
+        return
+    if not paths:
+        raise OptionInvalid("store", "name at least one store, or a name server")
+    stores = explain_read(option_texts(given, paths))
     if output.as_json:
         output.record("stores", [asdict(store) for store in stores])
         return
@@ -49,6 +68,32 @@ def explain(output: Output, paths: tuple[str, ...], options: tuple[str, ...]) ->
         output.show(_facts(store), _slices(store))
         if len(store.slices) > SLICES_SHOWN_MAX:
             output.say(f"and {len(store.slices) - SLICES_SHOWN_MAX} more like these")
+
+
+def _show_cluster(output: Output, found: ClusterExplained) -> None:
+    if output.as_json:
+        output.record("cluster", asdict(found))
+        return
+    facts = [
+        NamedValue("filter", "brokers filter by", found.filter),
+        NamedValue("queues", "queues", found.queues, show_count),
+        NamedValue("messages", "messages", found.messages, show_count),
+        NamedValue("bytes", "about", found.bytes, show_bytes),
+    ]
+    columns = [
+        number("task", "task"),
+        TableColumn("broker", "broker"),
+        number("queues", "queues"),
+        number("messages", "messages"),
+        number("bytes", "about", show_bytes),
+    ]
+    shown = found.slices[:SLICES_SHOWN_MAX]
+    rows = [[task, one.broker_name, one.queues, one.messages, one.bytes] for task, one in enumerate(shown)]
+    output.show(
+        NamedValues("cluster", found.cluster, facts), Rows("slices", "", columns, rows, empty="nothing to read")
+    )
+    if len(found.slices) > SLICES_SHOWN_MAX:
+        output.say(f"and {len(found.slices) - SLICES_SHOWN_MAX} more like these")
 
 
 def _name_and_value(option: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@
     pulling.py            a slice in a task: many pulls at once, in the order of the queue
     pulled_records.py     answers of pulls as rows of numbers, and what is damaged in them. Pure
     batch_reader.py       batch reads, as Spark asks
+    explain.py            what a batch read would do
     stream_offsets.py     how far a stream is, as JSON. Pure
     stream_follower.py    the queues of a stream: what is new, limits, losses
     stream_reader.py      stream reads, as Spark asks
@@ -17,3 +18,18 @@
 Options, columns and filters are those of a read by path. A pull answers stored records, one behind another: the
 kernels that read the log read them too, and no message becomes a Python object.
 """
+
+from typing import TYPE_CHECKING
+
+from embermq.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from embermq.spark.wire.explain import ClusterExplained, explain_pulls
+
+__all__ = ["ClusterExplained", "explain_pulls"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"ClusterExplained": "embermq.spark.wire.explain", "explain_pulls": "embermq.spark.wire.explain"},
+    )

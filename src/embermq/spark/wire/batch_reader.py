@@ -54,9 +54,7 @@ class WireBatchReader(DataSourceReader):
         """In a worker on the driver's side, once for each query."""
         options, pushed = self.options, self.pushed
         with Cluster(place_of(options), patient=False) as cluster:
-            ends = survey(cluster, options)
-            offsets_at = cluster.run(cluster.offsets_at(times_asked(options, ends)))
-            ranges = wanted_ranges(options, pushed, ends, offsets_at)
+            ranges = planned_ranges(cluster, options, pushed)
             return list(slices(cluster, ranges, options, self.reading, selection_of(options, pushed)))
 
     @clear_iterator
@@ -84,6 +82,13 @@ def survey(cluster: Cluster, options: ReadOptions) -> list[ReadableQueue]:
     ends = cluster.run(cluster.queue_ends(topics))
     check_queues(options, ends, where)
     return chosen_queues(options, ends)
+
+
+def planned_ranges(cluster: Cluster, options: ReadOptions, pushed: Pushed) -> list[WireRange]:
+    """What of each queue a batch reads."""
+    ends = survey(cluster, options)
+    offsets_at = cluster.run(cluster.offsets_at(times_asked(options, ends)))
+    return wanted_ranges(options, pushed, ends, offsets_at)
 
 
 def selection_of(options: ReadOptions, pushed: Pushed) -> Selection:
