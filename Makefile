@@ -25,10 +25,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
 PYTHON ?=
 
-.PHONY: help setup quick test check demo crash fuzz interop bench bench-peers docs lock clean
+.PHONY: help setup quick test check demo crash fuzz interop spark-versions bench bench-peers docs lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) $(KERNELS) ## Make .venv with the locked dependencies and this package (does nothing when up to date)
 
@@ -106,6 +106,10 @@ interop: setup ## Against Apache RocketMQ (needs java and mvn)
 	@for tool in java mvn; do command -v $$tool >/dev/null || \
 	    { echo "make interop: $$tool is not on the PATH; a JDK and Maven are needed" >&2; exit 1; }; done
 	$(PYTEST) tests/interop -m "not long" -q --durations=10
+
+# For a nightly run: the first one downloads about 2 GB into the caches of pip and of the tests.
+spark-versions: setup ## Spark 4.0 to 4.3, each in an environment of its own with the wheel (VERSION=4.1: one of them)
+	$(PYTEST) tests/versions -m versions -k "$(VERSION)" -q --durations=10
 
 bench: setup ## Measure this machine at real size
 	$(BIN)/python -m bench

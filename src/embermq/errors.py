@@ -6,6 +6,7 @@
     ├─ InputInvalid                  a line of a file that was handed in: names file, line, column
     ├─ ExpressionInvalid             a SQL92 filter that cannot be compiled: names line, column and token
     ├─ JavaMissing                   Spark needs a Java and there is none that works
+    ├─ SparkTooOld                   the installed Spark lacks a feature: names both versions
     ├─ RemotingError
     │  ├─ FrameInvalid               bytes from the network that are no frame
     │  ├─ HeaderInvalid              a request without a field it needs, or with one that cannot be read
@@ -135,6 +136,17 @@ class ExpressionInvalid(EmberError):
 
 class JavaMissing(EmberError):
     """Spark needs Java 17 or later, and none was found that works."""
+
+
+class SparkTooOld(EmberError):
+    """The installed Spark lacks what was asked for; a later version has it."""
+
+    def __init__(self, feature: str, *, needed: str, installed: str) -> None:
+        super().__init__(
+            f"{feature} needs Spark {needed} or later, and Spark {installed} is installed:"
+            f" pip install 'pyspark>={needed},<4.4' (docs/spark-versions.md has what each version can do)"
+        )
+        self.feature, self.needed, self.installed = feature, needed, installed
 
 
 class RemotingError(EmberError):

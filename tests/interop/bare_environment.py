@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,15 +51,19 @@ class BareEnvironment:
 
 
 @contextmanager
-def bare_environment(extra: str) -> Iterator[BareEnvironment]:
-    """The environment with `embermq[extra]`. One process at a time has it, since the package in it is replaced."""
+def bare_environment(extra: str, **versions: str) -> Iterator[BareEnvironment]:
+    """The environment with `embermq[extra]`. One process at a time has it, since the package in it is replaced.
+
+    `versions` are of packages that shall not be those of the lock file (`pyspark="4.1.4"`).
+    """
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(Path(scratch))
-        folder = cache_of(f"bare-{extra}", _requirements(wheel))
+        pins = _pins(versions)
+        folder = cache_of(f"bare-{extra}", _requirements(wheel, pins))
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "in-use", "w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
-            _install(folder, wheel, extra)
+            _install(folder, wheel, extra, pins)
             (folder / "conf").mkdir(exist_ok=True)
             (folder / "conf" / "spark-defaults.conf").write_text(_PATIENCE)
             yield BareEnvironment(folder / "venv")
@@ -71,21 +75,24 @@ def _wheel(place: Path) -> Path:
     return wheel
 
 
-def _requirements(wheel: Path) -> Path:
-    """A file with what the wheel asks for and the versions that are locked."""
+def _requirements(wheel: Path, pins: list[str]) -> Path:
+    """A file with what the wheel asks for and the versions that it gets."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         asked = [line for line in archive.read(metadata).decode().splitlines() if line.startswith("Requires-Dist:")]
     place = wheel.with_name("requirements.txt")
-    place.write_text("\n".join([*asked, *_locked()]))
+    place.write_text("\n".join([*asked, *pins]))
     return place
 
 
-def _locked() -> list[str]:
-    return [f"{name}{version.strip()}" for name, version in _LOCKED.findall(_LOCK.read_text(encoding="utf-8"))]
+def _pins(versions: Mapping[str, str]) -> list[str]:
+    """Constraints for pip: the versions of the lock file, but for those given."""
+    locked = [(name, version.strip()) for name, version in _LOCKED.findall(_LOCK.read_text(encoding="utf-8"))]
+    kept = [f"{name}{version}" for name, version in locked if name not in versions]
+    return [*kept, *(f"{name}=={version}" for name, version in versions.items())]
 
 
-def _install(folder: Path, wheel: Path, extra: str) -> None:
+def _install(folder: Path, wheel: Path, extra: str, pins: list[str]) -> None:
     """The file `installed` is written last: an installation that was interrupted is begun again."""
     venv, installed = folder / "venv", folder / "installed"
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
@@ -98,7 +105,7 @@ def _install(folder: Path, wheel: Path, extra: str) -> None:
         shutil.rmtree(venv, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(venv)])
         constraints = folder / "constraints.txt"
-        constraints.write_text("\n".join(_locked()))
+        constraints.write_text("\n".join(pins))
         try:
             _run([*pip, "-c", str(constraints), f"{wheel}[{extra}]"])
         except ReferenceFailed as problem:

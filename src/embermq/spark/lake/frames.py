@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from embermq.errors import StoreError
@@ -20,6 +19,7 @@ from embermq.spark.lake.commits import LakeQueueRange, LakeRange
 from embermq.spark.lake.json_bodies import VALUE, BodyDecoder
 from embermq.spark.lake.spark_paths import literal
 from embermq.spark.options.schema import spark_schema
+from embermq.spark.runtime.newer_spark import JSON_VALUES, require
 
 _DAY = "date_format(to_utc_timestamp(storeTimestamp, current_timezone()), 'yyyy-MM-dd')"
 _HELD = "topic string, brokerName string, queueId int, start bigint, end bigint"
@@ -96,6 +96,9 @@ def _held(broker_name: str, ranges: Sequence[LakeRange]) -> Column:
 
 def with_values(frame: DataFrame, schema: StructType) -> DataFrame:
     """The rows with their bodies decoded, in a last column. Costs nothing where that column is not asked for."""
+    require(JSON_VALUES)
+    from pyspark.sql.pandas.functions import arrow_udf
+
     text = schema.json()
 
     def decode(bodies: pa.Array) -> pa.Array:

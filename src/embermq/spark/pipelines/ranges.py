@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid, StoreReplaced
 from embermq.inspect import Survey
 from embermq.spark.planning.stores import open_survey
 from embermq.spark.runtime.error_rendering import clear_errors
+from embermq.spark.runtime.newer_spark import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 FORMAT = "embermq-log-ranges"
 SCHEMA = "brokerName string, path string, start bigint, end bigint"

@@ -23,6 +23,7 @@ from embermq.spark.pipelines.cluster_pipeline import ClusterPipeline, check_wire
 from embermq.spark.pipelines.running import BATCH_BYTES_MAX, Pipeline
 from embermq.spark.pipelines.sinks import KEPT, PipelineSink, SinkContext, check_names, make_sinks
 from embermq.spark.planning.stores import find_stores
+from embermq.spark.runtime.newer_spark import STREAMS, require
 
 COMPACT_EVERY = 20
 FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 20, 1 << 30
@@ -65,6 +66,7 @@ def pipeline(
     names = list(derive)
     if name_server is not None:
         check_wire(cluster_options(name_server, access), names, sinks, paths)
+    require(STREAMS)
     places = find_stores(paths) if name_server is None else []
     if file_bytes is not None and not FILE_BYTES_MIN <= file_bytes <= FILE_BYTES_MAX:
         raise OptionInvalid("file-size", "from 1 MiB to 1 GiB: a task has a whole file in memory", value=file_bytes)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import (
+from embermq.spark.options.schema import SchemaMode
+from embermq.spark.runtime.newer_spark import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -30,8 +31,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from embermq.spark.options.schema import SchemaMode
 
 _I64_MIN, _I64_MAX = -(1 << 63), (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

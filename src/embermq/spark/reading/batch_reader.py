@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from embermq.errors import OptionInvalid
@@ -38,6 +38,7 @@ from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
 from embermq.spark.runtime.gc_freeze import settle
 from embermq.spark.runtime.machine import cores
+from embermq.spark.runtime.newer_spark import Filter
 
 if TYPE_CHECKING:
     from embermq.spark.wire.batch_reader import WireBatchReader
@@ -93,7 +94,7 @@ def with_filters(reader: R, table: str) -> R:
 class _Push:
     """The pushFilters of one reader. All filters are given back: Spark compares rows once more."""
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", understand))  # Spark 4.0 never calls it.
 
     def __init__(self, reader: FilteredReader, table: str) -> None:
         self._reader, self._table = reader, table

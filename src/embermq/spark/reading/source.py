@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 from embermq.errors import EmberError
 from embermq.spark.runtime.error_rendering import clear_errors
+from embermq.spark.runtime.newer_spark import STREAMS, WRITES, require
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -85,9 +86,11 @@ class RocketMQSource(DataSource):
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         """Driver side, when a stream starts, and in each of its workers. Mistakes are said by the reader."""
         from embermq.spark.streaming.refused_stream import RefusedStreamReader
-        from embermq.spark.streaming.stream_reader import stream_reader
 
         try:
+            require(STREAMS)
+            from embermq.spark.streaming.stream_reader import stream_reader
+
             return stream_reader(schema, self.options)
         except EmberError as problem:
             return RefusedStreamReader(problem)
@@ -95,6 +98,7 @@ class RocketMQSource(DataSource):
     @clear_errors
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
         """Driver side, once for each batch write."""
+        require(WRITES)
         from embermq.spark.options.write_options import names_cluster, parse_for_cluster
 
         if names_cluster(self.options):
@@ -108,6 +112,7 @@ class RocketMQSource(DataSource):
     @clear_errors
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
         """Driver side, for each micro-batch, and again for its commit."""
+        require(STREAMS)
         from embermq.spark.options.write_options import names_cluster, parse_for_cluster
 
         if names_cluster(self.options):

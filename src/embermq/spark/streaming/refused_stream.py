@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from embermq.errors import EmberError
 from embermq.spark.runtime.error_rendering import clear_errors
+from embermq.spark.runtime.newer_spark import ReadLimit, SupportsTriggerAvailableNow
 
 
 class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -28,8 +28,10 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802
         self._refuse()
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        self._refuse()
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
+        self._refuse()  # Spark before 4.2 gives no arguments.
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._refuse()

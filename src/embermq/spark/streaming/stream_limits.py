@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
-
 from embermq.spark.options.read_options import ReadOptions
+from embermq.spark.runtime.newer_spark import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 K = TypeVar("K", bound=Hashable)
 

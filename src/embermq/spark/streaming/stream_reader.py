@@ -20,7 +20,6 @@ from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from embermq.errors import DataLost, OptionInvalid
@@ -35,6 +34,7 @@ from embermq.spark.reading.slices import read_slice
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
 from embermq.spark.runtime.machine import cores
+from embermq.spark.runtime.newer_spark import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from embermq.spark.streaming.progress import GroupProgress
 from embermq.spark.streaming.stream_limits import default_limit, patience_of
 from embermq.spark.streaming.stream_log import LogFollower

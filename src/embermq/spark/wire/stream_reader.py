@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from embermq.errors import ClientError
 from embermq.spark.options.read_options import ReadOptions
@@ -25,6 +24,7 @@ from embermq.spark.planning.pushdown import Pushed
 from embermq.spark.reading.slice_rows import ReadSettings
 from embermq.spark.runtime.cancelled_tasks import silent_end
 from embermq.spark.runtime.error_rendering import clear_errors, clear_iterator
+from embermq.spark.runtime.newer_spark import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from embermq.spark.streaming.stream_limits import default_limit, patience_of
 from embermq.spark.wire.batch_reader import message_bytes, place_of, selection_of, slices, survey
 from embermq.spark.wire.cluster import Cluster, QueueName
