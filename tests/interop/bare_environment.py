@@ -1,4 +1,4 @@
-"""This package as a user has it: its wheel in a virtual environment of its own, with one extra and nothing else.
+"""This package as a user has it: its wheel in a virtual environment of its own, with one extra or none.
 
 What the wheel depends on is installed once for each set of requirements, in the versions of the lock file; the first
 time needs the network. The wheel is built every time, and installed again where it has changed.
@@ -44,7 +44,9 @@ class BareEnvironment:
     @property
     def variables(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "XDG_CACHE_HOME") if name in os.environ}
-        (pyspark,) = self.folder.glob("lib/python*/site-packages/pyspark")
+        pyspark = next(self.folder.glob("lib/python*/site-packages/pyspark"), None)
+        if pyspark is None:
+            return kept
         home = linked_home(pyspark, self.folder / "spark-home")
         conf = self.folder.parent / "conf"
         return kept | {"SPARK_SUBMIT_OPTS": PLAIN_JVM, "SPARK_HOME": str(home), "SPARK_CONF_DIR": str(conf)}
@@ -52,14 +54,15 @@ class BareEnvironment:
 
 @contextmanager
 def bare_environment(extra: str, **versions: str) -> Iterator[BareEnvironment]:
-    """The environment with `embermq[extra]`. One process at a time has it, since the package in it is replaced.
+    """The environment with `embermq[extra]`, or `embermq` alone if `extra` is empty. One process at a time has it,
+    since the package in it is replaced.
 
     `versions` are of packages that shall not be those of the lock file (`pyspark="4.1.4"`).
     """
     with tempfile.TemporaryDirectory() as scratch:
         wheel = _wheel(Path(scratch))
         pins = _pins(versions)
-        folder = cache_of(f"bare-{extra}", _requirements(wheel, pins))
+        folder = cache_of(f"bare-{extra or 'base'}", _requirements(wheel, pins))
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "in-use", "w") as guard:
             fcntl.flock(guard, fcntl.LOCK_EX)
@@ -107,7 +110,7 @@ def _install(folder: Path, wheel: Path, extra: str, pins: list[str]) -> None:
         constraints = folder / "constraints.txt"
         constraints.write_text("\n".join(pins))
         try:
-            _run([*pip, "-c", str(constraints), f"{wheel}[{extra}]"])
+            _run([*pip, "-c", str(constraints), f"{wheel}[{extra}]" if extra else str(wheel)])
         except ReferenceFailed as problem:
             raise ReferenceMissing(f"pip could not install the extra {extra} (no network?): {problem}") from problem
     installed.write_text(digest)
