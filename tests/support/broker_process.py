@@ -63,9 +63,11 @@ class BrokerProcess:
     def _wait_until_ready(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line, deadline = b"", time.monotonic() + START_SECONDS
+        poll = select.poll()  # Unlike select, it takes descriptors from 1024 on.
+        poll.register(self.process.stdout, select.POLLIN)
         while not line.endswith(b"\n"):
             left = deadline - time.monotonic()
-            if not select.select([self.process.stdout], [], [], max(left, 0))[0]:
+            if not poll.poll(max(left, 0) * 1000):
                 self.kill()
                 raise TimeoutError(f"no broker within {START_SECONDS:g} s: {self.log}")
             piece = os.read(self.process.stdout.fileno(), 1 << 16)
