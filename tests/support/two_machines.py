@@ -62,7 +62,7 @@ class TwoMachines:
         _run("ip", "link", "set", "here", "up")
 
     def lose_everything(self) -> None:
-        """Packets leave, and reach nothing: neither machine is told."""
+        """Packets leave, and reach nothing: neither machine sees an error."""
         _run("ip", "neigh", "replace", THERE, "lladdr", _NO_MACHINE, "dev", "here", "nud", "permanent")
         _run(*self.there, "ip", "neigh", "replace", HERE, "lladdr", _NO_MACHINE, "dev", "there", "nud", "permanent")
 

@@ -4,11 +4,10 @@
 
 A few frames are read by the same kernel and stored one by one.
 
-What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends and half
-messages without anything rare about them, and
-`Sends.flags_at` says, by the checks of the plain path itself, to which queues; what it said is forgotten when the
-settings or the topics change. Everything else is left to the plain path (sends.py), which stays the reference: a frame
-of a run gets, byte for byte, the record and the response that it would get there.
+What a run may hold is decided in two places: the kernel (columns/plain/sends.py) takes only ordinary sends and ordinary
+half messages, and `Sends.flags_at` says, by the checks of the plain path itself, to which queues; what it said is
+forgotten when the settings or the topics change. Everything else is left to the plain path (sends.py), which stays the
+reference: a frame of a run gets, byte for byte, the record and the response that it would get there.
 
 Kernels are loaded by another thread, once there is traffic; until then every send takes the plain path. Under
 SYNC_FLUSH a run waits for the disk as one. The loop's thread, but for what a comment says.

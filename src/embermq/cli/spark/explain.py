@@ -66,8 +66,7 @@ def explain(
         return
     for store in stores:
         output.show(_facts(store), _slices(store))
-        if len(store.slices) > SLICES_SHOWN_MAX:
-            output.say(f"and {len(store.slices) - SLICES_SHOWN_MAX} more like these")
+        _say_what_is_left_out(output, len(store.slices))
 
 
 def _show_cluster(output: Output, found: ClusterExplained) -> None:
@@ -92,8 +91,12 @@ def _show_cluster(output: Output, found: ClusterExplained) -> None:
     output.show(
         NamedValues("cluster", found.cluster, facts), Rows("slices", "", columns, rows, empty="nothing to read")
     )
-    if len(found.slices) > SLICES_SHOWN_MAX:
-        output.say(f"and {len(found.slices) - SLICES_SHOWN_MAX} more like these")
+    _say_what_is_left_out(output, len(found.slices))
+
+
+def _say_what_is_left_out(output: Output, slices: int) -> None:
+    if slices > SLICES_SHOWN_MAX:
+        output.say(f"and {slices - SLICES_SHOWN_MAX:,} more like these")
 
 
 def _name_and_value(option: str) -> tuple[str, str]:
