@@ -17,9 +17,9 @@ from embermq.spark.options.values import parse_flag, parse_text, parse_word
 # Name, default, meaning.
 ACCESS_OPTIONS: tuple[tuple[str, str, str], ...] = (
     ("accessKey", "", "With nameServer: the account, where brokers check accounts (ACL); needs secretKey."),
-    ("secretKey", "", "Its secret. It is in no plan, page, log or error."),
+    ("secretKey", "", "Secret of the account. It is not shown in plans, pages, logs or errors."),
     ("securityToken", "", "A token that goes with the account."),
-    ("tls", "false", "With nameServer: whether name servers and brokers are spoken to through TLS."),
+    ("tls", "false", "With nameServer: whether connections use TLS."),
     ("tlsCaFile", "the system's", "Certificates (PEM) that are trusted; a file that driver and workers have."),
     ("tlsCertFile", "", "The certificate (PEM) to show to brokers that ask for one; needs tlsKeyFile."),
     ("tlsKeyFile", "", "Its key (PEM, without a password)."),
@@ -32,7 +32,7 @@ ACCESS_OPTIONS: tuple[tuple[str, str, str], ...] = (
     (
         "namespace",
         "",
-        "With nameServer: the namespace of topics and groups, spoken of without it; only its topics are seen.",
+        "With nameServer: namespace of topics and groups. Names are given without it; other topics are not visible.",
     ),
 )
 _NAMES = tuple(name for name, _, _ in ACCESS_OPTIONS)
