@@ -270,11 +270,16 @@ def _cell(show: Show, value: object, absent: str = "") -> str:
     return absent if value is None else show(value)
 
 
+def row_documents(part: Rows) -> list[dict[str, object]]:
+    """The rows of a table for programs: an object each, with the columns' keys."""
+    keys = [column.key for column in part.columns]
+    return [dict(zip(keys, row, strict=True)) for row in part.rows]
+
+
 def _plain(part: Rows | NamedValues) -> object:
     if isinstance(part, NamedValues):
         return {fact.key: fact.value for fact in part.facts}
-    keys = [column.key for column in part.columns]
-    return [dict(zip(keys, row, strict=True)) for row in part.rows]
+    return row_documents(part)
 
 
 def _jsonable(value: object) -> object:

@@ -1,5 +1,7 @@
 """`embermq store verify`: is this store sound?"""
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +17,13 @@ from embermq.cli.output import (
     TableColumn,
     number,
     output_option,
+    row_documents,
     show_bytes,
     show_count,
     show_seconds,
     show_yes,
 )
+from embermq.cli.store import BadInput
 from embermq.cli.store.meanwhile import tell_changes
 from embermq.cli.store.options import directory_argument
 from embermq.repair.verify import Flaw, VerifyReport
@@ -31,13 +35,20 @@ from embermq.repair.verify import verify as verify_store
 @click.option(
     "--fast", is_flag=True, help="Check structure only: names, lengths, headers, order of entries; no checksums."
 )
+@click.option(
+    "--save",
+    metavar="FILE.jsonl",
+    type=click.Path(path_type=Path),
+    help="Also write every finding, one JSON line each.",
+)
 @output_option
-def verify(output: Output, directory: Path, fast: bool) -> None:
+def verify(output: Output, directory: Path, fast: bool, save: Path | None) -> None:
     """Compare log, queues, extension, index, checkpoint and config with each other, and check every checksum.
 
     \b
     embermq store verify ~/store                 every byte that has a checksum, every entry, every key
     embermq store verify ~/store --fast          a look at the structure, in a fraction of the time
+    embermq store verify ~/store --save findings.jsonl
     embermq store verify ~/store --output json | jq '.findings[] | select(.severity == "fault")'
 
     A fault is something the next start would not repair by itself; it makes the exit code 1. A note is worth knowing:
@@ -45,15 +56,42 @@ def verify(output: Output, directory: Path, fast: bool) -> None:
     of a running broker, where nothing counts that is still on its way. What retention or a deletion of topics
     removes meanwhile is reported, and is no fault.
     """
+    if save is not None:
+        _check_place(save)
     with progress_line(output, "verifying") as progress:
         report = verify_store(directory, fast=fast, progress=progress)
     output.show(_facts(report), finding_rows(report.flaws))
     output.record("sound", report.is_sound)
+    if save is not None:
+        _save(save, report.flaws)
+        output.record("saved", [str(save)])
+        output.say(f"saved: {save}")
     tell_changes(output, report.meanwhile)
     if not report.is_sound:
         output.say(f"\nfaults: {show_count(report.faults)}{_in_places(report)}", style="bold red")
         click.get_current_context().exit(1)
     output.say("\nsound", style="bold green")
+
+
+def _check_place(file: Path) -> None:
+    """BadInput if no findings can be saved there, before anything was read for it."""
+    if file.suffix != ".jsonl":
+        raise BadInput(f"--save {file}: a file that ends in .jsonl is expected")
+    if file.is_dir():
+        raise BadInput(f"--save {file}: this is a directory; name a file")
+    if not os.access(file.absolute().parent, os.W_OK):
+        raise BadInput(f"--save {file}: {file.absolute().parent} is not a directory that can be written")
+
+
+def _save(file: Path, flaws: list[Flaw]) -> None:
+    """All of them or none: a file of this name is replaced when the new one is complete."""
+    half = file.with_name(f".{file.name}.part")
+    try:
+        half.write_text("".join(f"{json.dumps(row)}\n" for row in row_documents(finding_rows(flaws))), "utf-8")
+        half.replace(file)
+    except OSError as problem:
+        half.unlink(missing_ok=True)
+        raise BadInput(f"--save {file}: cannot be written: {problem.strerror or problem}") from None
 
 
 def _in_places(report: VerifyReport) -> str:

@@ -1,5 +1,6 @@
 """`embermq store verify`."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -109,3 +110,29 @@ def test_one_index_file_that_was_cut(command: Command, restored: Callable[[str],
         f"the file is 100 bytes long; it should be {others[0].stat().st_size}"
     ]
     assert not [one for one in said if "420000040" in one["fault"]]
+
+
+def test_every_finding_is_saved_as_a_line(command: Command, directory: Path, tmp_path: Path) -> None:
+    next((directory / "index").iterdir()).write_bytes(b"")
+    target = tmp_path / "findings.jsonl"
+    target.write_text("older findings")
+    ran = command("verify", directory, "--save", target, "--output", "json")
+    assert ran.document["saved"] == [str(target)]
+    lines = [json.loads(line) for line in target.read_text().splitlines()]
+    assert lines == ran.document["findings"] != []
+    assert f"saved: {target}" in command("verify", directory, "--save", target).out
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_place_where_nothing_can_be_saved_is_refused_first(command: Command, directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.jsonl").mkdir()
+    for name, problem in (
+        ("findings.csv", "ends in .jsonl"),
+        ("folder.jsonl", "this is a directory"),
+        ("missing/findings.jsonl", "not a directory that can be written"),
+    ):
+        ran = command("verify", directory, "--save", tmp_path / name)
+        assert ran.code == 2
+        assert problem in ran.err
+        assert "queue entries" not in ran.out
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == []
