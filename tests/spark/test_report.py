@@ -84,6 +84,8 @@ def example() -> ReportPage:
                 [
                     DamageMap("The log", 0, 4096, [0, 1024, 2048, 3072], [DamagedStretch(1000, 1100, "bad sum")]),
                     Table("Findings", ["place", "fault"], [[1000, "bad sum"], [None, "<none>"]]),
+                    Table("Topics", ["topic", "messages", "bytes"], [["t" * 127, 12_345_678, 9_876_543_210]]),
+                    Table("Files", ["file", "what", "remedy"], [["a/" * 40, "some words " * 8, "x" * 90]]),
                 ],
                 "What the log looks like.",
             ),
@@ -270,5 +272,6 @@ def test_a_browser_shows_it_without_scrolling_sideways(tmp_path: Path, width: in
     layout = laid_out(page, width)
     assert layout.client_width == width
     assert layout.scroll_width <= layout.client_width
+    assert (layout.tables, layout.cut_tables) == (3, ())
     assert layout.text_length > 500
     assert screenshot(page, width).startswith(b"\x89PNG")

@@ -24,7 +24,10 @@ _FRAME = """<!doctype html><pre id="probe"></pre>
 addEventListener("load", () => {{
   const page = document.getElementById("page").contentDocument;
   const root = page.documentElement;
-  const answer = {{scroll: root.scrollWidth, client: root.clientWidth, text: page.body.innerText.length}};
+  const cut = [...page.querySelectorAll("table")].filter(
+    (table) => table.parentElement.scrollWidth > table.parentElement.clientWidth);
+  const answer = {{scroll: root.scrollWidth, client: root.clientWidth, text: page.body.innerText.length,
+    tables: page.querySelectorAll("table").length, cut: cut.map((table) => table.innerText.slice(0, 200))}};
   document.getElementById("probe").textContent = JSON.stringify(answer);
 }});
 </script>"""
@@ -49,6 +52,8 @@ class Layout:
     scroll_width: int
     client_width: int
     text_length: int
+    tables: int
+    cut_tables: tuple[str, ...]  # the beginning of each that is wider than its place
 
 
 def need_browser() -> str:
@@ -65,7 +70,7 @@ def laid_out(page: Path, width: int, *more: str) -> Layout:
     frame.write_text(_FRAME.format(width=width, page=html.escape(page.read_text(encoding="utf-8"))), encoding="utf-8")
     printed = _run(page.parent, 1400, *more, "--virtual-time-budget=5000", "--dump-dom", frame.as_uri())
     answer = json.loads(html.unescape(printed.split('<pre id="probe">')[1].split("</pre>")[0]))
-    return Layout(answer["scroll"], answer["client"], answer["text"])
+    return Layout(answer["scroll"], answer["client"], answer["text"], answer["tables"], tuple(answer["cut"]))
 
 
 def screenshot(page: Path, width: int, *more: str) -> bytes:

@@ -74,6 +74,7 @@ th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 @media (max-width: 560px) { .row, .spreads .row, .files .row { grid-template-columns: 1fr auto; }
+  td, td.text, td.long, td.path { min-width: 0; overflow-wrap: anywhere; } th { white-space: normal; }
   .stack thead { display: none; } .stack tr { display: block; padding: 8px 0; border-bottom: 1px solid var(--line); }
   .stack td, .stack td.number { display: block; border: 0; padding: 1px 0; min-width: 0; text-align: left; }
   .stack td:empty { display: none; } .stack td::before { content: attr(data-name); color: var(--soft); }
