@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Choose an interpreter yourself with `make setup PYTHON=/path/to/python3.12`.
 PYTHON ?=
 
-.PHONY: help setup quick test check demo crash fuzz interop spark-versions bench bench-peers docs lock clean
+.PHONY: help setup quick test extended check demo crash fuzz interop spark-versions bench bench-peers docs lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,13 +70,18 @@ $(CLASSES): $(STAMP) tests/support/class_archive.py | $(KERNELS)
 # The checks take one core; what the tests need is made beside them. In a new clone that is also the compiled form of
 # the tests, which three processes would otherwise each make; mistakes in them are shown by the run itself.
 # Three processes keep two cores busy: a good part of the tests waits, for a disk, for a JVM, for a child to be killed.
-test: setup ## Everything that must be green: check, then the tests (no Java needed)
+test: setup ## For every push: check, then the tests of every part (no Java needed)
 	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
 	$(MAKE) --no-print-directory check & checks=$$!; \
 	$(MAKE) --no-print-directory $(CLASSES); \
 	[ -d tests/__pycache__ ] || $(PYTEST) --collect-only -qq > /dev/null 2>&1 || true; \
 	wait $$checks
 	$(PYTEST) -n 3 $(SHARED) -q --durations=10
+
+# What `make test` proves in one process or one format, in others: clusters, killed drivers, lake formats, programs of the
+# documents, benchmarks at smoke size. CI runs both.
+extended: setup $(CLASSES) ## The tests marked `extended`: clusters, kills, lake formats, documents' programs
+	$(PYTEST) -m "extended and not long" -n 3 $(SHARED) -q --durations=10
 
 # Types and layers are checked beside the tests, on the other core.
 quick: setup ## Lint, types, layers, unit and property tests; for every change

@@ -51,7 +51,7 @@ from bench.course import Course
 from bench.figures import Figure, as_markdown, at_least, at_most
 from bench.network import generator
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, pytest.mark.extended]
 
 ANSWERS = {
     "append": {

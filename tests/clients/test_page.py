@@ -16,7 +16,7 @@ from tests.clients.page import PAGE, check_prints, languages, program
 from tests.interop.reference import ReferenceMissing
 from tests.support.broker_process import BrokerProcess
 
-pytestmark = pytest.mark.slow(seconds=10)
+pytestmark = [pytest.mark.slow(seconds=10), pytest.mark.extended]
 
 COMPATIBILITY = PAGE.with_name("compatibility.md")
 

@@ -26,7 +26,7 @@ from tests.crash import numbered
 from tests.crash.power import CUTS, KILLED, random_choice
 from tests.crash.sink_batches import Sink, check_queues, check_rows, rows_in
 
-pytestmark = pytest.mark.usefixtures("short_tail")
+pytestmark = [pytest.mark.usefixtures("short_tail"), pytest.mark.extended]
 
 ROOT = Path("/store")
 BATCHES = 3

@@ -27,6 +27,8 @@ from tests.crash.sink_batches import QUERY, Sink, check_queues, rows_in
 from tests.crash.sink_child import SETTINGS
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 600.0
 LOOK_SECONDS = 0.001

@@ -21,6 +21,8 @@ from tests.support.lent_session import lend
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 BROKER = "broker-a"
 SCHEMA = {"orders": "id string"}
 

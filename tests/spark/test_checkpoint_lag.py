@@ -13,6 +13,8 @@ from embermq.spark.pipelines import BatchProgress, RunMetrics, SinkFigures
 from embermq.spark.report import Metric, Sample, metrics_text
 from embermq.testing.builder import StoreBuilder
 
+pytestmark = pytest.mark.extended
+
 LAG = ["spark", "lag"]
 
 

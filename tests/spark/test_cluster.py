@@ -15,6 +15,8 @@ from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.same_driver import Driver
 from tests.support.spark_daemons import PATIENCE_SECONDS, connect_server, standalone_cluster
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.long
 def test_one_jvm(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from embermq import Message
 from embermq.testing.builder import StoreBuilder
 from tests.support.orders import orders
 
+pytestmark = pytest.mark.extended
+
 SEEN = {"kept": 20, "reused": 3}
 LOGGED = {"kept": 20, "reused": 13, "gone": 10}
 

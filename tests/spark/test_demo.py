@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 from embermq.cli.app import run
 from tests.support.lent_session import lend
 
+pytestmark = pytest.mark.extended
+
 
 def words(page: Path, count: int) -> list[str]:
     return ["demo", "--messages", str(count), "--report", str(page), "--output", "json"]

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from tests.support.lent_session import lend
 
+pytestmark = pytest.mark.extended
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 

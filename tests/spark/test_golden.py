@@ -24,6 +24,8 @@ from tests.support.spark_reads import Read, Row, read
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 StoreCopy = Callable[[str], Path]
 
 

@@ -15,6 +15,8 @@ from embermq.errors import JavaMissing
 from embermq.spark.runtime import java
 from embermq.spark.runtime.java import VECTOR_MODULE, Java, find_java
 
+pytestmark = pytest.mark.extended
+
 SHELL_PATH = os.environ["PATH"]
 
 

@@ -26,6 +26,8 @@ from tests.spark.test_job_commands import lend_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["lend_session"]  # a fixture
 
 SMALL = "id string not null, amount decimal(10,2)"

@@ -18,6 +18,8 @@ from tests.spark.test_shipped_s3 import SECRET, address, endpoint
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["endpoint"]  # a fixture
 
 

@@ -24,6 +24,8 @@ from tests.spark.test_lake import BROKER, Stopped, fill, records, rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 FORMATS: list[LakeFormat] = ["delta", "iceberg"]
 
 

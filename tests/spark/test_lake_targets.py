@@ -19,6 +19,8 @@ from tests.spark.test_job_commands import lend_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 __all__ = ["lend_session"]  # a fixture
 
 DISK_BYTES = 400_000

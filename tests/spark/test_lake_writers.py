@@ -25,6 +25,8 @@ from tests.spark.test_lake import BROKER, fill, records, rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.extended
+
 NO_SPARK: Any = None
 
 

@@ -20,6 +20,8 @@ from tests.support.lent_session import lend
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 COUNT = 3000
 
 

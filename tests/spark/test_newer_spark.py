@@ -13,6 +13,8 @@ from embermq.spark.reading.source import RocketMQSource
 from embermq.spark.runtime import newer_spark
 from embermq.spark.runtime.newer_spark import JSON_VALUES, STREAMS, WRITES, require
 
+pytestmark = pytest.mark.extended
+
 SCHEMA = StructType().add("body", StringType())
 
 

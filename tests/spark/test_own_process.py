@@ -19,6 +19,8 @@ from embermq.columns.compiled.parts.compiling import CACHE_DIRECTORY
 from tests.support.jvm import SHORT_LIVED_JVM
 from tests.support.orders import orders
 
+pytestmark = pytest.mark.extended
+
 SHELL_PATH = os.environ["PATH"]
 
 JOB = """

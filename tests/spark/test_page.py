@@ -12,6 +12,8 @@ import pytest
 from embermq.cli.app import run
 from tests.support.jvm import SHORT_LIVED_JVM
 
+pytestmark = pytest.mark.extended
+
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^\$ embermq (.*)$", re.MULTILINE)

@@ -30,6 +30,8 @@ from tests.unit.repair.rebuild.test_follower import derived
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 Round = tuple[str, str, bool]  # the step after which the driver is killed, a worker's death, whether the writer is too
 
 

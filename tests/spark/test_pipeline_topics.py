@@ -25,6 +25,8 @@ from tests.support.minutes import read_minutes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 TOPICS = ["orders", "orders-eu", "orders-test", "returns"]
 
 

@@ -4,6 +4,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from embermq.repair.verify.store_check import verify
 from embermq.spark.jobs.rebuild import rebuild
 from tests.unit.repair.rebuild.test_follower import derived
@@ -11,6 +13,8 @@ from tests.unit.repair.rebuild.test_rebuild_deleted import builder_at, life
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.extended
 
 
 def test_by_tasks(spark: "SparkSession", tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from tests.support.lent_session import lend
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 START_MS = 1_700_000_000_000
 
 
@@ -72,6 +74,8 @@ def seen_by_browser(page: Path, width: int, *more: str) -> None:
         return
     layout = laid_out(page, width, *more)
     assert layout.scroll_width <= layout.client_width
+    assert layout.tables > 0
+    assert layout.cut_tables == ()
     assert layout.text_length > 500
 
 

@@ -33,6 +33,8 @@ from tests.support import golden
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 Sums = dict[str, str]
 FAMILIES = ("consumequeue", "consumequeue_ext", "index")
 # What a log of our own is made of: (name, settings, messages).

@@ -14,6 +14,8 @@ from embermq.spark.runtime import sessions
 from embermq.spark.runtime.sessions import PUSH_DOWN, conf_name, conf_value, is_local, local_cores
 from tests.support.jvm import SHORT_LIVED_JVM
 
+pytestmark = pytest.mark.extended
+
 SPARK_SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
 

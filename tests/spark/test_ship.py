@@ -24,6 +24,8 @@ from embermq.testing.clock import ManualClock
 from tests.support import golden
 from tests.support.shipping import NO_SPARK, objects_in, read_at, rows_of, run_here, ship
 
+pytestmark = pytest.mark.extended
+
 SEGMENT_BYTES = 128 << 10
 
 

@@ -39,6 +39,8 @@ from tests.support.shipping import NO_SPARK, objects_in, read_at, rows_of, run_h
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 SEGMENT_BYTES = 64 << 10
 
 

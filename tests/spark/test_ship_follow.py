@@ -28,6 +28,8 @@ from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock
 from tests.support.shipping import NO_SPARK, objects_in, read_at, rows_of, run_here
 
+pytestmark = pytest.mark.extended
+
 SEGMENT_BYTES = 64 << 10
 PATIENCE_SECONDS = 300
 

@@ -16,6 +16,8 @@ from embermq.spark.shipped.places import Place
 from embermq.testing.builder import StoreBuilder
 from tests.support.shipping import read_at, rows_of
 
+pytestmark = pytest.mark.extended
+
 PATIENCE_SECONDS = 600
 ROUNDS = 10
 

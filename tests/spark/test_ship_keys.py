@@ -29,6 +29,8 @@ from tests.support.records import LogOfRecords
 from tests.support.shipping import objects_in, read_at, rows_of, run_here, ship
 from tests.support.spark_reads import Read
 
+pytestmark = pytest.mark.extended
+
 SEGMENT_BYTES = 512 << 10
 
 

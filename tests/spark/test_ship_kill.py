@@ -15,6 +15,8 @@ from embermq.spark.shipped.places import Place
 from embermq.testing.builder import StoreBuilder
 from tests.support.shipping import objects_in, read_at, rows_of, run_here, ship
 
+pytestmark = pytest.mark.extended
+
 PATIENCE_SECONDS = 300
 
 

@@ -27,6 +27,8 @@ from embermq.store.log.file_scan import DamagedRange, LogSegment
 from embermq.testing.builder import StoreBuilder
 from tests.support.records import START_MS, LogOfRecords
 
+pytestmark = pytest.mark.extended
+
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,8 @@ from tests.support.shipping import read_at, rows_of, run_here, ship
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 SEGMENT_BYTES = 256 << 10
 HOUR_MS = 3_600_000
 SECRET = "s3cr3t"

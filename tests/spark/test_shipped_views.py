@@ -27,6 +27,8 @@ from tests.support.spark_reads import reader_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.extended
+
 SEGMENT_BYTES = 64 << 10
 __all__ = ["lend_session"]
 

@@ -19,6 +19,8 @@ from embermq.testing.builder import StoreBuilder
 from tests.crash import numbered
 from tests.spark.stream_drive import Drive
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def builder(tmp_path: Path) -> StoreBuilder:

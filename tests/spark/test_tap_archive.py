@@ -17,6 +17,8 @@ from tests.support.replication_processes import ask_all, figure, send_command
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 Captured = pytest.CaptureFixture[str]
 
 

@@ -23,6 +23,8 @@ from tests.support.guarded_cluster import Door, guarded, make_certificate
 from tests.support.wire_reads import wire_rows, wire_slices
 from tests.support.wire_topics import create_topic
 
+pytestmark = pytest.mark.extended
+
 SECRET, TOKEN = "very-secret-4711", "token-4712"
 ACCOUNT = Credentials("reader", SECRET)
 NAMESPACE = "shop"

@@ -20,6 +20,8 @@ from tests.support.guarded_cluster import guarded
 from tests.support.lent_session import lend
 from tests.support.wire_topics import create_topic
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:

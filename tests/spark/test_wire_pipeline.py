@@ -21,6 +21,8 @@ from tests.support.clusters import Cluster, cluster_on_thread
 from tests.support.minutes import read_minutes
 from tests.support.wire_topics import create_topic
 
+pytestmark = pytest.mark.extended
+
 TOPICS = ("orders", "returns")
 Row = tuple[str, int, int, int]  # topic, queue id, queue offset, number
 

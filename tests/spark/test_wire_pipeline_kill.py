@@ -22,6 +22,8 @@ from tests.support.wire_topics import create_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended
+
 STEPS = (
     "pending noted",
     "files written",

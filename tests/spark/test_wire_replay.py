@@ -17,6 +17,8 @@ from tests.support.clusters import Cluster, cluster_on_thread
 from tests.support.lent_session import lend
 from tests.support.wire_topics import create_topic
 
+pytestmark = pytest.mark.extended
+
 ORDERS = ReplayWindow("orders")
 
 
