@@ -243,4 +243,4 @@ def test_the_records_of_a_run_lie_in_one_log_file(tmp_path: Path) -> None:
             written = [one for one in fed.store.scan() if one.physical_offset >= before]
             assert [one.topic for one in written] == ["T", OP_TOPIC] * 40
             assert len({one.physical_offset // (64 << 10) for one in written}) == 1
-        assert len({path.name for path in (tmp_path / "commitlog").iterdir()}) > 2
+        assert fed.store.max_physical > 64 << 10  # A run has met the end of a file.

@@ -161,7 +161,8 @@ def test_a_member_that_lost_its_lock_stops_and_commits_nothing(tmp_path: Path) -
             assert Q0 not in one.positions
         ext = {"consumerGroup": "g", "topic": T, "queueId": 0}
         answer = await cluster.broker.call(RequestCode.QUERY_CONSUMER_OFFSET, ext)
-        assert (answer.ext or {})["offset"] == "0"
+        # m0 may have been committed by a pull while the lock was held; m1 ended without it.
+        assert (answer.ext or {})["offset"] in ("0", "1")
         assert not await locked_by(cluster.broker, "a third one")  # The other's lock was not given back.
 
     play(scenario, tmp_path, clock=clock)
