@@ -122,3 +122,25 @@ def test_members_that_are_online_are_seen_and_reset(cluster: ClusterUnderTest, a
             expected += Counter([b"m6", b"m7"])
         wait_until(lambda: len(got) >= expected.total())
     assert Counter(got) == expected
+
+
+def test_rates_lag_entries_and_texts_of_name_servers(cluster: ClusterUnderTest, admin: Admin, topic: str) -> None:
+    sent(cluster, topic)
+    assert len(pulled(cluster, topic, 2)) == 2
+    queue = MessageQueue(topic, BROKER, 0)
+    first, second, third = admin.messages.entries(queue, 0)
+    assert [one.queue_offset for one in (first, second, third)] == [0, 1, 2]
+    assert 0 <= first.physic_offset < second.physic_offset < third.physic_offset
+    assert admin.messages.entries(queue, 3) == []
+    wait_until(lambda: sum(one.accumulation or 0 for one in admin.rates.of_topic(topic)) <= 4)
+    (rate,) = admin.rates.of_topic(topic)
+    assert (rate.topic, rate.group) == (topic, topic)
+    groups = [one for one in admin.groups.of_all(admin.brokers.place(BROKER)) if one.group == topic]
+    lags = {queue.queue_id: queue.lag for one in groups for queue in one.queues if queue.topic == topic}
+    assert sum(lags.values()) == rate.accumulation
+    assert admin.kv_configs.get("EMBERMQ_TEST", topic) is None
+    admin.kv_configs.put("EMBERMQ_TEST", topic, "one; two")
+    assert admin.kv_configs.get("EMBERMQ_TEST", topic) == "one; two"
+    assert admin.kv_configs.of_namespace("EMBERMQ_TEST")[topic] == "one; two"
+    admin.kv_configs.delete("EMBERMQ_TEST", topic)
+    assert admin.kv_configs.get("EMBERMQ_TEST", topic) is None

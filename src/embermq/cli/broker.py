@@ -32,6 +32,7 @@ VERBS = {
     "clean": "Have brokers clean up now.",
     "config": "Show and change settings of brokers.",
     "demote": "Make a stopped old master fit to follow the new one.",
+    "lag": "Show how far every consumer group on a broker is behind.",
     "promote": "Make a stopped slave the next master.",
     "status": "Show the runtime info of brokers.",
     "writable": "Have producers send to a broker, or not.",

@@ -1,4 +1,4 @@
-"""`embermq broker status|config|clean|writable`: what is asked of brokers that run.
+"""`embermq broker status|config|clean|lag|writable`: what is asked of brokers that run.
 
 Without a verb, `embermq broker` runs one (cli/broker.py).
 """
@@ -10,7 +10,7 @@ import click
 
 from embermq.cli.given import parse_pairs
 from embermq.cli.network.asking import asks, broker_option, cluster_option
-from embermq.cli.network.tables import places_of, show_texts
+from embermq.cli.network.tables import PROGRESS_COLUMNS, document_of, places_of, show_texts
 from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, Rows, TableColumn
 from embermq.cli.store import BadInput
@@ -96,6 +96,27 @@ def update(output: Output, admin: Admin, changes: tuple[str, ...], cluster: str,
         TableColumn("changed", "changed"),
     ]
     output.show(Rows("brokers", "", columns, changed))
+
+
+@click.command()
+@click.argument("broker_name", metavar="BROKER")
+@click.option("--over", type=click.IntRange(0), default=0, show_default=True, help="Only queues with this lag or more.")
+@click.option("--orderly", is_flag=True, help="Only topics with an order config.")
+@asks
+def lag(output: Output, admin: Admin, broker_name: str, over: int, orderly: bool) -> None:
+    """Show how far every consumer group on a broker is behind, queue by queue.
+
+    \b
+    embermq broker lag broker-a --over 1000
+    """
+    with output.working("asking the broker"):
+        groups = admin.groups.of_all(admin.brokers.place(broker_name), is_order=orderly)
+    behind = [(one.group, queue) for one in groups for queue in one.queues if queue.lag >= over]
+    columns = [TableColumn("group", "consumer group"), *PROGRESS_COLUMNS]
+    documents = [{"group": group} | document_of(queue) for group, queue in behind]
+    rows = [[document[column.key] for column in columns] for document in documents]
+    output.record("lag", sum(one.lag for one in groups))
+    output.show(Rows("queues", "", columns, rows, "no queues"))
 
 
 @click.command()

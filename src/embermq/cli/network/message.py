@@ -8,7 +8,7 @@ from embermq.cli.network.following import consume, lag, tail
 from embermq.cli.network.sending import send
 from embermq.cli.network.tables import queue_of, show_found, show_table
 from embermq.cli.network.verbs import ClusterVerbs
-from embermq.cli.output import Output, TableColumn, number, show_time
+from embermq.cli.output import Output, TableColumn, number, show_bytes, show_time, show_yes
 from embermq.cli.store.shown import body_option, show_message
 from embermq.cli.store.times import check_order, time_option
 from embermq.cli.topic_words import TopicCommand, topic_parameter
@@ -33,6 +33,32 @@ def message() -> None:
 
 for verb in (send, consume, tail, lag, dead_letters):
     message.add_command(verb)
+
+
+@message.command(cls=TopicCommand)
+@topic_parameter()
+@click.option("--queue", required=True, metavar="BROKER:ID", help="The queue.")
+@click.option("--offset", type=click.IntRange(0), default=0, show_default=True, help="Queue offset of the first.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
+@click.option("--group", default="", metavar="NAME", help="Whether this group, which is online, would get each.")
+@asks
+def entries(output: Output, admin: Admin, topic: str, queue: str, offset: int, limit: int, group: str) -> None:
+    """Show entries of a consume queue: where their records are in the log; exit code 1 if there is none.
+
+    \b
+    embermq message entries orders --queue broker-a:0 --offset 100
+    """
+    found = admin.messages.entries(queue_of(topic, queue), offset, count=limit, group=group)
+    columns = [
+        number("queueOffset", "queue offset"),
+        number("physicOffset", "physical offset"),
+        number("physicSize", "size", show_bytes),
+        number("tagsCode", "tag code", str),
+        TableColumn("matches", "matches", show_yes),
+    ]
+    show_table(output, "entries", columns if group else columns[:-1], found, empty="no entries")
+    if not found:
+        fail()
 
 
 @message.command(cls=TopicCommand)

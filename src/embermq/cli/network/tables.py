@@ -54,6 +54,10 @@ def perm_text(perm: int) -> str:
     return "".join(letter if perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
 
 
+def show_rate(value: float) -> str:
+    return f"{value:,.2f}"
+
+
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 
 PROGRESS_COLUMNS = (

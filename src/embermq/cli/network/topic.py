@@ -13,7 +13,7 @@ from embermq.cli.network.asking import (
     show_unreachable,
     yes_option,
 )
-from embermq.cli.network.tables import PERMISSIONS, document_of, perm_text, places_of, show_table
+from embermq.cli.network.tables import PERMISSIONS, document_of, perm_text, places_of, show_rate, show_table
 from embermq.cli.network.verbs import ClusterVerbs
 from embermq.cli.output import Output, Rows, TableColumn, number, show_time
 from embermq.cli.store import BadInput
@@ -115,6 +115,34 @@ def status(output: Output, admin: Admin, topic_name: str) -> None:
     show_table(output, "queues", columns, found)
     output.record("messages", sum(one.max_offset - one.min_offset for one in found))
     show_unreachable(output, silent)
+
+
+@topic.command()
+@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@cluster_option
+@asks
+def rates(output: Output, admin: Admin, names: tuple[str, ...], cluster: str) -> None:
+    """Show how fast topics are written and read, and how far their groups are behind: of these topics, or of all.
+
+    Rates are those of the last minute; brokers count them anew after a start.
+
+    \b
+    embermq topic rates
+    embermq topic rates orders payments --output json
+    """
+    chosen = names or [one.topic for one in admin.topics.listed(cluster) if one.kind == "normal"]
+    with output.working("asking brokers"):
+        found = [rate for name in chosen for rate in admin.rates.of_topic(name)]
+    columns = [
+        TableColumn("topic", "topic"),
+        TableColumn("group", "consumer group"),
+        number("accumulation", "lag"),
+        number("inTps", "in/s", show_rate),
+        number("outTps", "out/s", show_rate),
+        number("inMsg24Hour", "in, 24 h"),
+        number("outMsg24Hour", "out, 24 h"),
+    ]
+    show_table(output, "topics", columns, found, empty="no topics")
 
 
 @topic.command(cls=TopicCommand)

@@ -14,6 +14,8 @@
     messages.py         messages by key, id and place; a queue page by page; queues followed
     traces.py           message traces; trace_records.py their form
     dead_letters.py     dead letters: found, sent again
+    rates.py            how fast topics are written and read
+    kv_configs.py       texts that name servers keep, by namespace and key
     brokers.py          brokers and clusters: figures, settings, cleaning
     asking.py           questions to name servers and brokers; bodies.py answers in Java's JSON
 
@@ -30,8 +32,9 @@ if TYPE_CHECKING:
     from embermq.client.admin.brokers import ListedBroker
     from embermq.client.admin.dead_letters import Chosen, DeadLetter, Resent, letter_of
     from embermq.client.admin.groups import Connections, GroupConfig, ListedGroup, Progress, QueueProgress, RunningInfo
-    from embermq.client.admin.messages import FoundMessage, Page, WantedMessages
+    from embermq.client.admin.messages import FoundMessage, Page, QueueEntry, WantedMessages
     from embermq.client.admin.offsets import EARLIEST, LATEST, Reset, ResetQueue
+    from embermq.client.admin.rates import TopicRate
     from embermq.client.admin.topics import ListedTopic, TopicConfig, TopicQueue
     from embermq.client.admin.trace_records import TraceStep, trace_steps
 
@@ -42,8 +45,9 @@ _HOMES = {
         "brokers": ("ListedBroker",),
         "dead_letters": ("Chosen", "DeadLetter", "Resent", "letter_of"),
         "groups": ("Connections", "GroupConfig", "ListedGroup", "Progress", "QueueProgress", "RunningInfo"),
-        "messages": ("FoundMessage", "Page", "WantedMessages"),
+        "messages": ("FoundMessage", "Page", "QueueEntry", "WantedMessages"),
         "offsets": ("EARLIEST", "LATEST", "Reset", "ResetQueue"),
+        "rates": ("TopicRate",),
         "topics": ("ListedTopic", "TopicConfig", "TopicQueue"),
         "trace_records": ("TraceStep", "trace_steps"),
     }.items()
@@ -64,6 +68,7 @@ __all__ = [
     "ListedTopic",
     "Page",
     "Progress",
+    "QueueEntry",
     "QueueProgress",
     "Resent",
     "Reset",
@@ -71,6 +76,7 @@ __all__ = [
     "RunningInfo",
     "TopicConfig",
     "TopicQueue",
+    "TopicRate",
     "TraceStep",
     "WantedMessages",
     "letter_of",

@@ -72,10 +72,12 @@ class Asking:
         """The answer of the first name server that gives one; NameServersUnreachable."""
         return await self._name_servers.ask(lambda to: self._ask(to, code, header, b"", ASK_SECONDS, expected))
 
-    async def every_name_server(self, code: RequestCode, header: Header | None = None) -> list[Answer]:
+    async def every_name_server(
+        self, code: RequestCode, header: Header | None = None, *, body: bytes = b""
+    ) -> list[Answer]:
         """A change that every name server must know; the first that does not answer is an error."""
         return [
-            await self._ask(BrokerAddress("", address), code, header, b"", ASK_SECONDS, ())
+            await self._ask(BrokerAddress("", address), code, header, body, ASK_SECONDS, ())
             for address in self.name_servers
         ]
 

@@ -8,8 +8,10 @@ from embermq.client.admin.asking import Asking
 from embermq.client.admin.brokers import Brokers
 from embermq.client.admin.dead_letters import DeadLetters
 from embermq.client.admin.groups import Groups
+from embermq.client.admin.kv_configs import KvConfigs
 from embermq.client.admin.messages import Messages
 from embermq.client.admin.offsets import Offsets
+from embermq.client.admin.rates import Rates
 from embermq.client.admin.topics import Topics
 from embermq.client.admin.traces import Traces
 from embermq.client.calls import Caller
@@ -40,7 +42,9 @@ class Admin:
         asking = Asking(Caller(self._connector, credentials), NameServers(settings.name_servers, 0))
         self.topics = Topics(asking)
         self.groups = Groups(asking, self.topics)
+        self.rates = Rates(asking, self.topics, self.groups)
         self.brokers = Brokers(asking)
+        self.kv_configs = KvConfigs(asking)
         self.messages = Messages(asking)
         self.offsets = Offsets(asking, self.groups, self.messages)
         self.traces = Traces(self.messages)

@@ -13,8 +13,10 @@ from embermq.client.admin import async_admin as for_asyncio
 from embermq.client.admin.brokers import Brokers
 from embermq.client.admin.dead_letters import EVERY_LETTER, Chosen, DeadLetters
 from embermq.client.admin.groups import Groups
+from embermq.client.admin.kv_configs import KvConfigs
 from embermq.client.admin.messages import EVERYTHING, FoundMessage, Messages, Tail, WantedMessages
 from embermq.client.admin.offsets import Offsets
+from embermq.client.admin.rates import Rates
 from embermq.client.admin.topics import Topics
 from embermq.client.admin.traces import Traces
 from embermq.client.credentials import Credentials
@@ -79,6 +81,7 @@ class BlockingGroups:
     connections = blocking(Groups.connections)
     progress = blocking(Groups.progress)
     reachable_progress = blocking(Groups.reachable_progress)
+    of_all = blocking(Groups.of_all)
     running_info = blocking(Groups.running_info)
     producers = blocking(Groups.producers)
 
@@ -111,6 +114,30 @@ class BlockingBrokers:
     clean = blocking(Brokers.clean)
     set_writable = blocking(Brokers.set_writable)
     name_server_config = blocking(Brokers.name_server_config)
+    change_name_server_config = blocking(Brokers.change_name_server_config)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingRates:
+    """Questions about rates."""
+
+    run: RunCoroutine
+    of: Rates
+
+    of_topic = blocking(Rates.of_topic)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingKvConfigs:
+    """Questions about the key-value configuration."""
+
+    run: RunCoroutine
+    of: KvConfigs
+
+    get = blocking(KvConfigs.get)
+    of_namespace = blocking(KvConfigs.of_namespace)
+    put = blocking(KvConfigs.put)
+    delete = blocking(KvConfigs.delete)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +169,7 @@ class BlockingMessages:
     by_id = blocking(Messages.by_id)
     queues = blocking(Messages.queues)
     page = blocking(Messages.page)
+    entries = blocking(Messages.entries)
     span = blocking(Messages.span)
     offset_at = blocking(Messages.offset_at)
 
@@ -197,8 +225,10 @@ class Admin:
         self._async = asked = self._loop.start(_made(name_server, credentials, tls))
         self.topics = BlockingTopics(self._loop.run, asked.topics)
         self.groups = BlockingGroups(self._loop.run, asked.groups)
+        self.rates = BlockingRates(self._loop.run, asked.rates)
         self.offsets = BlockingOffsets(self._loop.run, asked.offsets)
         self.brokers = BlockingBrokers(self._loop.run, asked.brokers)
+        self.kv_configs = BlockingKvConfigs(self._loop.run, asked.kv_configs)
         self.messages = BlockingMessages(self._loop.run, asked.messages)
         self.traces = BlockingTraces(self._loop.run, asked.traces)
         self.dead_letters = BlockingDeadLetters(self._loop.run, asked.dead_letters)

@@ -98,8 +98,7 @@ class Brokers:
 
     async def change_config(self, to: BrokerAddress, changes: Mapping[str, str]) -> None:
         """Change settings of a running broker; RequestRefused for one that may not be changed."""
-        body = "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in changes.items()).encode()
-        await self._asking.broker(to, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+        await self._asking.broker(to, RequestCode.UPDATE_BROKER_CONFIG, body=_property_lines(changes))
 
     async def clean(self, to: BrokerAddress, what: str) -> None:
         """Have a broker clean up: `queues` that lead to deleted messages, `topics` without messages, or the `log`."""
@@ -122,6 +121,10 @@ class Brokers:
         answers = await self._asking.every_name_server(code)
         return {one.to.address: body_of(one.to, code, one.command, _properties) for one in answers}
 
+    async def change_name_server_config(self, changes: Mapping[str, str]) -> None:
+        """Change settings of every name server; RequestRefused for one that may not be changed."""
+        await self._asking.every_name_server(RequestCode.UPDATE_NAMESRV_CONFIG, body=_property_lines(changes))
+
 
 def _texts(body: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in sorted(table(body, "table").items())}
@@ -129,6 +132,10 @@ def _texts(body: Mapping[str, Any]) -> dict[str, str]:
 
 def _properties(body: bytes) -> dict[str, str]:
     return dict(sorted((entry.key, entry.value) for entry in parse_properties(body.decode())))
+
+
+def _property_lines(changes: Mapping[str, str]) -> bytes:
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in changes.items()).encode()
 
 
 def _escaped(text: str) -> str:

@@ -278,6 +278,14 @@ class Groups:
         queues.sort(key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
         return Progress(group, sum(tps for tps, _ in parts), sum(queue.lag for queue in queues), queues), silent
 
+    async def of_all(self, place: BrokerAddress, *, is_order: bool = False) -> list[Progress]:
+        """Every group on one broker, a progress for each topic; `is_order`: only topics with an order config."""
+        answer = await self._asking.broker(
+            place, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": is_order}, is_long=True
+        )
+        found = answer.read(_progress_of_all)
+        return sorted(found, key=lambda one: (one.group, [queue.topic for queue in one.queues[:1]]))
+
     async def running_info(self, group: str, client_id: str, *, jstack: bool = False) -> RunningInfo:
         """What one member says of itself; it is asked through a broker that it is connected to."""
         header = {"consumerGroup": group, "clientId": client_id, "jstackEnable": jstack}
@@ -352,6 +360,16 @@ def _progress(body: Mapping[str, Any]) -> tuple[float, list[QueueProgress]]:
             )
         )
     return float(body.get("consumeTps") or 0.0), found
+
+
+def _progress_of_all(body: Mapping[str, Any]) -> list[Progress]:
+    found = []
+    for groups in listed(body, "consumeStatsList"):
+        for group, parts in groups.items():
+            for part in parts:
+                tps, queues = _progress(part)
+                found.append(Progress(str(group), tps, sum(queue.lag for queue in queues), queues))
+    return found
 
 
 def _running_info(group: str, client_id: str, body: Mapping[str, Any]) -> RunningInfo:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from embermq.client.admin.asking import ASK_SECONDS, Asking
+from embermq.client.admin.bodies import convert, listed
 from embermq.client.calls import (
     TAG,
     BrokerAddress,
@@ -30,6 +31,7 @@ from embermq.format.frame import Frame, decode
 from embermq.format.frame_message import as_message
 from embermq.model.ids import parse_message_id
 from embermq.model.message import StoredMessage
+from embermq.remoting import RequestCode
 
 TOOLS_GROUP = "TOOLS_CONSUMER"
 FOREVER_MS = 2**63 - 1
@@ -56,6 +58,23 @@ class Page(msgspec.Struct, frozen=True):
     min_offset: int
     max_offset: int
     is_end: bool
+
+
+class QueueEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of a consume queue: where its record is in the log, and whether a group that is online would get it."""
+
+    queue_offset: int
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    matches: bool | None  # None where no group was named
+
+
+class _Entry(msgspec.Struct, rename="camel"):
+    physic_offset: int = 0
+    physic_size: int = 0
+    tags_code: int = 0
+    is_match: bool = msgspec.field(name="eval", default=False)
 
 
 class WantedMessages(msgspec.Struct, frozen=True):
@@ -152,6 +171,17 @@ class Messages:
             answer.max_offset,
             answer.status is PullStatus.NO_NEW or is_stuck,
         )
+
+    async def entries(self, queue: MessageQueue, offset: int, *, count: int = 10, group: str = "") -> list[QueueEntry]:
+        """Entries of a queue from an offset on; empty where there are none. With `group`, whether it would get each."""
+        header = {"topic": queue.topic, "queueId": queue.queue_id, "index": offset, "count": count}
+        header |= {"consumerGroup": group} if group else {}
+        answer = await self._asking.broker(await self._place(queue), RequestCode.QUERY_CONSUME_QUEUE, header)
+        found = answer.read(lambda body: [convert(one, _Entry) for one in listed(body, "queueData")])
+        return [
+            QueueEntry(offset + n, one.physic_offset, one.physic_size, one.tags_code, one.is_match if group else None)
+            for n, one in enumerate(found)
+        ]
 
     async def span(self, queue: MessageQueue) -> tuple[int, int]:
         """The offset of the oldest message, and that of the next one."""

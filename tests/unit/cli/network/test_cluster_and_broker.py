@@ -46,6 +46,48 @@ def test_name_servers_show_their_settings(cluster: ProbedCluster, command: Comma
     assert "orderMessageEnable" in command("cluster name-servers").out
 
 
+def test_settings_of_name_servers_are_changed(cluster: ProbedCluster, command: Command) -> None:
+    for value in ("true", "false"):
+        changed = command(f"cluster name-servers --set orderMessageEnable={value}", as_json=True).json["nameServers"]
+        assert changed[cluster.name_server]["orderMessageEnable"] == value
+    refused = command("cluster name-servers --set kvConfigPath=/tmp/elsewhere")
+    assert (refused.code, refused.out) == (1, "")
+    assert "NAME=VALUE is expected" in command("cluster name-servers --set orderMessageEnable").mistake
+
+
+def test_texts_of_name_servers_are_set_shown_and_deleted(command: Command) -> None:
+    assert command("cluster kv get NOTES", as_json=True).code == 1
+    assert command("cluster kv set NOTES owner shop", as_json=True).json == {"values": {"owner": "shop"}}
+    command("cluster kv set NOTES place", "hall 3; left")
+    assert command("cluster kv get NOTES", as_json=True).json["values"] == {"owner": "shop", "place": "hall 3; left"}
+    assert command("cluster kv get NOTES owner", as_json=True).json["values"] == {"owner": "shop"}
+    assert "shop" in command("cluster kv get NOTES").out
+    assert "--yes" in command("cluster kv delete NOTES owner").mistake
+    for key in ("owner", "place"):
+        assert command(f"cluster kv delete NOTES {key} --yes", as_json=True).json == {"deleted": key}
+    gone = command("cluster kv get NOTES owner")
+    assert (gone.code, gone.out) == (1, "nothing\n")
+
+
+def test_the_lag_of_all_groups_on_a_broker(cluster: ProbedCluster, command: Command) -> None:
+    for n in range(3):
+        cluster.send("lag-topic", b"%d" % n)
+    cluster.dispatched_somewhere("lag-topic", 3)
+    command("group create lag-group")
+    cluster.commit("lag-group", "lag-topic", 0, 0)
+    found = command("broker lag broker-a", as_json=True).json
+    queues = [one for one in found["queues"] if (one["group"], one["topic"]) == ("lag-group", "lag-topic")]
+    assert sum(one["lag"] for one in queues) == 3
+    assert {one["brokerName"] for one in queues} == {"broker-a"}
+    assert found["lag"] >= 3
+    some = command("broker lag broker-a --over 1", as_json=True).json["queues"]
+    assert some
+    assert all(one["lag"] >= 1 for one in some)
+    assert "lag-group" in command("broker lag broker-a --over 1").out
+    assert command("broker lag broker-a --orderly", as_json=True).json["queues"] == []
+    assert "did you mean broker-a?" in command("broker lag brokera").mistake
+
+
 def test_the_status_of_brokers(cluster: ProbedCluster, command: Command) -> None:
     whole = command("broker status", as_json=True).json["brokers"]["broker-a"]
     assert whole["brokerVersionDesc"] == "V4_9_8"

@@ -209,3 +209,21 @@ def test_a_traced_send_is_found_again(cluster: ProbedCluster, command: Command) 
 )
 def test_a_mistake_in_sending_is_one_line_and_2(line: str, said: str, command: Command) -> None:
     assert said in command(line).mistake
+
+
+def test_entries_of_a_queue(orders: str, cluster: ProbedCluster, command: Command) -> None:
+    by_place = command(f"message get --topic {orders} --queue broker-a:1 --offset 0", as_json=True).json["message"]
+    found = command(f"message entries {orders} --queue broker-a:1 --limit 1", as_json=True).json["entries"]
+    assert [(one["queueOffset"], one["physicOffset"], one["physicSize"]) for one in found] == [
+        (0, by_place["physicalOffset"], by_place["size"])
+    ]
+    assert found[0]["matches"] is None
+    assert f"{by_place['physicalOffset']:,}" in command(f"message entries {orders} --queue broker-a:1").out
+    cluster.join("entry-readers", orders)
+    (seen,) = command(
+        f"message entries {orders} --queue broker-a:1 --group entry-readers --limit 1", as_json=True
+    ).json["entries"]
+    assert seen["matches"] is True
+    missing = command(f"message entries {orders} --queue broker-a:1 --offset 999", as_json=True)
+    assert (missing.code, missing.json) == (1, {"entries": []})
+    assert "BROKER:ID" in command(f"message entries {orders} --queue 1").mistake

@@ -99,3 +99,21 @@ def test_what_the_broker_refuses_is_1(command: Command) -> None:
     refused = command("topic update TBW102 --queues 3")
     assert (refused.code, refused.out) == (1, "")
     assert "UPDATE_AND_CREATE_TOPIC (topic 'TBW102'): broker broker-a" in refused.err
+
+
+def test_rates_by_topic_and_group(cluster: ProbedCluster, command: Command) -> None:
+    command("topic create t-rates --queues 2")
+    alone = command("topic rates t-rates", as_json=True).json["topics"]
+    assert [(one["topic"], one["group"], one["accumulation"], one["inMsg24Hour"]) for one in alone] == [
+        ("t-rates", None, None, 0)
+    ]
+    cluster.send("t-rates", queue_id=1)
+    cluster.send("t-rates", queue_id=1)
+    cluster.dispatched("t-rates", 2, 1)
+    cluster.commit("g-rates", "t-rates", 1, 1)
+    (one,) = command("topic rates t-rates", as_json=True).json["topics"]
+    assert (one["group"], one["accumulation"], one["outTps"], one["outMsg24Hour"]) == ("g-rates", 1, 0.0, 0)
+    assert 0 <= one["inTps"] <= 2
+    assert 0 <= one["inMsg24Hour"] <= 2  # What the windows of a broker have counted so far.
+    assert "g-rates" in command("topic rates").out
+    assert "did you mean t-rates?" in command("topic rates t-rate").mistake
