@@ -11,7 +11,7 @@ broker go on. The loop's thread only.
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -115,10 +115,12 @@ class Statistics:
         self._overflow = Series(now)
         self._samples = 0
         self._day = self._today()
+        self._keepers: list[Callable[[], None]] = []
 
     @property
     def put_total(self) -> int:
         """Messages since the start."""
+        self._bring()
         return self._all_puts.totals[MESSAGES]
 
     @property
@@ -126,6 +128,14 @@ class Statistics:
         return self._all_gets.totals[MESSAGES]
 
     # -- counting ----------------------------------------------------------------------------------------------
+
+    def keeps_more(self, bring: Callable[[], None]) -> None:
+        """Somebody keeps counts of its own; `bring` is called before a figure is made, and puts them here."""
+        self._keepers.append(bring)
+
+    def _bring(self) -> None:
+        for bring in self._keepers:
+            bring()
 
     def put(self, topic: str, queue_id: int, messages: int, size: int, sends: int = 1) -> None:
         """Messages were stored by one send, or by so many."""
@@ -169,6 +179,7 @@ class Statistics:
     # -- forgetting --------------------------------------------------------------------------------------------
 
     def forget_topic(self, topic: str) -> None:
+        self._bring()
         self._room += len(self._puts.pop(topic, ()))
         for table in (self._gets, self._backs):
             for key in [key for key in table if key[0] == topic]:
@@ -191,6 +202,7 @@ class Statistics:
     def sample(self) -> Iterator[None]:
         """Keep the totals of now for the windows; a step at a time."""
         self._samples += 1
+        self._bring()
         if (today := self._today()) != self._day:
             self._day = today
             self.mornings.begin_day(self.put_total, self.got_total)
@@ -226,6 +238,7 @@ class Statistics:
         number = _NUMBERS.get(name)
         if number is None:
             return None
+        self._bring()
         series = self._find(name, key)
         if not series:
             return None

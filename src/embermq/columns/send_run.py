@@ -14,7 +14,7 @@ Rows and properties lie in memory that the next `lay` uses again. One thread.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -80,7 +80,7 @@ class SendRun:
     def __init__(self, loops: SendLoops, cluster: str, template: ReplyTemplate, frame_bytes_max: int) -> None:
         self._loops, self._template, self._frame_bytes_max = loops, template, frame_bytes_max
         self._cluster = np.frombuffer(b"CLUSTER\x01" + cluster.encode(), np.uint8)
-        self._flags = np.zeros(16, np.int64)
+        self._flags, self._messages, self._bytes = (np.zeros(16, np.int64) for _ in range(3))
         self._places = 0
         self._all_rows = r.new_run_rows(FRAMES_MAX)
         self._all_frames = np.zeros((FRAMES_MAX, s.N_FRAME_COLUMNS), np.int64)
@@ -103,7 +103,9 @@ class SendRun:
         """Let messages go to a queue; they get these flags beside their own. The number of the place."""
         place = self._places
         if place == len(self._flags):
-            self._flags = np.concatenate([self._flags, np.zeros(place, np.int64)])
+            self._flags, self._messages, self._bytes = (
+                np.concatenate([kept, np.zeros(place, np.int64)]) for kept in (self._flags, self._messages, self._bytes)
+            )
         self._flags[place] = sys_flags
         self._loops.places.add(topic, queue_id, place)
         self._places += 1
@@ -246,19 +248,20 @@ class SendRun:
         counts = np.bincount(self._all_frames[: self.count, s.F_PIECE])
         return [(piece, count) for piece, count in enumerate(counts.tolist()) if count]
 
-    def by_place(self, sizes: NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
-        """The places that messages went to, how many, and how many bytes in all, of these sizes."""
+    def count_places(self, sizes: NDArray[np.int64]) -> None:
+        """Count the messages of the run, which were stored in so many bytes each, where they went to."""
         places = self._all_frames[: self.count, s.F_PLACE]
-        if self.count <= FEW_FRAMES:
-            few: dict[int, list[int]] = {}
-            for place, size in zip(places.tolist(), sizes.tolist(), strict=True):
-                few.setdefault(place, []).append(size)
-            for place, each in few.items():
-                yield place, len(each), sum(each)
-            return
-        counts, totals = np.bincount(places), np.bincount(places, sizes)
-        for place in np.flatnonzero(counts).tolist():
-            yield place, int(counts[place]), int(totals[place])
+        np.add.at(self._messages, places, sizes > 0)
+        np.add.at(self._bytes, places, sizes)
+
+    def take_counts(self) -> list[tuple[int, int, int]]:
+        """What was counted since this was asked last: the place, how many messages, how many bytes."""
+        counted = np.flatnonzero(self._messages[: self._places])
+        found = zip(
+            counted.tolist(), self._messages[counted].tolist(), self._bytes[counted].tolist(), strict=True
+        )
+        self._messages[counted] = self._bytes[counted] = 0
+        return list(found)
 
     def replies(self, placed: Rows) -> list[tuple[int, int, bytes]]:
         """The responses to all frames, all of which were stored: piece, number of frames, bytes."""

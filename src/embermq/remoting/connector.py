@@ -14,7 +14,7 @@ from embermq.errors import ConnectFailed, RemotingError
 from embermq.remoting.command import Command
 from embermq.remoting.counters import RemotingCounters
 from embermq.remoting.limits import RemotingLimits
-from embermq.remoting.link import Link
+from embermq.remoting.link import Link, ReadBuffer
 from embermq.remoting.request_table import Peer, RequestTable, run, unsupported
 from embermq.remoting.session import Outcome
 
@@ -51,6 +51,7 @@ class Connector:
         self._tls = tls
         self.limits = limits or RemotingLimits()
         self.counters = RemotingCounters()
+        self.read_buffer = ReadBuffer()
         self._table = table or RequestTable([])
         self._loop = asyncio.get_running_loop()
         self._links: dict[str, Link] = {}

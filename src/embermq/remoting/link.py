@@ -22,8 +22,22 @@ NO_HOST = Host("0.0.0.0", 0)
 _TLS_HANDSHAKE = 0x16
 # Answers of one turn are joined up to this size: a few pulls make a lot of bytes, and a peer may not read them.
 _JOIN_BYTES_MAX = 1 << 20
+# No more is received at once.
+_READ_BYTES = 1 << 18
 # What a request takes beside its texts and its body, roughly.
 _REQUEST_BYTES = 500
+
+
+class ReadBuffer:
+    """Where all links of a loop receive: what came is copied out of it at once. Without it, asyncio makes a bytes object
+    of 256 KiB for each read, most of which is given back; where many small ones stay, each of them costs new pages."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray(_READ_BYTES)
+        self._view = memoryview(self.memory)
+
+    def taken(self, size: int) -> bytes:
+        return bytes(self._view[:size])
 
 
 class LinkOwner(Protocol):
@@ -31,6 +45,7 @@ class LinkOwner(Protocol):
 
     limits: RemotingLimits
     counters: RemotingCounters
+    read_buffer: ReadBuffer
 
     def opened(self, link: "Link") -> bool:
         """False: refused, the link closes."""
@@ -50,12 +65,12 @@ class LinkOwner(Protocol):
     def closed(self, link: "Link", reason: str) -> None: ...
 
 
-class Link(asyncio.Protocol):
+class Link(asyncio.BufferedProtocol):
     """One connection, and the protocol state that goes with it."""
 
     def __init__(self, owner: LinkOwner, loop: asyncio.AbstractEventLoop) -> None:
         self._owner, self._loop = owner, loop
-        self._limits, self._counters = owner.limits, owner.counters
+        self._limits, self._counters, self._buffer = owner.limits, owner.counters, owner.read_buffer
         self._session = Session("?", owner.limits.frame_bytes)
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -88,6 +103,12 @@ class Link(asyncio.Protocol):
         transport.set_write_buffer_limits(high=self._limits.write_pause_bytes)
         if not self._owner.opened(self):
             self.close("the limit of connections is reached")
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer.memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(self._buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
         self.active_at = self._loop.time()

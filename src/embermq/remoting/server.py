@@ -22,7 +22,7 @@ from embermq.remoting.command import Command, Reply
 from embermq.remoting.counters import RemotingCounters
 from embermq.remoting.frame_runs import FrameRuns, RunTaker
 from embermq.remoting.limits import RemotingLimits
-from embermq.remoting.link import Link
+from embermq.remoting.link import Link, ReadBuffer
 from embermq.remoting.request_table import RequestTable, Row, body_too_large, run, unsupported
 
 log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ class RemotingServer:
     def __init__(self, limits: RemotingLimits | None = None, on_closed: OnClosed | None = None) -> None:
         self.limits = limits or RemotingLimits()
         self.counters = RemotingCounters()
+        self.read_buffer = ReadBuffer()
         self._on_closed = on_closed
         self._loop = asyncio.get_running_loop()
         self.now = self._loop.time
@@ -252,7 +253,7 @@ class _Entrance:
 
     def __init__(self, server: RemotingServer, table: RequestTable, runs: FrameRuns | None) -> None:
         self._server, self._table, self._runs = server, table, runs
-        self.limits, self.counters = server.limits, server.counters
+        self.limits, self.counters, self.read_buffer = server.limits, server.counters, server.read_buffer
 
     def opened(self, link: Link) -> bool:
         return self._server.admit(link)

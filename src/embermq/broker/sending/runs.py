@@ -87,6 +87,7 @@ class SendRuns:
         self._run: SendRun | None = None
         self._made_for: tuple[BrokerSettings, DataVersion] | None = None
         self._places: list[tuple[str, int]] = []
+        statistics.keeps_more(self._bring_counts)
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
@@ -132,10 +133,16 @@ class SendRuns:
         now = (self._settings(), self._topics.version)
         if self._run is None or self._made_for is None or not _are_same(self._made_for, now):
             assert self._loops is not None
+            self._bring_counts()
             template = reply_template(self._sends, Host(*self._store.settings.store_host))
             self._run = SendRun(self._loops.with_no_places(), now[0].cluster_name, template, MAX_FRAME_BYTES)
             self._made_for, self._places = now, []
         return self._run
+
+    def _bring_counts(self) -> None:
+        if self._run is not None:
+            for place, count, size in self._run.take_counts():
+                self._statistics.put(*self._places[place], count, size, sends=count)
 
     def _let_in(self, run: SendRun) -> None:
         """Let in the queue that the run wants, if messages to it may be stored many at once."""
@@ -162,8 +169,7 @@ class SendRuns:
             refusal = self._refusal(problem, run.count)
             _answer(self._each(run.frames(), links, lambda _number: refusal))
             return
-        for place, count, size in run.by_place(receipts.sizes):
-            self._statistics.put(*self._places[place], count, size, sends=count)
+        run.count_places(receipts.sizes)
         self._transactions.stored_halves(run.halves(), receipts)
         if receipts.waits or self._acknowledgements.waits_for_slave:
             self._answer_when_durable(run, links, receipts)
