@@ -13,9 +13,9 @@ or, of a few:
 Rows and properties lie in memory that the next `lay` uses again. One thread.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +36,9 @@ PLACES_MAX = 1 << 16
 # Of the two pairs that a half message gets: what is not in its frame already.
 REAL_PLACE_BYTES = len(s.REAL_TOPIC_NAME) + len(s.REAL_QUEUE_NAME) + 4
 _HALF_TOPIC = HALF_TOPIC.encode()
-# Of no more frames than this, counting in arrays takes longer than counting one by one.
-FEW_FRAMES = 64
 
 
-class SendPiece(NamedTuple):
+class SendPiece(Protocol):
     """Unread bytes of one connection."""
 
     buffer: bytes
@@ -89,6 +87,7 @@ class SendRun:
         self._one_piece: Rows = np.zeros((1, s.N_PIECE_COLUMNS), np.int64)
         self._hosts = b""
         self._bases: list[int] = []
+        self._by_piece: list[tuple[int, int]] | None = None
         self._first = self._used = self._hosts_end = self.count = 0
         self._half_topic_at = s.NO_HALF_TOPIC
         self.data, self.properties = b"", np.empty(0, np.uint8)
@@ -117,7 +116,7 @@ class SendRun:
         """Begin with these pieces. `takes_halves`: half messages are familiar."""
         self._first, self._half_topic_at = 0, s.NO_HALF_TOPIC
         if len(pieces) == 1:
-            buffer, at, host = pieces[0]
+            buffer, at, host = pieces[0].buffer, pieces[0].at, pieces[0].host
             self.data, self._bases = buffer, [0]
             if takes_halves:
                 self._half_topic_at, self.data = len(buffer), buffer + _HALF_TOPIC
@@ -125,20 +124,19 @@ class SendRun:
             self._pieces = self._one_piece
             self._pieces[0] = at, len(buffer), 0, len(host), 0
             return
-        rows: list[tuple[int, int, int, int, int]] = []
-        self._bases, end, host_at = [], 0, 0
-        for buffer, at, host in pieces:
-            self._bases.append(end - at)
-            rows.append((end, end + len(buffer) - at, host_at, len(host), 0))
-            end += len(buffer) - at
-            host_at += len(host)
         buffers = [piece.buffer[piece.at :] if piece.at else piece.buffer for piece in pieces]
+        hosts = [piece.host for piece in pieces]
+        starts, host_starts = _starts(buffers), _starts(hosts)
+        self._bases = [start - piece.at for start, piece in zip(starts, pieces, strict=False)]
+        self._pieces = laid = np.zeros((len(pieces), s.N_PIECE_COLUMNS), np.int64)
+        laid[:, s.G_AT], laid[:, s.G_END] = starts[:-1], starts[1:]
+        laid[:, s.G_HOST_AT] = host_starts[:-1]
+        laid[:, s.G_HOST_LEN] = np.diff(host_starts)
         if takes_halves:
-            self._half_topic_at = end
+            self._half_topic_at = starts[-1]
             buffers.append(_HALF_TOPIC)
         self.data = b"".join(buffers)
-        self._lay_hosts(b"".join([piece.host for piece in pieces]))
-        self._pieces = np.array(rows, np.int64)
+        self._lay_hosts(b"".join(hosts))
 
     def _lay_hosts(self, hosts: bytes) -> None:
         """Packed hosts lie in front of the properties; often they are the same as before."""
@@ -153,7 +151,7 @@ class SendRun:
 
     def begin_part(self) -> None:
         """Begin the next rows: those of before are stored."""
-        self.count, self._used = 0, self._hosts_end
+        self.count, self._used, self._by_piece = 0, self._hosts_end, None
 
     def read(self) -> SendStop:
         """Go on reading. PLACE: `wanted` is to be let in, or passed over; FULL: the rows are to be stored first."""
@@ -188,9 +186,10 @@ class SendRun:
         """Leave the piece that `read` stopped at where it is."""
         self._pieces[self._first, s.G_STOPPED] = 1
 
-    def taken_to(self, piece: int) -> int:
-        """Where what was not read of a piece begins, in its own buffer."""
-        return int(self._pieces[piece, s.G_AT]) - self._bases[piece]
+    def taken_to(self) -> list[int]:
+        """Where what was not read of each piece begins, in its own buffer."""
+        ends = self._pieces[:, s.G_AT].tolist()
+        return [end - base for end, base in zip(ends, self._bases, strict=True)]
 
     # -- what was read -----------------------------------------------------------------------------------------
 
@@ -243,10 +242,10 @@ class SendRun:
 
     def by_piece(self) -> list[tuple[int, int]]:
         """The pieces that have frames in the run, and how many."""
-        if self.count <= FEW_FRAMES:
-            return sorted(Counter(self._all_frames[: self.count, s.F_PIECE].tolist()).items())
-        counts = np.bincount(self._all_frames[: self.count, s.F_PIECE])
-        return [(piece, count) for piece, count in enumerate(counts.tolist()) if count]
+        if self._by_piece is None:
+            counts = np.bincount(self._all_frames[: self.count, s.F_PIECE]).tolist()
+            self._by_piece = [(piece, count) for piece, count in enumerate(counts) if count]
+        return self._by_piece
 
     def count_places(self, sizes: NDArray[np.int64]) -> None:
         """Count the messages of the run, which were stored in so many bytes each, where they went to."""
@@ -265,14 +264,21 @@ class SendRun:
 
     def replies(self, placed: Rows) -> list[tuple[int, int, bytes]]:
         """The responses to all frames, all of which were stored: piece, number of frames, bytes."""
-        ends = np.zeros(len(self._pieces), np.int64)
-        self._loops.write_replies(self._all_frames[: self.count], placed, self._template, self._replies, ends)
+        marks = np.zeros(len(self._pieces), np.int64)
+        written = self._loops.write_replies(
+            self._all_frames[: self.count], placed, self._template, self._replies, marks
+        )
+        made, ends = self._replies[:written].tobytes(), marks.tolist()
         found, start = [], 0
         for piece, count in self.by_piece():
-            end = int(ends[piece])
-            found.append((piece, count, self._replies[start:end].tobytes()))
-            start = end
+            found.append((piece, count, made[start : ends[piece]]))
+            start = ends[piece]
         return found
+
+
+def _starts(parts: Sequence[bytes]) -> list[int]:
+    """Where each part begins when they are joined, and where the last ends."""
+    return [0, *accumulate(map(len, parts))]
 
 
 def _listed(frames: Rows) -> list[FrameOf]:

@@ -36,10 +36,10 @@ _LENGTH = struct.Struct(">i")
 class Piece:
     """Bytes of one connection; the taker moves `at` behind the frames it took."""
 
-    __slots__ = ("at", "buffer", "link")
+    __slots__ = ("at", "buffer", "host", "link")
 
     def __init__(self, link: Link, buffer: bytes, at: int = 0) -> None:
-        self.link, self.buffer, self.at = link, buffer, at
+        self.link, self.buffer, self.at, self.host = link, buffer, at, link.packed_host
 
 
 class RunTaker(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from embermq.errors import ConnectionLost
-from embermq.model.hosts import Host
+from embermq.model.hosts import Host, pack_host
 from embermq.remoting.command import Command, Reply, answer
 from embermq.remoting.counters import RemotingCounters
 from embermq.remoting.frames import encode_frame
@@ -84,7 +84,7 @@ class Link(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._is_drained: asyncio.Event | None = None
         self._is_gone = asyncio.Event()
-        self.host = NO_HOST
+        self.host, self.packed_host = NO_HOST, pack_host(NO_HOST)
         self.in_flight = 0  # requests of the peer that were not answered yet
         self.unknown_reads = 0  # for frame_runs.py: so many reads are not offered to a taker of runs
         self.active_at = loop.time()
@@ -99,6 +99,7 @@ class Link(asyncio.BufferedProtocol):
         transport = cast(asyncio.Transport, transport)  # Not by isinstance: uvloop's are no subclass.
         self._transport = transport
         self.host = _host_of(transport.get_extra_info("peername"))
+        self.packed_host = pack_host(self.host)
         self._session = Session(str(self.host), self._limits.frame_bytes, pending_max=self._limits.pending_calls)
         transport.set_write_buffer_limits(high=self._limits.write_pause_bytes)
         if not self._owner.opened(self):

@@ -26,7 +26,6 @@ from embermq.columns import (
     FrameOf,
     ReplyTemplate,
     SendLoops,
-    SendPiece,
     SendRun,
     SendStop,
     ShortSend,
@@ -34,7 +33,7 @@ from embermq.columns import (
     send_loops,
 )
 from embermq.errors import StoreError
-from embermq.model.hosts import Host, pack_host
+from embermq.model.hosts import Host
 from embermq.model.message import Message, Receipt
 from embermq.model.properties import HALF_TOPIC
 from embermq.model.status import PutStatus
@@ -110,10 +109,7 @@ class SendRuns:
         """Store and answer the sends at the beginning of each piece."""
         run = self._current_run()
         frames_max = sum(len(piece.buffer) - piece.at for piece in pieces) // SEND_FRAME_BYTES_MIN
-        run.lay(
-            [SendPiece(piece.buffer, piece.at, pack_host(piece.link.host)) for piece in pieces],
-            takes_halves=self._transactions.takes_halves(frames_max),
-        )
+        run.lay(pieces, takes_halves=self._transactions.takes_halves(frames_max))
         run.begin_part()
         links = [piece.link for piece in pieces]
         stop = SendStop.FULL
@@ -125,8 +121,8 @@ class SendRuns:
             if run.count:
                 self._store_part(run, links)
                 run.begin_part()
-        for number, piece in enumerate(pieces):
-            piece.at = run.taken_to(number)
+        for piece, at in zip(pieces, run.taken_to(), strict=True):
+            piece.at = at
 
     def _current_run(self) -> SendRun:
         """With the places and answers that are right now."""
