@@ -23,7 +23,7 @@ from embermq.store import MessageStore
 log = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 20
-SMALL_BYTES = 64 << 10
+SMALL_BYTES = 512 << 10
 GATHER_SECONDS = 0.004
 IDLE_SECONDS_MAX = 0.1  # Log files with private buffers (transientStorePoolEnable) grow without a sign.
 BUFFERS_MAX = 64  # in one call of sendmsg
