@@ -1,7 +1,8 @@
 """What does not grow: CPU a message with 1 and 1,000 topics, and with and without 10,000 pulls that wait elsewhere.
 
-The figure is CPU of the server's process for each message; the message is the same, so it must be the same. Pulls wait
-on queues of other topics, a hundred on each of a hundred connections.
+The figure is CPU of the server's process for each message; the message is the same, so it must be the same. Topics
+and the files of their queues are made before; what that costs is a figure of its own. Pulls wait on queues of other
+topics, a hundred on each of a hundred connections.
 """
 
 from bench.course import Course
@@ -19,6 +20,7 @@ from bench.network.beside import (
     values,
 )
 from bench.network.generator import Load, load
+from bench.network.plain_load import cpu_seconds
 from bench.network.sends import warm_up
 from bench.network.servers import Server
 
@@ -26,6 +28,8 @@ NAME = "network_scale"
 ABOUT = "CPU a message with many topics, and with many pulls that wait"
 TARGET = at_most(1.15)
 _FIELD = "server_cpu_us"
+QUEUES = 4
+MAKING = "a new queue"
 
 
 def run(course: Course) -> list[Figure]:
@@ -42,7 +46,7 @@ def run(course: Course) -> list[Figure]:
                         found[case][server.name].append(told)
             answers.append(same_answer([server.store for server in servers if server.store is not None]))
     assert len(set(answers)) == 1, f"rounds give different answers: {answers}"
-    figures: list[Figure] = []
+    figures = [Figure(MAKING, name, "µs of CPU", values(loads, _FIELD)) for name, loads in found[MAKING].items()]
     for case, measure, base, changed in (
         (f"1 to {many:,} topics", f"{many:,} topics / 1 topic", "one topic", "many topics"),
         (f"{pulls:,} pulls wait", "with them / without", "no pulls", "pulls"),
@@ -59,7 +63,7 @@ def run(course: Course) -> list[Figure]:
 
 
 def _measure(course: Course, server: Server, many: int, pulls: int) -> dict[str, Load]:
-    messages = course.amount(400, 60_000)
+    messages = course.amount(400, 400_000)
     terms = {
         "pid": server.pid,
         "window": 256,
@@ -68,6 +72,7 @@ def _measure(course: Course, server: Server, many: int, pulls: int) -> dict[str,
         "settle_ms": course.pick(10, 200),
     }
     return {
+        MAKING: {_FIELD: _make_queues(course, server, many)},
         "one topic": load("send", server.port, topic="one", **terms),
         "many topics": load("send", server.port, topic="many", topics=many, **terms),
         "no pulls": load("send", server.port, topic="without", **terms),
@@ -82,3 +87,10 @@ def _measure(course: Course, server: Server, many: int, pulls: int) -> dict[str,
             **terms,
         ),
     }
+
+
+def _make_queues(course: Course, server: Server, many: int) -> float:
+    """CPU for each queue of new topics, until its first entry is in its file."""
+    before = cpu_seconds(server.pid)
+    load("send", server.port, topic="many", topics=many, messages=1, settle_ms=course.pick(10, 3000))
+    return (cpu_seconds(server.pid) - before) / (QUEUES * many) * 1e6

@@ -80,8 +80,8 @@ ANSWERS = {
         "catch-up": "ab048bf81046",
     },
     "network_scale": {
-        "1 to 20 topics": "014d2d4eee47",
-        "100 pulls wait": "014d2d4eee47",
+        "1 to 20 topics": "e668effa4af8",
+        "100 pulls wait": "e668effa4af8",
     },
     "network_send": {
         "1 x 256, 100 B": "e09970482c19",

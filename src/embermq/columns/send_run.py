@@ -256,9 +256,7 @@ class SendRun:
     def take_counts(self) -> list[tuple[int, int, int]]:
         """What was counted since this was asked last: the place, how many messages, how many bytes."""
         counted = np.flatnonzero(self._messages[: self._places])
-        found = zip(
-            counted.tolist(), self._messages[counted].tolist(), self._bytes[counted].tolist(), strict=True
-        )
+        found = zip(counted.tolist(), self._messages[counted].tolist(), self._bytes[counted].tolist(), strict=True)
         self._messages[counted] = self._bytes[counted] = 0
         return list(found)
 

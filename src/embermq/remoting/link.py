@@ -29,8 +29,8 @@ _REQUEST_BYTES = 500
 
 
 class ReadBuffer:
-    """Where all links of a loop receive: what came is copied out of it at once. Without it, asyncio makes a bytes object
-    of 256 KiB for each read, most of which is given back; where many small ones stay, each of them costs new pages."""
+    """Where all links of a loop receive; what came is copied out of it at once. Without it, asyncio makes a bytes
+    object of 256 KiB for each read and gives most of it back; where many stay, each of them costs new pages."""
 
     def __init__(self) -> None:
         self.memory = bytearray(_READ_BYTES)
