@@ -9,7 +9,7 @@ behind its files are walked for the key, if they are short together. One thread 
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +48,10 @@ class IndexView:
         index = self._load() if self._is_believable() else None
         if index is None:
             return None
+        with closing(index):
+            return self._find_in(index, topic, key, begin_ms, end_ms)
+
+    def _find_in(self, index: IndexFiles, topic: str, key: str, begin_ms: int, end_ms: int) -> list[int] | None:
         gaps = list(self._gaps(index))
         if sum(end - start for start, end in gaps) > WALK_BYTES_MAX:
             return None

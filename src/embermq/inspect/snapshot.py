@@ -11,6 +11,7 @@ all answers are about the log below it. One thread at a time.
 """
 
 import functools
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -77,8 +78,11 @@ class Survey:
         """Use `open`."""
         self.path = path
         self._files = files
-        self._log = LogView(path, files, lambda: self._queues.on_disk.newest_entry_end())
+        seen = weakref.ref(self)
+        self._log = LogView(path, files, lambda: _newest_entry_end(seen()))
         self._queues = QueueView(path, files, self._log)
+        # Up to OPEN_MAX queue files are held open: they are closed with the survey, not when cycles are collected.
+        weakref.finalize(self, self._queues.on_disk.forget).atexit = False
         self._index = IndexView(path, files, self._log)
         self._mark: RecordMark | None = None
 
@@ -350,3 +354,8 @@ class Survey:
         """Places of records in [begin_ms, end_ms) that may have this key, ascending; None when no index can be
         trusted to know them all. Different keys can share a hash: compare the record's own."""
         return self._index.find(topic, key, begin_ms, end_ms)
+
+
+def _newest_entry_end(survey: Survey | None) -> int:
+    assert survey is not None, "its log view is asked by the survey alone"
+    return survey._queues.on_disk.newest_entry_end()
