@@ -114,7 +114,7 @@ def test_what_is_written_after_the_first_offset_is_in_the_first_batch(tmp_path: 
 
 def test_a_batch_of_a_pipeline(stores: list[Path], counted: Counter[str]) -> None:
     paths = {path.name: str(path) for path in stores}
-    reader = LogRangesReader(paths, 1 << 30, True, {})
+    reader = LogRangesReader(paths, 1 << 30, True)
     start = reader.initialOffset()
     counted.clear()
     assert len(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == 2

@@ -126,7 +126,7 @@ def test_a_batch_waits_for_its_time_or_for_being_full(tmp_path: Path) -> None:
     builder = StoreBuilder(tmp_path / "broker-a", segment_bytes=1 << 16)
     fill(builder, 1)
     now = [100.0]
-    reader = LogRangesReader({"a": str(builder.root)}, 2_000, True, {}, 60.0, now=lambda: now[0])
+    reader = LogRangesReader({"a": str(builder.root)}, 2_000, True, 60.0, now=lambda: now[0])
     start = reader.initialOffset()
     first = reader.latestOffset(start, reader.getDefaultReadLimit())
     assert first != start  # Whatever is there when it begins.

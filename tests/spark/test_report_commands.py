@@ -11,10 +11,10 @@ import pytest
 from embermq import Message
 from embermq.cli.app import run
 from embermq.inspect.snapshot import Survey
+from embermq.spark.pipelines import BatchProgress
 from embermq.spark.pipelines.batches import RangeSlice
 from embermq.spark.pipelines.report import pipeline_report
 from embermq.spark.pipelines.report_sink import STEPS_KEPT, RunFigures, SliceFigures, TopicFigures, count_slice
-from embermq.spark.pipelines.running import BatchProgress
 from embermq.spark.report import render
 from embermq.testing.builder import StoreBuilder
 from embermq.testing.clock import ManualClock

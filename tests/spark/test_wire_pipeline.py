@@ -13,9 +13,11 @@ from embermq.spark.lake import Lake, LakeFormat, TopicFilter
 from embermq.spark.lake.commits import LakeQueueRange
 from embermq.spark.options.read_options import parse
 from embermq.spark.pipelines import Pipeline, pipeline
-from embermq.spark.pipelines.queue_stream import PacedFollowing, stream_options
+from embermq.spark.pipelines.queue_stream import Interval, stream_options
 from embermq.spark.reading import views
+from embermq.spark.wire.stream_follower import WireFollower
 from embermq.spark.wire.stream_offsets import WireOffset
+from embermq.spark.wire.stream_reader import ClusterFollowing
 from embermq.testing.builder import StoreBuilder
 from tests.support.clusters import Cluster, cluster_on_thread
 from tests.support.minutes import read_minutes
@@ -173,7 +175,9 @@ def test_a_batch_waits_unless_it_is_full(cluster: Cluster) -> None:
     options = stream_options({"nameServer": cluster.name_server}, TopicFilter(), 1_000_000, 60.0, fail_on_loss=True)
     given = {name: text for name, text in options.items() if name not in ("wantedTopics", "everySeconds")}
     now = [100.0]
-    following = PacedFollowing(parse(given, streaming=True), TopicFilter.of([], ["returns"]), 60.0, lambda: now[0])
+    parsed, wants = parse(given, streaming=True), TopicFilter.of([], ["returns"]).wants
+    interval = Interval(60.0, 1_000_000, lambda: now[0])
+    following = ClusterFollowing(parsed, WireFollower(parsed), wants, interval)
     try:
         start = following.initial()
         assert {topic for topic, _, _ in start.queues} & set(TOPICS) == {"orders"}

@@ -9,8 +9,8 @@
     checkpoints.py where progress is kept, and whose it is
     running.py     the query: follow for ever, or once to the end
     setup.py       from options to a pipeline
-    cluster_pipeline.py, queue_stream.py, queue_batches.py, queue_lake_sink.py, queue_minutes.py
-                   the same of a running cluster, by ranges of queues
+    batch_source.py  what a pipeline follows: log_source.py, or
+                   cluster_source.py with queue_stream.py, queue_batches.py, queue_lake_sink.py, queue_minutes.py
     run_metrics.py figures of a run for Prometheus
 
 A micro-batch may come again after a kill, with the same stretch: every sink notices what it already has.
@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING
 from embermq.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from embermq.spark.pipelines.batch_source import BatchProgress
     from embermq.spark.pipelines.batches import LogBatch, LogRange
     from embermq.spark.pipelines.report import pipeline_report
     from embermq.spark.pipelines.report_sink import ReportSink
     from embermq.spark.pipelines.run_metrics import RunMetrics
-    from embermq.spark.pipelines.running import BatchProgress, Pipeline
+    from embermq.spark.pipelines.running import Pipeline
     from embermq.spark.pipelines.setup import pipeline
     from embermq.spark.pipelines.sinks import PipelineSink, SinkFigures
 
@@ -46,7 +47,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "BatchProgress": "embermq.spark.pipelines.running",
+            "BatchProgress": "embermq.spark.pipelines.batch_source",
             "LogBatch": "embermq.spark.pipelines.batches",
             "LogRange": "embermq.spark.pipelines.batches",
             "Pipeline": "embermq.spark.pipelines.running",

@@ -20,10 +20,7 @@ from pyspark.sql.types import StructType
 
 from embermq.spark.lake.topic_filter import TopicFilter
 from embermq.spark.options.read_options import ReadOptions, parse
-from embermq.spark.options.schema import spark_schema
-from embermq.spark.reading.slice_rows import ReadSettings
 from embermq.spark.runtime.error_rendering import clear_errors
-from embermq.spark.wire.cluster import QueueName
 from embermq.spark.wire.stream_follower import WireFollower
 from embermq.spark.wire.stream_offsets import WireOffset
 from embermq.spark.wire.stream_reader import ClusterFollowing, WireStreamReader
@@ -55,34 +52,31 @@ class QueueRanges(DataSource):
         return SCHEMA
 
     @clear_errors
-    def streamReader(self, schema: StructType) -> "QueueRangesReader":  # noqa: N802
+    def streamReader(self, schema: StructType) -> WireStreamReader:  # noqa: N802
         given = {name.lower(): text for name, text in self.options.items()}
         options = {name: text for name, text in given.items() if name not in _OWN}
         topics = msgspec.json.decode(given.get("wantedtopics", "{}"), type=TopicFilter)
-        return QueueRangesReader(parse(options, streaming=True), topics, float(given.get("everyseconds", "0")))
+        every_seconds = float(given.get("everyseconds", "0"))
+        return WireStreamReader(parse(options, streaming=True), StreamedRanges(topics, every_seconds))
 
 
-class QueueRangesReader(WireStreamReader):
-    """Where the queues end, and how much of them is the next batch."""
+@dataclass(frozen=True)
+class StreamedRanges:
+    """Where the queues of wanted topics end, and how much of them is the next batch."""
 
-    def __init__(self, options: ReadOptions, topics: TopicFilter, every_seconds: float) -> None:
-        super().__init__(ReadSettings(spark_schema("rocketmq")), options)
-        self._topics, self._every_seconds = topics, every_seconds
+    topics: TopicFilter
+    every_seconds: float
 
-    def _follow(self) -> ClusterFollowing:
-        if self._following is None:
-            self._following = PacedFollowing(self.options, self._topics, self._every_seconds)
-        return self._following
+    def follow(self, options: ReadOptions) -> ClusterFollowing:
+        follower = WireFollower(options, advice=_GO_ON, begins_anew=False)
+        return ClusterFollowing(
+            options, follower, self.topics.wants, Interval(self.every_seconds, options.max_bytes_per_trigger or 0)
+        )
 
-    @clear_errors
-    def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
+    def partitions(self, following: ClusterFollowing, start: WireOffset, end: WireOffset) -> list[InputPartition]:
         """One, with a row for each queue."""
-        until = WireOffset.from_json(end)
-        ranges = {
-            (one.topic, one.broker_name, one.queue_id): one.start
-            for one in self._follow().ranges(WireOffset.from_json(start), until)
-        }
-        return [_Rows([(*name, ranges.get(name, reached), reached) for name, reached in sorted(until.queues.items())])]
+        ranges = {(one.topic, one.broker_name, one.queue_id): one.start for one in following.ranges(start, end)}
+        return [_Rows([(*name, ranges.get(name, reached), reached) for name, reached in sorted(end.queues.items())])]
 
     def read(self, partition: InputPartition) -> Iterator[QueueRow]:
         """In a worker: the ranges themselves are the rows."""
@@ -90,26 +84,18 @@ class QueueRangesReader(WireStreamReader):
             yield from partition.rows
 
 
-class PacedFollowing(ClusterFollowing):
-    """Queues of wanted topics, with `every_seconds` between batches that are not full."""
+class Interval:
+    """So many seconds between batches that are not full."""
 
-    def __init__(
-        self,
-        options: ReadOptions,
-        topics: TopicFilter,
-        every_seconds: float = 0.0,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(options, WireFollower(options, advice=_GO_ON, begins_anew=False), topics.wants)
-        self._bytes_max = options.max_bytes_per_trigger or 0
-        self._every_seconds, self._now, self._last_at = every_seconds, now, -math.inf
+    def __init__(self, seconds: float, bytes_max: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._bytes_max, self._now = seconds, bytes_max, now
+        self._last_at = -math.inf
 
-    def must_wait(self, ranges: Mapping[QueueName, tuple[int, int]]) -> bool:
-        count = sum(end - begin for begin, end in ranges.values())
-        if not count:
+    def must_wait(self, messages: int, message_bytes: Callable[[], float]) -> bool:
+        if not messages:
             return False
-        is_early = self._now() - self._last_at < self._every_seconds
-        if is_early and count * self.message_bytes(ranges) < self._bytes_max:
+        is_early = self._now() - self._last_at < self._seconds
+        if is_early and messages * message_bytes() < self._bytes_max:
             return True
         self._last_at = self._now()
         return False

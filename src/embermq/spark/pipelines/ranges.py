@@ -45,7 +45,7 @@ class _Range(InputPartition):
 
 
 class LogRanges(DataSource):
-    """Options: stores (JSON: broker name -> path), maxBytesPerTrigger, failOnDataLoss, startingPositions (JSON)."""
+    """Options: stores (JSON: broker name -> path), maxBytesPerTrigger, failOnDataLoss, everySeconds."""
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +60,6 @@ class LogRanges(DataSource):
             json.loads(options["stores"]),
             int(options["maxBytesPerTrigger"]),
             options["failOnDataLoss"] == "true",
-            json.loads(options.get("startingPositions", "{}")),
             float(options.get("everySeconds", "0")),
         )
 
@@ -73,12 +72,11 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stores: dict[str, str],
         bytes_max: int,
         fail_on_loss: bool,
-        starts: dict[str, int],
         every_seconds: float = 0.0,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`every_seconds` lie between batches that are not full; Spark's own interval would hold up full ones, too."""
-        self._stores, self._bytes_max, self._fail_on_loss, self._starts = stores, bytes_max, fail_on_loss, starts
+        self._stores, self._bytes_max, self._fail_on_loss = stores, bytes_max, fail_on_loss
         self._every_seconds, self._now, self._last_at = every_seconds, now, -math.inf
         self._surveys: dict[str, Survey] = {}
         self._ends: dict[str, int] | None = None  # of Trigger.AvailableNow
@@ -97,12 +95,12 @@ class LogRangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @clear_errors
     def initialOffset(self) -> Offset:  # noqa: N802
-        """The beginning of each log, or where the caller says."""
+        """The beginning of each log."""
         positions = {}
         for name in self._stores:
             survey = self._survey(name)
-            wanted = max(self._starts.get(name, 0), survey.log_min)
-            positions[name] = (survey.identity, survey.record_start(wanted) if wanted else survey.log_min)
+            begin = survey.log_min
+            positions[name] = (survey.identity, survey.record_start(begin) if begin else begin)
         return _offset(positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from embermq.columns import is_system_topic
+from embermq.spark.pipelines.batch_source import BatchProgress
 from embermq.spark.pipelines.report_sink import LogFigures, RunFigures
-from embermq.spark.pipelines.running import BatchProgress
 from embermq.spark.report import (
     Bar,
     Bars,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from embermq.spark.pipelines.running import BatchProgress
+from embermq.spark.pipelines.batch_source import BatchProgress
 from embermq.spark.report.metrics import Metric, Sample
 
 

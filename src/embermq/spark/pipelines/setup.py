@@ -18,8 +18,10 @@ from embermq.spark.lake.header import load_head
 from embermq.spark.lake.json_schemas import JsonSchemas
 from embermq.spark.lake.names import LAKE
 from embermq.spark.lake.topic_filter import EVERYTHING, TopicFilter
+from embermq.spark.pipelines.batch_source import BatchSource
 from embermq.spark.pipelines.checkpoints import check_sinks, check_writable, checkpoint_in
-from embermq.spark.pipelines.cluster_pipeline import ClusterPipeline, check_wire, cluster_options, make_queue_sinks
+from embermq.spark.pipelines.cluster_source import ClusterSource, check_wire, cluster_options, make_queue_sinks
+from embermq.spark.pipelines.log_source import LogSource
 from embermq.spark.pipelines.running import BATCH_BYTES_MAX, Pipeline
 from embermq.spark.pipelines.sinks import KEPT, PipelineSink, SinkContext, check_names, make_sinks
 from embermq.spark.planning.stores import find_stores
@@ -68,12 +70,8 @@ def pipeline(
         check_wire(cluster_options(name_server, access), names, sinks, paths)
     require(STREAMS)
     places = find_stores(paths) if name_server is None else []
-    if file_bytes is not None and not FILE_BYTES_MIN <= file_bytes <= FILE_BYTES_MAX:
-        raise OptionInvalid("file-size", "from 1 MiB to 1 GiB: a task has a whole file in memory", value=file_bytes)
-    if "lake" not in names and (lake_format or catalog or json or drop_bodies or file_bytes):
-        raise OptionInvalid("derive", "a lake's format, file size and JSON need the lake among what is derived")
-    if topics is not None and (not names or not set(names) <= set(KEPT)):
-        raise OptionInvalid("topic", "only lake and stats can be of some topics; queues and index are of all")
+    is_lake_asked = bool(lake_format or catalog or json or drop_bodies or file_bytes)
+    _check_fit(names, topics, file_bytes, is_lake_asked=is_lake_asked)
     context = SinkContext(
         into, settings or StoreSettings(), COMPACT_EVERY, lake_format, catalog, json, drop_bodies, fail_on_data_loss
     )
@@ -83,35 +81,27 @@ def pipeline(
     checkpoint, known = _checked_checkpoint(spark, checkpoint, into, kept, topics)
     wanted = topics or known or _topics_of_lake(into)
     context = replace(context, topics=wanted, file_bytes=file_bytes)
+    limits = (batch_bytes_max, fail_on_data_loss, every_seconds, on_progress)
+    source: BatchSource
     if name_server is not None:
-        return ClusterPipeline(
-            spark,
-            {},
-            (),
-            checkpoint,
-            batch_bytes_max,
-            fail_on_data_loss,
-            on_progress=on_progress,
-            topics=wanted,
-            every_seconds=every_seconds,
-            kept=kept,
-            cluster=cluster_options(name_server, access),
-            queue_sinks=make_queue_sinks(names, context),
-        )
-    made = make_sinks(names, context)
-    stores = {place.broker_name: place.source for place in places}
-    return Pipeline(
-        spark,
-        stores,
-        [*made, *sinks],
-        checkpoint,
-        batch_bytes_max,
-        fail_on_data_loss,
-        on_progress=on_progress,
-        topics=wanted,
-        every_seconds=every_seconds,
-        kept=kept,
-    )
+        made = make_queue_sinks(names, context)
+        source = ClusterSource(cluster_options(name_server, access), made, wanted, *limits)
+    else:
+        stores = {place.broker_name: place.source for place in places}
+        source = LogSource(stores, [*make_sinks(names, context), *sinks], *limits)
+    return Pipeline(spark, source, checkpoint, wanted, kept)
+
+
+def _check_fit(
+    names: Sequence[str], topics: TopicFilter | None, file_bytes: int | None, *, is_lake_asked: bool
+) -> None:
+    """OptionInvalid for options that do not go with what is derived."""
+    if file_bytes is not None and not FILE_BYTES_MIN <= file_bytes <= FILE_BYTES_MAX:
+        raise OptionInvalid("file-size", "from 1 MiB to 1 GiB: a task has a whole file in memory", value=file_bytes)
+    if "lake" not in names and is_lake_asked:
+        raise OptionInvalid("derive", "a lake's format, file size and JSON need the lake among what is derived")
+    if topics is not None and (not names or not set(names) <= set(KEPT)):
+        raise OptionInvalid("topic", "only lake and stats can be of some topics; queues and index are of all")
 
 
 def _topics_of_lake(into: str | None) -> TopicFilter:

@@ -64,9 +64,9 @@ def stream_reader(schema: StructType, options: Mapping[str, str]) -> DataSourceS
     parsed = read_options.parse(options, streaming=True)
     if not parsed.name_servers:
         return RocketMQStreamReader(schema, options)
-    from embermq.spark.wire.stream_reader import WireStreamReader
+    from embermq.spark.wire.stream_reader import StreamedMessages, WireStreamReader
 
-    return WireStreamReader(reading_of(schema, parsed), parsed)
+    return WireStreamReader(parsed, StreamedMessages(reading_of(schema, parsed)))
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -2,8 +2,8 @@
 
     initialOffset                    where a stream without a checkpoint begins: all brokers must answer
     latestOffset(start, limit)       how far the next micro-batch goes; topics, queues and brokers are looked for anew
-    partitions(start, end)           a micro-batch as slices; also of one that an earlier run of the query had begun
-    read(slice)                      in a task
+    partitions(start, end)           a micro-batch in parts; also of one that an earlier run of the query had begun
+    read(part)                       in a task
     commit(end)                      a micro-batch is done for good: it is committed to the brokers for groupId
 
 Everything before the `start` of `latestOffset` is done as well (streaming/stream_reader.py says why). All but `read`
@@ -13,6 +13,8 @@ the stream is: what is committed to brokers is for people who look at lags, and 
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -36,17 +38,50 @@ from embermq.spark.wire.wanted import MESSAGE_BYTES, WireRange, chosen_queues, t
 _log = logging.getLogger(__name__)
 
 
+class StreamedPart(Protocol):
+    """What a stream gives its tasks. Spark sends it to the workers."""
+
+    def follow(self, options: ReadOptions) -> "ClusterFollowing":
+        """On the driver."""
+        ...
+
+    def partitions(self, following: "ClusterFollowing", start: WireOffset, end: WireOffset) -> list[InputPartition]:
+        """One micro-batch, on the driver."""
+        ...
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """In a task."""
+        ...
+
+
+@dataclass(frozen=True)
+class StreamedMessages:
+    """Messages, as slices of queues."""
+
+    reading: ReadSettings
+
+    def follow(self, options: ReadOptions) -> "ClusterFollowing":
+        return ClusterFollowing(options)
+
+    def partitions(self, following: "ClusterFollowing", start: WireOffset, end: WireOffset) -> list[InputPartition]:
+        return list(following.slices(start, end, self.reading))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with silent_end():
+            yield from read_wire_slice(partition)
+
+
 class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a cluster. Making one asks no one: Spark makes several, and sends one to the workers."""
 
-    def __init__(self, reading: ReadSettings, options: ReadOptions) -> None:
-        self.options, self.reading = options, reading
+    def __init__(self, options: ReadOptions, part: StreamedPart) -> None:
+        self.options, self._part = options, part
         self._following: ClusterFollowing | None = None
         self._initial: dict[str, object] | None = None
 
     def _follow(self) -> "ClusterFollowing":
         if self._following is None:
-            self._following = ClusterFollowing(self.options)
+            self._following = self._part.follow(self.options)
         return self._following
 
     @clear_errors
@@ -74,15 +109,13 @@ class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @clear_errors
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """The slices of one micro-batch."""
-        following = self._follow()
-        return list(following.slices(WireOffset.from_json(start), WireOffset.from_json(end), self.reading))
+        """The parts of one micro-batch."""
+        return self._part.partitions(self._follow(), WireOffset.from_json(start), WireOffset.from_json(end))
 
     @clear_iterator
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[Any]:
         """In a task."""
-        with silent_end():
-            yield from read_wire_slice(partition)
+        yield from self._part.read(partition)
 
     @clear_errors
     def commit(self, end: dict[str, object]) -> None:
@@ -94,6 +127,14 @@ class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._following.close()
 
 
+class Pace(Protocol):
+    """Holds back batches that are not worth their while yet."""
+
+    def must_wait(self, messages: int, message_bytes: Callable[[], float]) -> bool:
+        """With so many new messages of this average size, which is only asked for where it matters."""
+        ...
+
+
 class ClusterFollowing:
     """The cluster of a running stream, and what was seen of it."""
 
@@ -102,9 +143,10 @@ class ClusterFollowing:
         options: ReadOptions,
         follower: WireFollower | None = None,
         wants: Callable[[str], bool] = lambda topic: True,
+        pace: Pace | None = None,
     ) -> None:
         """`wants`: which of the topics that options name."""
-        self._options, self._wants = options, wants
+        self._options, self._wants, self._pace = options, wants, pace
         self._cluster = Cluster(place_of(options)).open()
         self._follower = follower or WireFollower(options)
         self._ends: list[ReadableQueue] = []
@@ -159,17 +201,19 @@ class ClusterFollowing:
         if done and start != self._committed:
             self.commit(start)
         ranges = self._follower.ranges(start, self._ends, self._target)
-        if limited and self._target is None and self.must_wait(ranges):
+        if limited and self._target is None and self._must_wait(ranges):
             return start
-        size = self.message_bytes(ranges) if limited else None
+        size = self._message_bytes(ranges) if limited else None
         return self._follower.until(start, ranges, message_bytes=size)
 
-    def must_wait(self, ranges: Mapping[QueueName, tuple[int, int]]) -> bool:
+    def _must_wait(self, ranges: Mapping[QueueName, tuple[int, int]]) -> bool:
         """Whether what there is waits for more to come."""
-        patience = self._patience
-        return patience is not None and not patience.allows(sum(end - begin for begin, end in ranges.values()))
+        count = sum(end - begin for begin, end in ranges.values())
+        if self._patience is not None and not self._patience.allows(count):
+            return True
+        return self._pace is not None and self._pace.must_wait(count, lambda: self._message_bytes(ranges))
 
-    def message_bytes(self, ranges: Mapping[QueueName, tuple[int, int]]) -> float:
+    def _message_bytes(self, ranges: Mapping[QueueName, tuple[int, int]]) -> float:
         if self._options.max_bytes_per_trigger is None:
             return MESSAGE_BYTES
         wanted = [WireRange(*name, begin, end) for name, (begin, end) in ranges.items() if begin < end]

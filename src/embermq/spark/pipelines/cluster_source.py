@@ -1,4 +1,4 @@
-"""A pipeline from a running cluster: the same query and the same lake and statistics, filled by pulls of queues.
+"""The source of a pipeline from a running cluster: the same query, lake and statistics, filled by pulls of queues.
 
     pipeline(spark, name_server="127.0.0.1:9876", into="/data/lake").once()
 
@@ -8,22 +8,24 @@ Driver side.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from embermq.columns import is_system_topic
 from embermq.errors import OptionInvalid
+from embermq.spark.jobs.cluster_tasks import ProgressReport
 from embermq.spark.lake.json_schemas import read_schemas
 from embermq.spark.lake.lakes import Lake
 from embermq.spark.lake.queue_ranges import QueueRows
+from embermq.spark.lake.topic_filter import TopicFilter
 from embermq.spark.options.read_options import parse
+from embermq.spark.pipelines.batch_source import BatchProgress
 from embermq.spark.pipelines.queue_batches import QueueBatch
 from embermq.spark.pipelines.queue_lake_sink import QueueLakeSink
 from embermq.spark.pipelines.queue_minutes import QueueMinutesSink
 from embermq.spark.pipelines.queue_stream import FORMAT, QueueRanges, stream_options
-from embermq.spark.pipelines.running import BatchProgress, Pipeline
 from embermq.spark.pipelines.sinks import SinkContext, SinkFigures
 from embermq.spark.planning.offsets import ReadableQueue
 from embermq.spark.wire.batch_reader import message_bytes, place_of
@@ -45,11 +47,16 @@ class QueueSink(Protocol):
 
 
 @dataclass(slots=True)
-class ClusterPipeline(Pipeline):
-    """A pipeline that pulls."""
+class ClusterSource:
+    """Queues of wanted topics of a cluster."""
 
-    cluster: Mapping[str, str] = field(default_factory=dict)  # options of the format: nameServer, account, TLS
-    queue_sinks: Sequence[QueueSink] = ()
+    cluster: Mapping[str, str]  # options of the format: nameServer, account, TLS
+    sinks: Sequence[QueueSink]
+    topics: TopicFilter
+    batch_bytes_max: int
+    fail_on_data_loss: bool
+    every_seconds: float
+    on_progress: ProgressReport | None
 
     @property
     def _place(self) -> ClusterPlace:
@@ -59,7 +66,7 @@ class ClusterPipeline(Pipeline):
         """DataLost if a queue is shorter than what was derived of it. NameServersUnreachable."""
         with Cluster(self._place, patient=False) as cluster:
             there = self._ends(cluster)
-        for sink in self.queue_sinks:
+        for sink in self.sinks:
             sink.check(there)
 
     def _ends(self, cluster: Cluster) -> list[ReadableQueue]:
@@ -67,17 +74,17 @@ class ClusterPipeline(Pipeline):
         topics = [one for one in known if not is_system_topic(one) and self.topics.wants(one)]
         return cluster.run(cluster.queue_ends(topics, skip_unreachable=True))
 
-    def _open(self) -> None:
+    def open(self) -> None:
         """Nothing is kept between batches."""
 
-    def _stream(self) -> DataFrame:
-        self.spark.dataSource.register(QueueRanges)
+    def stream(self, spark: SparkSession) -> DataFrame:
+        spark.dataSource.register(QueueRanges)
         options = stream_options(
             self.cluster, self.topics, self.batch_bytes_max, self.every_seconds, fail_on_loss=self.fail_on_data_loss
         )
-        return self.spark.readStream.format(FORMAT).options(**options).load()
+        return spark.readStream.format(FORMAT).options(**options).load()
 
-    def _work(self, number: int, rows: Sequence[Any], began: float) -> BatchProgress | None:
+    def work(self, spark: SparkSession, number: int, rows: Sequence[Any], began: float) -> BatchProgress | None:
         positions = {(row["topic"], row["brokerName"], row["queueId"]): row["end"] for row in rows}
         ranges = [WireRange(*row) for row in rows if row["start"] < row["end"]]
         if not ranges:
@@ -85,8 +92,8 @@ class ClusterPipeline(Pipeline):
         with Cluster(self._place) as cluster:
             size = message_bytes(cluster, ranges)
             wanted = QueueRows(cluster.place, ranges, size, self.fail_on_data_loss)
-            batch = QueueBatch(number, wanted, positions, self.spark, self.on_progress)
-            figures = {sink.name: sink.process(batch) for sink in self.queue_sinks}
+            batch = QueueBatch(number, wanted, positions, spark, self.on_progress)
+            figures = {sink.name: sink.process(batch) for sink in self.sinks}
             seconds = time.monotonic() - began
             ends = self._ends(cluster)
         lag = sum(max(one.max_offset - positions.get(name_of(one), one.min_offset), 0) for one in ends)
