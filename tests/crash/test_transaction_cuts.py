@@ -23,7 +23,7 @@ from embermq.broker.members.clients import Member
 from embermq.broker.transactions.half_messages import decided_by, final_of, real_place
 from embermq.broker.transactions.requests import EndHeader
 from embermq.clock import Clock, SystemClock
-from embermq.model.hosts import Host
+from embermq.model.hosts import Host, pack_host
 from embermq.model.message import Message, StoredMessage
 from embermq.model.properties import HALF_TOPIC, OP_TOPIC
 from embermq.remoting import Call, Command, FrameReader, Piece, Reply, RequestCode
@@ -51,6 +51,7 @@ class Nowhere:
     """The other end of a connection that is not there."""
 
     host = Host("127.0.0.1", 1)
+    packed_host = pack_host(host)
     is_open = False
 
     def tell(self, _request: Command) -> bool:

@@ -117,20 +117,23 @@ def status(output: Output, admin: Admin, topic_name: str) -> None:
     show_unreachable(output, silent)
 
 
-@topic.command()
-@click.argument("names", metavar="[TOPIC]...", nargs=-1)
+@topic.command(cls=TopicCommand)
+@topic_parameter("topic_name", required=False)
 @cluster_option
 @asks
-def rates(output: Output, admin: Admin, names: tuple[str, ...], cluster: str) -> None:
-    """Show how fast topics are written and read, and how far their groups are behind: of these topics, or of all.
+def rates(output: Output, admin: Admin, topic_name: str | None, cluster: str) -> None:
+    """Show how fast topics are written and read, and how far their groups are behind: of one topic, or of all.
 
     Rates are those of the last minute; brokers count them anew after a start.
 
     \b
     embermq topic rates
-    embermq topic rates orders payments --output json
+    embermq topic rates orders --output json
     """
-    chosen = names or [one.topic for one in admin.topics.listed(cluster) if one.kind == "normal"]
+    if topic_name is None:
+        chosen = [one.topic for one in admin.topics.listed(cluster) if one.kind == "normal"]
+    else:
+        chosen = [topic_name]
     with output.working("asking brokers"):
         found = [rate for name in chosen for rate in admin.rates.of_topic(name)]
     columns = [
