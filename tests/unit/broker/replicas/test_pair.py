@@ -56,7 +56,10 @@ def play_pair(
 
 
 async def caught_up(master: RunningBroker, slave: RunningBroker) -> None:
+    """The slave has the master's log, and both have its messages in their queues."""
     await until(lambda: slave.store.max_physical == master.store.max_physical)
+    for one in (master, slave):
+        await asyncio.to_thread(one.store.wait_for_dispatch)
 
 
 def test_a_slave_finds_its_master_and_has_its_log(tmp_path: Path) -> None:
