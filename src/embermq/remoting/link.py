@@ -33,11 +33,11 @@ class ReadBuffer:
     object of 256 KiB for each read and gives most of it back; where many stay, each of them costs new pages."""
 
     def __init__(self) -> None:
-        self.memory = bytearray(_READ_BYTES)
-        self._view = memoryview(self.memory)
+        # A view: asyncio's TLS writes to slices of it, which of a bytearray would be copies.
+        self.memory = memoryview(bytearray(_READ_BYTES))
 
     def taken(self, size: int) -> bytes:
-        return bytes(self._view[:size])
+        return bytes(self.memory[:size])
 
 
 class LinkOwner(Protocol):
@@ -105,7 +105,7 @@ class Link(asyncio.BufferedProtocol):
         if not self._owner.opened(self):
             self.close("the limit of connections is reached")
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer.memory
 
     def buffer_updated(self, nbytes: int) -> None:
