@@ -11,6 +11,7 @@ test with Spark counts as a second of work; one that takes longer says so with `
 parametrised test together.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -37,6 +38,10 @@ shorten_every_start()
 # Folders whose tests need no real disk.
 IN_MEMORY = ("unit", "columns", "compat", "property")
 
+# With more descriptors, unreachable objects that hold some are collected before a test with Spark: the connection by
+# which Spark calls Python back waits with select(), which takes none above 1,023.
+DESCRIPTORS_MAX = 500
+
 
 def pytest_configure(config: pytest.Config) -> None:
     scratch = tempfile.mkdtemp(prefix="embermq-tests-")
@@ -57,6 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif "spark" in getattr(item, "fixturenames", ()):
             seconds[item.path] += 1
     items.sort(key=lambda item: -seconds[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "spark" in getattr(item, "fixturenames", ()) and len(os.listdir("/dev/fd")) > DESCRIPTORS_MAX:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

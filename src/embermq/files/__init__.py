@@ -39,7 +39,7 @@ from embermq.files.locking import CONTENT, LockHeld
 from embermq.files.looking import FileEnds, FoundName
 from embermq.files.memory import drop, populate_for_reading
 from embermq.files.misplaced import put_aside
-from embermq.files.open_files import OPEN_MAX, OpenFiles, open_if_there
+from embermq.files.open_files import OPEN_MAX, READ_OPEN_MAX, OpenFiles, open_if_there
 from embermq.files.pool import TransientPool
 from embermq.files.real_files import RealFile, RealFiles
 from embermq.files.regular import WHOLE_BYTES_MAX, NotRegular, TooLarge, read_whole
@@ -74,6 +74,7 @@ __all__ = [
     "NO_CHECKSUMS",
     "NotRegular",
     "OPEN_MAX",
+    "READ_OPEN_MAX",
     "OpenDirectory",
     "OpenFile",
     "OpenFiles",

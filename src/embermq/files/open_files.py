@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 # A quarter of the descriptors the process may have, but not so few that a small store suffers, nor so many
 # that a large one takes them all.
 OPEN_MAX = max(256, min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+# Of a store that is only read. One process may look at many, and others in it may wait with select(), which takes no
+# descriptor above 1,023: the connection by which Spark calls Python back does, and would wait for ever.
+READ_OPEN_MAX = 256
 
 
 def open_if_there(files: Files, path: Path, *, writable: bool) -> OpenFile | None:
@@ -44,12 +47,13 @@ class OpenFiles:
     """At most `open_max` open files, the least recently used one goes first."""
 
     def __init__(
-        self, files: Files, *, read_only: bool, open_max: int = OPEN_MAX, quarantine: Path | None = None
+        self, files: Files, *, read_only: bool, open_max: int | None = None, quarantine: Path | None = None
     ) -> None:
-        """`quarantine`: where to put what is in the way and none of ours."""
+        """`open_max`: None for READ_OPEN_MAX or OPEN_MAX. `quarantine`: where to put what is in the way and none of
+        ours."""
         self._files, self._quarantine = files, quarantine
         self._read_only = read_only
-        self._open_max = open_max
+        self._open_max = open_max or (READ_OPEN_MAX if read_only else OPEN_MAX)
         # Guards the table, and keeps "open and remember" apart from "remove and forget": otherwise a
         # reader could bring back a removed file, and later reads of that path would see the old one.
         self._lock = threading.Lock()

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embermq.clock import SystemClock
-from embermq.files import OPEN_MAX, Files, entries_of
+from embermq.files import READ_OPEN_MAX, Files, entries_of
 from embermq.format.frame import Frame
 from embermq.format.names import parse_segment_name, segment_name
 from embermq.format.queue_entry import BLANK_SIZE, ENTRY, ENTRY_BYTES, ENTRY_DTYPE
@@ -80,7 +80,7 @@ class QueueFilesView:
                         break
             else:
                 self._loaded, self._findings = self._load()
-            self._has_many = len(self._loaded.all()) > OPEN_MAX
+            self._has_many = len(self._loaded.all()) > READ_OPEN_MAX
         return self._loaded.all()
 
     def _load(self) -> tuple[ConsumeQueues, list[Finding]]:

@@ -81,7 +81,7 @@ class Survey:
         seen = weakref.ref(self)
         self._log = LogView(path, files, lambda: _newest_entry_end(seen()))
         self._queues = QueueView(path, files, self._log)
-        # Up to OPEN_MAX queue files are held open: they are closed with the survey, not when cycles are collected.
+        # Up to READ_OPEN_MAX queue files are held open: they are closed with the survey, not when cycles are collected.
         weakref.finalize(self, self._queues.on_disk.forget).atexit = False
         self._index = IndexView(path, files, self._log)
         self._mark: RecordMark | None = None

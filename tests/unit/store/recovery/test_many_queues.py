@@ -100,7 +100,7 @@ def test_closed(builder: StoreBuilder, tail: str, read_only: bool, monkeypatch: 
 
 def test_seen_from_outside(builder: StoreBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
     """With more queues than files may be open, `store info` opens each file once more, for the times it shows."""
-    monkeypatch.setattr(queue_files, "OPEN_MAX", QUEUES - 1)
+    monkeypatch.setattr(queue_files, "READ_OPEN_MAX", QUEUES - 1)
     with builder.open() as store:
         fill(store)
     files = CountedFiles()
