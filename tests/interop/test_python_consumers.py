@@ -9,7 +9,7 @@ import pytest
 
 from embermq.client import Admin, Context, Message, MessageQueue, Producer, PullConsumer, PushConsumer, ReceivedMessage
 from tests.interop.apache5 import ACCOUNT
-from tests.interop.python_client import ClusterUnderTest, bodies, stored
+from tests.interop.python_client import EMBERMQ, ClusterUnderTest, bodies, stored
 from tests.support.histories import History
 from tests.support.waiting import wait_until
 
@@ -114,7 +114,9 @@ def test_queues_are_handled_in_order_by_members_that_come_and_go(
         wait_until(lambda: _share(first, topic) == 4)
         note(80, 100)
         wait_until(lambda: not history.unconsumed())
-    history.check(exactly_once=True)
+    # A queue's offset is committed without an answer before its lock is given up. Apache's brokers carry out the two on
+    # threads of their own, so the next owner may ask for the offset before it is there.
+    history.check(exactly_once=cluster.kind == EMBERMQ)
     assert {one.owner for one in history.handlings} == {"first", "second"}
 
 
