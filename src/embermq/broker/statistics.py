@@ -115,12 +115,12 @@ class Statistics:
         self._overflow = Series(now)
         self._samples = 0
         self._day = self._today()
-        self._keepers: list[Callable[[], None]] = []
+        self._sources: list[Callable[[], None]] = []
 
     @property
     def put_total(self) -> int:
         """Messages since the start."""
-        self._bring()
+        self._collect()
         return self._all_puts.totals[MESSAGES]
 
     @property
@@ -129,13 +129,13 @@ class Statistics:
 
     # -- counting ----------------------------------------------------------------------------------------------
 
-    def keeps_more(self, bring: Callable[[], None]) -> None:
-        """Somebody keeps counts of its own; `bring` is called before a figure is made, and puts them here."""
-        self._keepers.append(bring)
+    def collects_from(self, collect: Callable[[], None]) -> None:
+        """Register counts that are kept elsewhere: before a figure is made, `collect` adds them by `put`."""
+        self._sources.append(collect)
 
-    def _bring(self) -> None:
-        for bring in self._keepers:
-            bring()
+    def _collect(self) -> None:
+        for collect in self._sources:
+            collect()
 
     def put(self, topic: str, queue_id: int, messages: int, size: int, sends: int = 1) -> None:
         """Messages were stored by one send, or by so many."""
@@ -179,7 +179,7 @@ class Statistics:
     # -- forgetting --------------------------------------------------------------------------------------------
 
     def forget_topic(self, topic: str) -> None:
-        self._bring()
+        self._collect()
         self._room += len(self._puts.pop(topic, ()))
         for table in (self._gets, self._backs):
             for key in [key for key in table if key[0] == topic]:
@@ -202,7 +202,7 @@ class Statistics:
     def sample(self) -> Iterator[None]:
         """Keep the totals of now for the windows; a step at a time."""
         self._samples += 1
-        self._bring()
+        self._collect()
         if (today := self._today()) != self._day:
             self._day = today
             self.mornings.begin_day(self.put_total, self.got_total)
@@ -238,7 +238,7 @@ class Statistics:
         number = _NUMBERS.get(name)
         if number is None:
             return None
-        self._bring()
+        self._collect()
         series = self._find(name, key)
         if not series:
             return None

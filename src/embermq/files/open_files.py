@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 # A quarter of the descriptors the process may have, but not so few that a small store suffers, nor so many
 # that a large one takes them all.
 OPEN_MAX = max(256, min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
-# Of a store that is only read. One process may look at many, and others in it may wait with select(), which takes no
-# descriptor above 1,023: the connection by which Spark calls Python back does, and would wait for ever.
+# Of a store that is only read. A process may read many stores, and libraries in it may call select(), which takes no
+# descriptor above 1,023: py4j does, and Spark's calls to Python would wait for ever.
 READ_OPEN_MAX = 256
 
 

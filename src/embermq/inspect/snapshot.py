@@ -78,8 +78,8 @@ class Survey:
         """Use `open`."""
         self.path = path
         self._files = files
-        seen = weakref.ref(self)
-        self._log = LogView(path, files, lambda: _newest_entry_end(seen()))
+        this = weakref.ref(self)
+        self._log = LogView(path, files, lambda: _newest_entry_end(this()))
         self._queues = QueueView(path, files, self._log)
         # Up to READ_OPEN_MAX queue files are held open: they are closed with the survey, not when cycles are collected.
         weakref.finalize(self, self._queues.on_disk.forget).atexit = False

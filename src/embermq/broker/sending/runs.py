@@ -86,7 +86,7 @@ class SendRuns:
         self._run: SendRun | None = None
         self._made_for: tuple[BrokerSettings, DataVersion] | None = None
         self._places: list[tuple[str, int]] = []
-        statistics.keeps_more(self._bring_counts)
+        statistics.collects_from(self._collect_counts)
 
     # -- kernels -----------------------------------------------------------------------------------------------
 
@@ -129,13 +129,13 @@ class SendRuns:
         now = (self._settings(), self._topics.version)
         if self._run is None or self._made_for is None or not _are_same(self._made_for, now):
             assert self._loops is not None
-            self._bring_counts()
+            self._collect_counts()
             template = reply_template(self._sends, Host(*self._store.settings.store_host))
             self._run = SendRun(self._loops.with_no_places(), now[0].cluster_name, template, MAX_FRAME_BYTES)
             self._made_for, self._places = now, []
         return self._run
 
-    def _bring_counts(self) -> None:
+    def _collect_counts(self) -> None:
         if self._run is not None:
             for place, count, size in self._run.take_counts():
                 self._statistics.put(*self._places[place], count, size, sends=count)

@@ -38,7 +38,7 @@ from embermq.spark.wire.wanted import MESSAGE_BYTES, WireRange, chosen_queues, t
 _log = logging.getLogger(__name__)
 
 
-class StreamedPart(Protocol):
+class StreamContent(Protocol):
     """What a stream gives its tasks. Spark sends it to the workers."""
 
     def follow(self, options: ReadOptions) -> "ClusterFollowing":
@@ -74,14 +74,14 @@ class StreamedMessages:
 class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows a cluster. Making one asks no one: Spark makes several, and sends one to the workers."""
 
-    def __init__(self, options: ReadOptions, part: StreamedPart) -> None:
-        self.options, self._part = options, part
+    def __init__(self, options: ReadOptions, content: StreamContent) -> None:
+        self.options, self._content = options, content
         self._following: ClusterFollowing | None = None
         self._initial: dict[str, object] | None = None
 
     def _follow(self) -> "ClusterFollowing":
         if self._following is None:
-            self._following = self._part.follow(self.options)
+            self._following = self._content.follow(self.options)
         return self._following
 
     @clear_errors
@@ -110,12 +110,12 @@ class WireStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @clear_errors
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """The parts of one micro-batch."""
-        return self._part.partitions(self._follow(), WireOffset.from_json(start), WireOffset.from_json(end))
+        return self._content.partitions(self._follow(), WireOffset.from_json(start), WireOffset.from_json(end))
 
     @clear_iterator
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """In a task."""
-        yield from self._part.read(partition)
+        yield from self._content.read(partition)
 
     @clear_errors
     def commit(self, end: dict[str, object]) -> None:
